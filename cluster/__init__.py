@@ -1,0 +1,1 @@
+"""Operations: servers, topology and the command line."""

@@ -1,0 +1,1 @@
+"""Offline model work: export, quantization, manifest, evaluation; and the bundled default reader."""

@@ -1,0 +1,51 @@
+/* Jobs: what a shard asks of its worker, and the clients that wait for it.
+ *
+ * Everything here runs on the server's main thread. A job owns its data; a blocked client belongs to exactly one job.
+ * The command files (cmd_model.c, cmd_rg.c, hook.c) create jobs and describe them by a JobClass; link.c hands them to
+ * the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. */
+#ifndef QA_JOBS_H
+#define QA_JOBS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "module_api.h"
+
+typedef struct Job Job;
+
+/* How a job ended. `argv` are the arguments of QA.DONE after the status word. */
+typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_FAILED } JobStatus;
+
+typedef struct JobResult {
+    JobStatus status;
+    RedisModuleString **argv; /* OK, OVERRIDE: 0 or 1 RESP string; TENSORS: the tensors; FAILED: none */
+    int argc;
+    const char *error; /* FAILED: one line that begins with a code; else NULL */
+} JobResult;
+
+typedef struct JobClass {
+    const char *kind; /* as in docs/worker-protocol.md */
+    /* Writes the job's arguments as reply elements; returns how many. May be called twice (retry). */
+    int (*emit)(RedisModuleCtx *ctx, void *data);
+    /* The job ended, for whatever reason. Runs once, in a command or timer context in which keys may be written and
+     * replicated. Returns NULL to let the client's reply follow `result` (OK/OVERRIDE: the RESP value; FAILED: the error;
+     * TENSORS: +OK), or an error line of static or job-owned memory that the client gets instead. May be NULL. */
+    const char *(*finish)(RedisModuleCtx *ctx, void *data, const JobResult *result);
+    /* Writes the client's reply itself, in the client's context, after finish. NULL: the default above. */
+    void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
+    void (*free)(void *data);
+    int before_ready; /* may be handed out before QA.READY */
+} JobClass;
+
+/* Blocks the calling client and queues a job for it. On any refusal (queue full, no worker configured, blocking not allowed in
+ * MULTI, Lua or a deny-blocking client) replies with the error itself, frees `data` and returns 0; 1 when the job is queued.
+ * `timeout_ms` 0 means the default of `qa.job-timeout-ms`; negative: no deadline. */
+int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
+
+/* Queues a job that no client waits for. Returns 0 (and frees `data`) when the queue for such jobs is full. */
+int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
+
+/* Queues a job with id 0: handed out once, no result (model.drop, unregister, message, cancel). */
+int jobs_notify(const JobClass *class, void *data);
+
+#endif

@@ -1,0 +1,3 @@
+"""qa-cluster: question answering inside a Redis or Valkey Cluster."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,180 @@
+"""Every error qa-cluster raises, grouped by what the caller can do about it.
+
+::
+
+    QAError
+    ├── RequestError            the request is at fault: change it
+    │   ├── InvalidInput        ERR        422
+    │   ├── InputTooLong        TOOLONG    413
+    │   └── NotFound            NOTFOUND   404
+    ├── CapacityError           try again later
+    │   ├── QueueFull           OVERLOADED 503
+    │   └── DeadlineExceeded    DEADLINE   504
+    ├── WorkerError             the shard's worker is at fault: most can be retried
+    │   ├── NoWorker            NOWORKER   503
+    │   ├── WorkerLost          WORKERLOST 503
+    │   └── InferenceFailed     INFERENCE  500
+    ├── ModelError              MODEL      503  a model, manifest or tokenizer is missing or unusable
+    ├── ProtocolError           PROTOCOL   502  module and worker do not speak the same version
+    ├── ClusterError            CLUSTER    503  the cluster cannot be reached or lacks something
+    └── ConfigError             CONFIG     500  a setting is wrong; raised at start
+
+Each leaf carries the code it has on the wire (RESP), its HTTP status and whether the same request may succeed when it is
+sent again. `from_reply` turns the text of a RESP error back into the class.
+"""
+
+from __future__ import annotations
+
+
+class QAError(Exception):
+    """Base of all errors of this package.
+
+    Attributes:
+        resp_code: first word of the error on the wire.
+        http_status: status of the HTTP response that reports it.
+        retryable: whether the same request may succeed later.
+        retry_after_seconds: how long to wait before that, where known.
+    """
+
+    resp_code = "ERR"
+    http_status = 500
+    retryable = False
+    retry_after_seconds: float | None = None
+
+    def resp(self) -> str:
+        """The error as one line for the wire."""
+        return f"{self.resp_code} {' '.join(str(self).split())}"
+
+
+class RequestError(QAError):
+    """The request is at fault."""
+
+    http_status = 422
+
+
+class InvalidInput(RequestError):
+    """A value is malformed, out of range or of the wrong type."""
+
+
+class InputTooLong(RequestError):
+    """A text, body or model exceeds a limit."""
+
+    resp_code = "TOOLONG"
+    http_status = 413
+
+
+class NotFound(RequestError):
+    """A document or model that does not exist was named."""
+
+    resp_code = "NOTFOUND"
+    http_status = 404
+
+
+class CapacityError(QAError):
+    """There is no room or time for the request now."""
+
+    retryable = True
+    http_status = 503
+    retry_after_seconds = 1.0
+
+
+class QueueFull(CapacityError):
+    """A bounded queue is full."""
+
+    resp_code = "OVERLOADED"
+
+
+class DeadlineExceeded(CapacityError):
+    """The request's time was up before it was answered."""
+
+    resp_code = "DEADLINE"
+    http_status = 504
+
+
+class WorkerError(QAError):
+    """The worker of a shard could not do the job."""
+
+    retryable = True
+    http_status = 503
+    retry_after_seconds = 1.0
+
+
+class NoWorker(WorkerError):
+    """The shard has no worker, or none that is ready."""
+
+    resp_code = "NOWORKER"
+
+
+class WorkerLost(WorkerError):
+    """The worker died on this job, twice."""
+
+    resp_code = "WORKERLOST"
+
+
+class InferenceFailed(WorkerError):
+    """The model or a function raised an error."""
+
+    resp_code = "INFERENCE"
+    http_status = 500
+    retryable = False
+    retry_after_seconds = None
+
+
+class ModelError(QAError):
+    """A model, manifest or tokenizer is missing, corrupt or of an unsupported kind."""
+
+    resp_code = "MODEL"
+    http_status = 503
+
+
+class ProtocolError(QAError):
+    """The other side of a link speaks another version, or nonsense."""
+
+    resp_code = "PROTOCOL"
+    http_status = 502
+
+
+class ClusterError(QAError):
+    """The cluster cannot be reached, is not whole, or lacks the module, a model or the functions."""
+
+    resp_code = "CLUSTER"
+    http_status = 503
+    retryable = True
+    retry_after_seconds = 1.0
+
+
+class ConfigError(QAError):
+    """A setting is unknown, of the wrong type or out of range."""
+
+    resp_code = "CONFIG"
+
+
+LEAVES: tuple[type[QAError], ...] = (
+    InvalidInput,
+    InputTooLong,
+    NotFound,
+    QueueFull,
+    DeadlineExceeded,
+    NoWorker,
+    WorkerLost,
+    InferenceFailed,
+    ModelError,
+    ProtocolError,
+    ClusterError,
+    ConfigError,
+)
+
+_BY_CODE = {leaf.resp_code: leaf for leaf in LEAVES}
+
+
+def from_reply(text: str) -> QAError:
+    """The error that the text of a RESP error reply stands for.
+
+    A leading ``ERR`` may be missing (redis-py strips it); an unknown code becomes `InvalidInput` with the whole text.
+
+    >>> from_reply("OVERLOADED queue is full: 1024 jobs")
+    QueueFull('queue is full: 1024 jobs')
+    """
+    code, _, rest = text.partition(" ")
+    leaf = _BY_CODE.get(code)
+    return leaf(rest) if leaf is not None and rest else InvalidInput(text)
