@@ -19,8 +19,8 @@
     ├── ClusterError            CLUSTER    503  the cluster cannot be reached or lacks something
     └── ConfigError             CONFIG     500  a setting is wrong; raised at start
 
-Each leaf carries the code it has on the wire (RESP), its HTTP status and whether the same request may succeed when it is
-sent again. `from_reply` turns the text of a RESP error back into the class.
+Each leaf carries the code it has on the wire (RESP), its HTTP status and whether the same request may succeed when it
+is sent again. `from_reply` turns the text of a RESP error back into the class.
 """
 
 from __future__ import annotations

@@ -1,0 +1,37 @@
+/* What the files of the module share: command registration and the few facts about the server they all ask for. */
+#ifndef QA_MODULE_H
+#define QA_MODULE_H
+
+#include <stddef.h>
+
+#include "module_api.h"
+
+#define QA_MODULE_NAME "qa"
+#define QA_MODULE_VERSION 1
+
+/* One command. `flags` are those of RedisModule_CreateCommand ("write deny-oom", "readonly", "getkeys-api", "admin" ..).
+ * `categories` are ACL category names without "@" ("write slow"), applied where the server can (Valkey, Redis 7.2+);
+ * elsewhere a command is in the categories its flags imply. NULL: those its flags imply everywhere. */
+typedef struct CommandSpec {
+    const char *name;
+    RedisModuleCmdFunc handler;
+    const char *flags;
+    int first_key;
+    int last_key;
+    int key_step;
+    const char *categories;
+} CommandSpec;
+
+/* Registers `n` commands. REDISMODULE_ERR when the server refuses one; it has been logged. */
+int module_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n);
+
+/* A context that is not bound to a client, for work in event loop callbacks. Lives as long as the module. */
+RedisModuleCtx *module_ctx(void);
+
+/* 1: this server is a primary that is not loading its data set. */
+int module_is_active_primary(RedisModuleCtx *ctx);
+
+/* 1: the calling client may not be blocked (MULTI, Lua, deny-blocking). */
+int module_blocking_denied(RedisModuleCtx *ctx);
+
+#endif
