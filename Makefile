@@ -1,0 +1,65 @@
+# What a developer, a new user and the continuous integration run. `make help` lists it.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ARGS   ?=
+
+.PHONY: help demo install build check lint types test test-asan test-model test-wheel bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: install  ## 3 shards, the demo corpus, the REST service and a few questions; ARGS=--once ends by itself
+	@$(BIN)/qa-cluster demo $(ARGS)
+
+install: $(VENV)/.run build  ## virtual environment, dependencies and the native module
+
+$(VENV)/.run: pyproject.toml setup.py constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing dependencies into $(VENV)"
+	@$(PIP) install --upgrade pip setuptools wheel
+	@$(PIP) install --editable . --constraint constraints.txt
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@$(PIP) install --editable '.[test]' --constraint constraints.txt
+	@touch $@
+
+# torch and what comes with it live in an environment of their own: nothing that serves may depend on them.
+$(VENV)-export/.done: pyproject.toml constraints.txt
+	@test -x $(VENV)-export/bin/python || $(PYTHON) -m venv $(VENV)-export
+	@$(VENV)-export/bin/python -m pip --disable-pip-version-check --quiet install --upgrade pip
+	@$(VENV)-export/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[export,test,bench]' --constraint constraints.txt
+	@touch $@
+
+build:  ## the native module, native/build/qa.so
+	@$(MAKE) --no-print-directory -C native
+
+lint: $(VENV)/.test  ## ruff
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/.test  ## mypy, strict
+	@$(BIN)/mypy
+
+check: lint types  ## lint, types and the native unit tests under sanitizers
+	@$(MAKE) --no-print-directory -C native check
+
+test: install check  ## everything but the long suites, on every server binary found
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
+	@$(MAKE) --no-print-directory -C native asan
+	@QA_TEST_MODULE=native/build/qa-asan.so $(BIN)/python -m pytest tests/module $(ARGS)
+
+test-model: $(VENV)-export/.done build  ## export, quantization and agreement with PyTorch (installs torch)
+	@$(VENV)-export/bin/python -m pytest tests/model $(ARGS)
+
+bench: $(VENV)-export/.done build  ## the measurements of the README (installs torch for the baseline)
+	@$(VENV)-export/bin/python -m tests.benchmarks.run $(ARGS)
+
+clean:  ## remove what was built
+	@$(MAKE) --no-print-directory -C native clean
+	@rm -rf build dist ./*.egg-info

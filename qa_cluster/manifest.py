@@ -1,0 +1,307 @@
+"""The model manifest: what a shard, a worker and the API must know about a reader besides its weights.
+
+A manifest travels beside the ONNX file as strict JSON. Reading refuses what is missing, unknown or out of range and
+names the field and its value; it never guesses. Nothing here loads or runs a model.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import exp, isfinite
+from pathlib import Path
+from typing import Any, Self
+
+from qa_cluster.errors import ModelError
+
+FORMAT = 1
+MODEL_FILE = "reader.onnx"
+TOKENIZER_FILE = "tokenizer.json"
+MANIFEST_FILE = "manifest.json"
+REVISION_DIGITS = 12
+PRECISIONS = ("float32", "int8")
+
+_HEX64 = re.compile(r"[0-9a-f]{64}\Z")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 of `data` as 64 lower-case hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The logistic that turns a span's score over null into the probability that the answer is right."""
+
+    a: float
+    b: float
+
+    def probability(self, score: float) -> float:
+        """Return `1 / (1 + exp(-(a * score + b)))`, without overflow for any finite score."""
+        z = self.a * score + self.b
+        return 1.0 / (1.0 + exp(-z)) if z >= 0 else exp(z) / (1.0 + exp(z))
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The padded lengths and batch sizes to compile before serving, the most useful first."""
+
+    lengths: tuple[int, ...]
+    batches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Exact match and F1, both in 0..1."""
+
+    exact_match: float
+    f1: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What the reader scores on one question set: the checkpoint as it was, and the file that shards run."""
+
+    dataset: str
+    questions: int
+    before: Score
+    after: Score
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything about a reader but its weights. `revision` names the weights: it opens `model_sha256`.
+
+    >>> manifest = Manifest.load(folder / "manifest.json")
+    >>> manifest.verify(model_bytes, tokenizer_bytes)
+    >>> manifest.calibration.probability(score_over_null)
+    """
+
+    model_id: str
+    model_sha256: str
+    tokenizer_sha256: str
+    precision: str
+    family: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    max_tokens: int
+    max_question_tokens: int
+    max_answer_tokens: int
+    pad_id: int
+    cls_id: int
+    sep_id: int
+    lowercase: bool
+    no_answer_threshold: float
+    wave_threshold: float
+    calibration: Calibration
+    rank_weight: float
+    shapes: Shapes
+    licence: str
+    provenance: str
+    created: str
+    exported_with: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[Metric, ...] = ()
+
+    @property
+    def revision(self) -> str:
+        """The first 12 hex digits of the ONNX file's SHA-256: cached answers name it."""
+        return self.model_sha256[:REVISION_DIGITS]
+
+    def verify(self, model: bytes, tokenizer: bytes) -> None:
+        """Raise ModelError unless both files are the ones this manifest was written for."""
+        for what, data, expected in (
+            ("model", model, self.model_sha256),
+            ("tokenizer", tokenizer, self.tokenizer_sha256),
+        ):
+            found = sha256_hex(data)
+            if found != expected:
+                raise ModelError(
+                    f"{what} file does not belong to manifest of {self.model_id!r}: sha256 {found}, expected {expected}"
+                )
+
+    def to_json(self) -> str:
+        """Return the manifest as JSON text that `from_json` reads back to an equal manifest."""
+        document = {"format": FORMAT, "revision": self.revision, **asdict(self)}
+        document["exported_with"] = dict(self.exported_with)
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a manifest; ModelError names the first field that is missing, unknown, ill-typed or out of range."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:  # UnicodeDecodeError and JSONDecodeError
+            raise ModelError(f"manifest is not JSON: {error}") from error
+        return cls(**_manifest_fields(_Reader(document, "manifest")))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read the manifest file at `path`."""
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise ModelError(f"cannot read manifest {str(path)!r}: {error.strerror}") from error
+        return cls.from_json(text)
+
+
+class _Reader:
+    """One JSON object read field by field: every field once, none left over."""
+
+    def __init__(self, document: object, where: str) -> None:
+        if not isinstance(document, dict):
+            raise ModelError(f"{where} must be a JSON object, got {_shown(document)}")
+        self._document: dict[str, object] = document
+        self._where = where
+        self._seen: set[str] = set()
+
+    def take(self, name: str) -> object:
+        self._seen.add(name)
+        if name not in self._document:
+            raise ModelError(f"{self._where} lacks the field {name!r}")
+        return self._document[name]
+
+    def text(self, name: str, *, pattern: re.Pattern[str] | None = None, expected: str = "a non-empty string") -> str:
+        value = self.take(name)
+        if not isinstance(value, str) or not value or (pattern is not None and not pattern.match(value)):
+            raise self.refused(name, value, expected)
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        value = self.take(name)
+        if not isinstance(value, str) or value not in choices:
+            raise self.refused(name, value, f"one of {', '.join(choices)}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.take(name)
+        if not isinstance(value, bool):
+            raise self.refused(name, value, "true or false")
+        return value
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        value = self.take(name)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.refused(name, value, f"an integer from {low} to {high}")
+        return value
+
+    def number(self, name: str, low: float, high: float) -> float:
+        value = self.take(name)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or not low <= value <= high:
+            raise self.refused(name, value, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        value = self.take(name)
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
+            raise self.refused(name, value, "a non-empty list of strings")
+        if len(set(value)) != len(value):
+            raise self.refused(name, value, "a list without repetition")
+        return tuple(value)
+
+    def sizes(self, name: str, high: int) -> tuple[int, ...]:
+        value = self.take(name)
+        if (
+            not isinstance(value, list)
+            or not value
+            or not all(isinstance(item, int) and not isinstance(item, bool) and 1 <= item <= high for item in value)
+            or len(set(value)) != len(value)
+        ):
+            raise self.refused(name, value, f"a non-empty list of different integers from 1 to {high}")
+        return tuple(value)
+
+    def list(self, name: str) -> list[object]:
+        value = self.take(name)
+        if not isinstance(value, list):
+            raise self.refused(name, value, "a list")
+        return value
+
+    def inner(self, name: str) -> "_Reader":
+        return _Reader(self.take(name), f"{self._where} field {name!r}")
+
+    def texts(self, name: str) -> dict[str, str]:
+        value = self.take(name)
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            raise self.refused(name, value, "an object of strings")
+        return value
+
+    def refused(self, name: str, value: object, expected: str) -> ModelError:
+        return ModelError(f"{self._where} field {name!r} is {_shown(value)}, must be {expected}")
+
+    def finish(self) -> None:
+        unknown = sorted(set(self._document) - self._seen)
+        if unknown:
+            raise ModelError(f"{self._where} has an unknown field {unknown[0]!r}")
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _manifest_fields(reader: _Reader) -> dict[str, Any]:
+    if reader.take("format") != FORMAT:
+        raise reader.refused("format", reader.take("format"), f"{FORMAT}, the only format this version reads")
+    digest = {"pattern": _HEX64, "expected": "64 lower-case hex digits"}
+    found: dict[str, Any] = {
+        "model_id": reader.text("model_id"),
+        "model_sha256": reader.text("model_sha256", **digest),
+        "tokenizer_sha256": reader.text("tokenizer_sha256", **digest),
+        "precision": reader.choice("precision", PRECISIONS),
+        "family": reader.text("family"),
+        "inputs": reader.names("inputs"),
+        "outputs": reader.names("outputs"),
+        "max_tokens": reader.integer("max_tokens", 8, 1 << 16),
+        "lowercase": reader.flag("lowercase"),
+        "no_answer_threshold": reader.number("no_answer_threshold", -1e6, 1e6),
+        "wave_threshold": reader.number("wave_threshold", -1e6, 1e6),
+        "rank_weight": reader.number("rank_weight", 0, 1e6),
+        "licence": reader.text("licence"),
+        "provenance": reader.text("provenance"),
+        "created": reader.text("created", pattern=_DATE, expected="a date YYYY-MM-DD"),
+        "exported_with": reader.texts("exported_with"),
+    }
+    revision = reader.take("revision")
+    if revision != found["model_sha256"][:REVISION_DIGITS]:
+        raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")
+    # [CLS] question [SEP] context [SEP]: three special tokens and at least one of context
+    found["max_question_tokens"] = reader.integer("max_question_tokens", 1, found["max_tokens"] - 4)
+    found["max_answer_tokens"] = reader.integer("max_answer_tokens", 1, found["max_tokens"])
+    found |= {name: reader.integer(name, 0, (1 << 31) - 1) for name in ("pad_id", "cls_id", "sep_id")}
+    found["calibration"] = _calibration(reader.inner("calibration"))
+    found["shapes"] = _shapes(reader.inner("shapes"), found["max_tokens"])
+    found["metrics"] = tuple(
+        _metric(_Reader(item, f"manifest field 'metrics[{i}]'")) for i, item in enumerate(reader.list("metrics"))
+    )
+    reader.finish()
+    return found
+
+
+def _calibration(reader: _Reader) -> Calibration:
+    calibration = Calibration(a=reader.number("a", 0, 1e6), b=reader.number("b", -1e6, 1e6))
+    reader.finish()
+    return calibration
+
+
+def _shapes(reader: _Reader, max_tokens: int) -> Shapes:
+    shapes = Shapes(lengths=reader.sizes("lengths", max_tokens), batches=reader.sizes("batches", 1024))
+    reader.finish()
+    return shapes
+
+
+def _score(reader: _Reader) -> Score:
+    score = Score(exact_match=reader.number("exact_match", 0, 1), f1=reader.number("f1", 0, 1))
+    reader.finish()
+    return score
+
+
+def _metric(reader: _Reader) -> Metric:
+    metric = Metric(
+        dataset=reader.text("dataset"),
+        questions=reader.integer("questions", 1, 1 << 31),
+        before=_score(reader.inner("before")),
+        after=_score(reader.inner("after")),
+    )
+    reader.finish()
+    return metric

@@ -1,0 +1,55 @@
+"""Rules for every test: the package is installed as it ships, the environment is clean, and no process outlives the run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+if find_spec("qa_cluster.gears") is None:
+    raise pytest.UsageError("qa_cluster is not installed: run `make install` or `pip install -e .`")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No QA_* setting of the developer's shell reaches a test (QA_TEST_* choose what is tested)."""
+    for name in list(os.environ):
+        if name.startswith("QA_") and not name.startswith("QA_TEST_"):
+            monkeypatch.delenv(name)
+
+
+def descendants(root: int) -> dict[int, str]:
+    """Command lines of all live processes below `root` (Linux; empty elsewhere)."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (entry / "stat").read_text()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # it ended while we looked
+        fields = stat.rpartition(")")[2].split()
+        if fields[0] != "Z":
+            parents[int(entry.name)] = int(fields[1])
+            names[int(entry.name)] = command
+    found: dict[int, str] = {}
+    level = {root}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
+        found.update({pid: names[pid] for pid in level})
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_orphans() -> Iterator[None]:
+    """Every server and worker a test started has ended when the run ends."""
+    before = set(descendants(os.getpid()))
+    yield
+    deadline = time.monotonic() + 10
+    while (left := {p: c for p, c in descendants(os.getpid()).items() if p not in before}) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, f"processes left running: {left}"
