@@ -1,0 +1,163 @@
+"""How well a reader answers: exact match and F1 on a question set, the context given with each question.
+
+A context longer than a window is read window by window; the answer is the span with the best score over null, where
+null is the score of `[CLS]` in the same window.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import ModelError
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
+from qa_cluster.models.examples import Example, load_examples
+from qa_cluster.models.runtimes import Runner, open_runner
+from qa_cluster.models.scoring import exact_match, f1
+from qa_cluster.models.windows import PairEncoder, Window, batches, load_tokenizer
+
+Progress = Callable[[str, int, int], None]
+WINDOW_TOKENS = 384
+DOC_STRIDE = 128
+MAX_BATCH = 8
+MAX_BATCH_TOKENS = 3072
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The best span of one question's context: its text, its place in code points, its score over null."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a reader scored on one question set."""
+
+    model_id: str
+    revision: str
+    precision: str
+    runtime: str
+    dataset: str
+    questions: int
+    windows: int
+    exact_match: float
+    f1: float
+    seconds: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the report as JSON-ready values."""
+        return asdict(self)
+
+
+class Reading:
+    """Reads contexts with one runner; counts the windows it read."""
+
+    def __init__(self, encoder: PairEncoder, runner: Runner, max_answer_tokens: int) -> None:
+        self._encoder = encoder
+        self._runner = runner
+        self._max_answer_tokens = max_answer_tokens
+        self.windows_read = 0
+
+    def predict(self, examples: Sequence[Example], progress: Progress, stage: str) -> list[Prediction]:
+        """Return one prediction an example, in their order."""
+        windows: list[Window] = []
+        owners: list[int] = []
+        for number, example in enumerate(examples):
+            found = self._encoder.windows(example.question, example.context)
+            windows.extend(found)
+            owners.extend([number] * len(found))
+        best = [Prediction("", 0, 0, float("-inf"))] * len(examples)
+        done = 0
+        for group in batches(windows, max_batch=MAX_BATCH, max_batch_tokens=MAX_BATCH_TOKENS):
+            start_logits, end_logits = self._runner(self._encoder.batch([windows[index] for index in group]))
+            for row, index in enumerate(group):
+                owner, window = owners[index], windows[index]
+                prediction = self._decode(start_logits[row], end_logits[row], window, examples[owner].context)
+                if prediction.score > best[owner].score:
+                    best[owner] = prediction
+            done += len(group)
+            progress(stage, done, len(windows))
+        self.windows_read += len(windows)
+        return best
+
+    def _decode(
+        self, start: NDArray[np.float32], end: NDArray[np.float32], window: Window, context: str
+    ) -> Prediction:
+        first = window.context_start
+        last = first + len(window.offsets)
+        begin, stop, score = best_span(start[first:last], end[first:last], self._max_answer_tokens)
+        here, there = window.offsets[begin][0], window.offsets[stop][1]
+        return Prediction(context[here:there], here, there, score - float(start[0]) - float(end[0]))
+
+
+def best_span(
+    start: NDArray[np.float32], end: NDArray[np.float32], max_answer_tokens: int
+) -> tuple[int, int, float]:
+    """Return first token, last token and summed logits of the best span of at most `max_answer_tokens`."""
+    sums = start[:, None].astype(np.float64) + end[None, :]
+    allowed = np.triu(np.ones(sums.shape, bool)) & ~np.triu(np.ones(sums.shape, bool), max_answer_tokens)
+    sums[~allowed] = -np.inf
+    first, last = np.unravel_index(int(sums.argmax()), sums.shape)
+    return int(first), int(last), float(sums[first, last])
+
+
+def score(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Score:
+    """Return mean exact match and F1."""
+    pairs = list(zip(predictions, examples, strict=True))
+    return Score(
+        exact_match=sum(exact_match(found.text, example.answers) for found, example in pairs) / len(pairs),
+        f1=sum(f1(found.text, example.answers) for found, example in pairs) / len(pairs),
+    )
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
+def evaluate(
+    model_dir: Path,
+    dataset: Path,
+    *,
+    runtime: str = "openvino",
+    window_tokens: int = WINDOW_TOKENS,
+    doc_stride: int = DOC_STRIDE,
+    threads: int = 2,
+    limit: int | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Measure the exported reader in `model_dir` on a question set.
+
+    >>> evaluate(default_reader(), Path("xquad_en_a.json")).f1
+    0.645
+    """
+    manifest = Manifest.load(model_dir / MANIFEST_FILE)
+    model, tokenizer = model_dir / MODEL_FILE, model_dir / TOKENIZER_FILE
+    try:
+        manifest.verify(model.read_bytes(), tokenizer.read_bytes())
+    except OSError as error:
+        raise ModelError(f"model folder {str(model_dir)!r} is not complete: {error}") from error
+    examples = load_examples(dataset, limit=limit)
+    encoder = PairEncoder(load_tokenizer(tokenizer), manifest, window_tokens=window_tokens, doc_stride=doc_stride)
+    reading = Reading(encoder, open_runner(model, runtime, threads=threads), manifest.max_answer_tokens)
+    began = perf_counter()
+    predictions = reading.predict(examples, progress, f"reading {dataset.name}")
+    result = score(predictions, examples)
+    return Report(
+        model_id=manifest.model_id,
+        revision=manifest.revision,
+        precision=manifest.precision,
+        runtime=runtime,
+        dataset=dataset.stem,
+        questions=len(examples),
+        windows=reading.windows_read,
+        exact_match=result.exact_match,
+        f1=result.f1,
+        seconds=perf_counter() - began,
+    )
