@@ -1,0 +1,76 @@
+"""Tables of a run: medians over rounds with their spread, and what they were measured on."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def median(values: Sequence[float], digits: int = 2) -> str:
+    """``median [least–most]`` of the rounds."""
+    middle = statistics.median(values)
+    if len(values) == 1:
+        return f"{middle:.{digits}f}"
+    return f"{middle:.{digits}f} [{min(values):.{digits}f}–{max(values):.{digits}f}]"
+
+
+@dataclass
+class Report:
+    """Everything one run printed, also as JSON."""
+
+    corpus: str
+    model: str
+    machine: dict[str, Any] = field(default_factory=dict)
+    tables: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.machine = machine()
+        self.console = Console()
+        lines = [f"{name}: {value}" for name, value in self.machine.items()]
+        self.console.print("\n".join([*lines, f"corpus: {self.corpus}", f"model: {self.model}"]), highlight=False)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:
+        """Print a table and keep it."""
+        shown = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
+        for index, column in enumerate(columns):
+            shown.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        for row in rows:
+            shown.add_row(*row)
+        self.console.print(shown)
+        self.tables.append({"title": title, "columns": list(columns), "rows": [list(row) for row in rows], "note": note})
+
+    def save(self, folder: Path) -> Path:
+        """Write the run to a dated JSON file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / time.strftime("%Y%m%dT%H%M%S.json")
+        values = asdict(self)
+        path.write_text(json.dumps(values, indent=1, ensure_ascii=False))
+        return path
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    flags = Path("/proc/cpuinfo").read_text()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return {
+        "processor": f"{len(names)} × {names[0].partition(':')[2].strip()}",
+        "avx512_vnni": "avx512_vnni" in flags,
+        "amx_int8": "amx_int8" in flags,
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("openvino", "torch", "fastapi", "redis")),
+        "commit": commit.stdout.strip(),
+    }

@@ -1,0 +1,50 @@
+"""`make bench`: every figure of the README, printed as tables and kept as JSON.
+
+All figures of one table come from one run. Nothing here passes or fails: it measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+from qa_cluster.manifest import Manifest
+
+from . import pretokenize, service, shard_get
+from .corpus import from_pydoc, from_squad
+from .report import ROOT, Report
+from .systems import Cluster
+
+SCENARIOS = ("shard", "service", "pretokenize")
+
+
+def main() -> None:
+    """Parse the options and run the scenarios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=list(SCENARIOS), help="default: all")
+    parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
+    parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shards", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
+    options = parser.parse_args()
+    corpus = from_squad(options.data) if options.data else from_pydoc()
+    model = Path(str(files("qa_cluster.models") / "default"))
+    manifest = Manifest.load(model / "manifest.json")
+    report = Report(corpus.name, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}")
+    if {"shard", "service"} & set(options.scenarios):
+        with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), options.shards) as cluster:
+            cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
+            if "shard" in options.scenarios:
+                shard_get.run(report, cluster, corpus, model, options.rounds)
+            if "service" in options.scenarios:
+                service.run(report, cluster, corpus, options.checkpoint, options.rounds)
+    if "pretokenize" in options.scenarios:
+        pretokenize.run(report, corpus)
+    report.console.print(f"kept in {report.save(options.results)}")
+
+
+if __name__ == "__main__":
+    main()

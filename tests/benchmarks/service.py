@@ -1,0 +1,123 @@
+"""`/qa` with 8 candidate sentences: ours in waves and without, uncached and cached, beside what people write today."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import redis
+
+from .corpus import Corpus, variations
+from .loadgen import Load, get_requests, run_load
+from .report import Report, median
+from .systems import Cluster, baseline, plain_server
+
+CLIENTS = (1, 8, 64)
+UNCACHED = {1: 150, 8: 400, 64: 800}
+BASELINE_UNCACHED = {1: 40, 8: 80, 64: 160}
+CACHED = {1: 2000, 8: 6000, 64: 8000}
+MAX_SECONDS = 30.0
+NAMES = {
+    "waves": "qa-cluster, in waves",
+    "all": "qa-cluster, all 8",
+    "torch": "FastAPI + PyTorch float32",
+    "near": "qa-cluster, repeat",
+    "redis": "FastAPI + redis-py GET",
+}
+
+
+class Questions:
+    """Hands out questions that nobody was asked before."""
+
+    def __init__(self, corpus: Corpus, total: int) -> None:
+        self._left = iter(variations(corpus.questions, total))
+
+    def take(self, count: int) -> list[str]:
+        """The next `count` questions."""
+        return [next(self._left) for _ in range(count)]
+
+
+def measure(port: int, questions: Sequence[str], clients: int, extra: str = "") -> Load:
+    """One round; RuntimeError when anything but 200 came back."""
+    load = run_load(
+        "127.0.0.1", port, get_requests("127.0.0.1", port, "/qa", questions, extra), clients=clients, max_seconds=MAX_SECONDS
+    )
+    if set(load.statuses) != {200}:
+        raise RuntimeError(f"statuses {load.statuses} from port {port} with {clients} clients")
+    return load
+
+
+def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | None, rounds: int) -> None:
+    """All servers in turn, one at a time, so that none takes cores from another."""
+    per_round = 2 * sum(UNCACHED.values()) + (sum(BASELINE_UNCACHED.values()))
+    questions = Questions(corpus, (rounds + 1) * per_round + 200)
+    loads: dict[tuple[str, int], list[Load]] = {}
+
+    def rounds_of(name: str, call: Callable[[int], Load]) -> None:
+        for _ in range(rounds):
+            for clients in CLIENTS:
+                loads.setdefault((name, clients), []).append(call(clients))
+
+    with cluster.service() as port:
+        measure(port, questions.take(64), 8)
+        rounds_of("waves", lambda n: measure(port, questions.take(UNCACHED[n]), n))
+        rounds_of("all", lambda n: measure(port, questions.take(UNCACHED[n]), n, "&waves=false"))
+        known = questions.take(100)
+        measure(port, known, 8)
+        rounds_of("near", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
+    with tempfile.TemporaryDirectory() as folder:
+        if checkpoint is not None:
+            sentences = Path(folder) / "sentences.json"
+            sentences.write_text(json.dumps(stored_sentences(cluster)))
+            environment = {"QA_BENCH_SENTENCES": str(sentences), "QA_BENCH_CHECKPOINT": str(checkpoint)}
+            with baseline("tests.benchmarks.baselines.torch_server:app", environment, Path(folder)) as port:
+                measure(port, questions.take(16), 8)
+                rounds_of("torch", lambda n: measure(port, questions.take(BASELINE_UNCACHED[n]), n))
+        with plain_server(Path(folder)) as url:
+            client = redis.Redis.from_url(url)
+            body = json.dumps({"answer": "x" * 40, "context": "y" * 900})
+            for question in known:
+                client.set("answer:" + question, body)
+            with baseline("tests.benchmarks.baselines.cache_server:app", {"QA_BENCH_REDIS": url}, Path(folder)) as port:
+                measure(port, known, 8)
+                rounds_of("redis", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
+    _print(report, loads, ["waves", "all", "torch"], "Uncached questions over HTTP, 8 candidate sentences", "torch", rounds)
+    _print(report, loads, ["near", "redis"], "Repeated questions over HTTP", "redis", rounds)
+
+
+def stored_sentences(cluster: Cluster) -> list[str]:
+    """The text of every sentence the cluster holds: the baseline ranks and reads the same ones."""
+    return [
+        text.decode()
+        for node in cluster.nodes()
+        for key in sorted(node.scan_iter(match="sentence:*", count=1000))
+        for _, text in sorted(node.hgetall(key).items())
+    ]
+
+
+def _print(report: Report, loads: dict[tuple[str, int], list[Load]], names: list[str], title: str, base: str, rounds: int) -> None:
+    rows = []
+    for name in names:
+        for clients in CLIENTS:
+            found = loads.get((name, clients))
+            if found is None:
+                continue
+            ratio = ""
+            if (base, clients) in loads and name != base:
+                pairs = zip(found, loads[base, clients], strict=True)
+                ratio = median([ours.per_second / theirs.per_second for ours, theirs in pairs], 1) + " ×"
+            rows.append(
+                [
+                    NAMES[name],
+                    str(clients),
+                    median([load.per_second for load in found], 0),
+                    median([load.percentile(50) for load in found]),
+                    median([load.percentile(99) for load in found]),
+                    ratio,
+                ]
+            )
+    note = f"medians of {rounds} rounds [least–most]; load generator, service and shards share the {os.cpu_count()} cores"
+    report.table(title, ["", "clients", "requests/s", "p50 ms", "p99 ms", "against the baseline"], rows, note)

@@ -1,0 +1,84 @@
+"""One question and one pre-tokenized sentence through `GET` on a shard, against the bare runtime call on the same tensors."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+
+from qa_cluster.manifest import Manifest
+from qa_cluster.tokenization import QATokenizer
+
+from .corpus import Corpus
+from .report import Report, median
+from .systems import Cluster
+
+PAIRS = 300
+
+
+def sentence_keys(cluster: Cluster, count: int) -> list[tuple[int, str, str, str]]:
+    """(node, tag, sentence key, text) of stored sentences, spread over the shards."""
+    found = []
+    for number, node in enumerate(cluster.nodes()):
+        for key in node.scan_iter(match="sentence:*", count=1000):
+            name = key.decode().removeprefix("sentence:")
+            tag = name.rpartition(":")[2]
+            for index, text in sorted(node.hgetall(key).items()):
+                found.append((number, tag, f"{name}:{index.decode()}", text.decode()))
+    step = max(1, len(found) // count)
+    return found[::step][:count]
+
+
+def run(report: Report, cluster: Cluster, corpus: Corpus, model: Path, rounds: int) -> None:
+    """Rounds of: bare call, uncached `GET`, cached `GET`, on the same pairs."""
+    nodes = cluster.nodes()
+    targets = sentence_keys(cluster, PAIRS)
+    manifest = Manifest.load(model / "manifest.json")
+    tokenizer = QATokenizer((model / "tokenizer.json").read_bytes(), manifest)
+    threads = int(nodes[0].config_get("qa.worker-threads")["qa.worker-threads"]) or 1
+    core = ov.Core()
+    compiled = core.compile_model(
+        str(model / "reader.onnx"), "CPU", {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    )
+    request = compiled.create_infer_request()
+    rows: dict[str, list[list[float]]] = {"bare runtime call": [], "GET, uncached": [], "GET, cached": []}
+    for number in range(rounds):
+        questions = [f"{corpus.questions[i % len(corpus.questions)]} {'!' * number}".strip() for i in range(len(targets))]
+        feeds = [tokenizer.padded(q, t[3]) for q, t in zip(questions, targets, strict=True)]
+        for feed in feeds:  # shapes are compiled at their first use
+            request.infer(feed)
+        rows["bare runtime call"].append([_timed(lambda feed=feed: request.infer(feed)) for feed in feeds])
+        keys = [(nodes[n], f"bertqa{tag}_{key}_{q}") for q, (n, tag, key, _) in zip(questions, targets, strict=True)]
+        rows["GET, uncached"].append([_timed_get(node, key) for node, key in keys])
+        rows["GET, cached"].append([_timed_get(node, key) for node, key in keys])
+    report.table(
+        "One question, one sentence: GET on a shard, one client (milliseconds)",
+        ["", "p50", "p99", "p50 over the bare call"],
+        [
+            [
+                name,
+                median([float(np.percentile(r, 50)) for r in values], 3),
+                median([float(np.percentile(r, 99)) for r in values], 3),
+                median([float(np.percentile(r, 50) - np.percentile(b, 50)) for r, b in zip(values, rows["bare runtime call"], strict=True)], 3),
+            ]
+            for name, values in rows.items()
+        ],
+        f"{len(targets)} pairs a round, {rounds} rounds; runtime threads: {threads}; padded to the worker's shapes",
+    )
+
+
+def _timed(call: object) -> float:
+    started = time.perf_counter()
+    call()  # type: ignore[operator]
+    return (time.perf_counter() - started) * 1000
+
+
+def _timed_get(node: object, key: str) -> float:
+    started = time.perf_counter()
+    value = node.get(key)  # type: ignore[attr-defined]
+    elapsed = (time.perf_counter() - started) * 1000
+    if value is None:
+        raise RuntimeError(f"no answer for {key!r}")
+    return elapsed

@@ -1,0 +1,136 @@
+"""The systems that are measured, each started as a user would start it, each stopped by its process id."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+from qa_cluster.cluster.server_process import find_program
+
+CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
+START_SECONDS = 120
+
+
+def free_port() -> int:
+    """A port nobody listens on, low enough to leave room for a cluster bus."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port < 55535:
+            return port
+
+
+def wait_http(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Until `url` answers 200; RuntimeError when the process ends or time is up."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
+        with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=5) as reply:
+            if reply.status == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"{url} did not answer within {START_SECONDS} s")
+
+
+@contextlib.contextmanager
+def running(command: list[str], url: str, environment: dict[str, str], log: Path) -> Iterator[None]:
+    """A server process that is up when the block begins and gone when it ends."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=out, stderr=out)
+        try:
+            wait_http(url, process)
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Cluster:
+    """A local cluster made by the command line, with documents in it."""
+
+    def __init__(self, folder: Path, shards: int, settings: dict[str, str] | None = None) -> None:
+        self.folder, self.shards = folder, shards
+        self.environment = {"QA_DATA_DIR": str(folder), "QA_SHARDS": str(shards), **(settings or {})}
+
+    def cli(self, *arguments: str) -> str:
+        """Run `qa-cluster …` on this cluster and return what it printed."""
+        done = subprocess.run(
+            [*CLI, *arguments], env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"qa-cluster {' '.join(arguments)} exited {done.returncode}: {done.stderr or done.stdout}")
+        return done.stdout
+
+    def __enter__(self) -> Cluster:
+        self.cli("up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cli("down")
+
+    def nodes(self) -> list[redis.Redis]:
+        """A client for each primary."""
+        status = json.loads(self.cli("status", "--json"))
+        nodes = []
+        for shard in status["shards"]:
+            host, _, port = shard["address"].rpartition(":")
+            nodes.append(redis.Redis(host=host, port=int(port)))
+        return nodes
+
+    @contextlib.contextmanager
+    def service(self, settings: dict[str, str] | None = None) -> Iterator[int]:
+        """The REST service; yields its port."""
+        port = free_port()
+        environment = {**self.environment, **(settings or {})}
+        command = [*CLI, "serve", "--port", str(port)]
+        with running(command, f"http://127.0.0.1:{port}/readyz", environment, self.folder / "serve.log"):
+            yield port
+
+
+@contextlib.contextmanager
+def baseline(app: str, environment: dict[str, str], folder: Path) -> Iterator[int]:
+    """One of the baseline servers, under uvicorn with uvloop and httptools; yields its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--no-access-log", "--log-level", "warning"]
+    with running(command, f"http://127.0.0.1:{port}/openapi.json", environment, folder / "baseline.log"):
+        yield port
+
+
+@contextlib.contextmanager
+def plain_server(folder: Path) -> Iterator[str]:
+    """A Valkey without our module; yields its URL."""
+    port = free_port()
+    command = [str(find_program("")), "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        client = redis.Redis(port=port)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                client.ping()
+                break
+            except redis.ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
