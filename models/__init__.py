@@ -1,1 +1,1 @@
-"""Offline model work: export, quantization, manifest, evaluation; and the bundled default reader."""
+"""Offline model work: export, quantization, calibration, evaluation; and the bundled default reader."""

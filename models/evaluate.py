@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
-from qa_cluster.models.examples import Example, load_examples
-from qa_cluster.models.runtimes import Runner, open_runner
-from qa_cluster.models.scoring import exact_match, f1
-from qa_cluster.models.windows import PairEncoder, Window, batches, load_tokenizer
+from qa_cluster.reading import best_spans
+
+from .examples import Example, load_examples
+from .runtimes import Runner, open_runner
+from .scoring import exact_match, f1
+from .windows import PairEncoder, Window, batches, load_tokenizer
 
 Progress = Callable[[str, int, int], None]
 WINDOW_TOKENS = 384
@@ -34,6 +36,9 @@ class Prediction:
     start: int
     end: int
     score: float
+
+
+NOTHING_READ = Prediction("", 0, 0, float("-inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class Reading:
             found = self._encoder.windows(example.question, example.context)
             windows.extend(found)
             owners.extend([number] * len(found))
-        best = [Prediction("", 0, 0, float("-inf"))] * len(examples)
+        best = [NOTHING_READ] * len(examples)
         done = 0
         for group in batches(windows, max_batch=MAX_BATCH, max_batch_tokens=MAX_BATCH_TOKENS):
             start_logits, end_logits = self._runner(self._encoder.batch([windows[index] for index in group]))
@@ -87,25 +92,19 @@ class Reading:
         self.windows_read += len(windows)
         return best
 
-    def _decode(
-        self, start: NDArray[np.float32], end: NDArray[np.float32], window: Window, context: str
-    ) -> Prediction:
-        first = window.context_start
-        last = first + len(window.offsets)
-        begin, stop, score = best_span(start[first:last], end[first:last], self._max_answer_tokens)
-        here, there = window.offsets[begin][0], window.offsets[stop][1]
-        return Prediction(context[here:there], here, there, score - float(start[0]) - float(end[0]))
-
-
-def best_span(
-    start: NDArray[np.float32], end: NDArray[np.float32], max_answer_tokens: int
-) -> tuple[int, int, float]:
-    """Return first token, last token and summed logits of the best span of at most `max_answer_tokens`."""
-    sums = start[:, None].astype(np.float64) + end[None, :]
-    allowed = np.triu(np.ones(sums.shape, bool)) & ~np.triu(np.ones(sums.shape, bool), max_answer_tokens)
-    sums[~allowed] = -np.inf
-    first, last = np.unravel_index(int(sums.argmax()), sums.shape)
-    return int(first), int(last), float(sums[first, last])
+    def _decode(self, start: NDArray[np.float32], end: NDArray[np.float32], window: Window, context: str) -> Prediction:
+        reading = best_spans(
+            start,
+            end,
+            (window.starts, window.ends),
+            context,
+            sentence_start=window.context_start,
+            max_answer_tokens=self._max_answer_tokens,
+        )
+        if not reading.spans:
+            return NOTHING_READ
+        span = reading.spans[0]
+        return Prediction(context[span.start : span.end], span.start, span.end, span.score)
 
 
 def score(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Score:

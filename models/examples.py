@@ -26,6 +26,8 @@ class Example:
 
 def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
     """Read a question set; a `.json` file is SQuAD format, `.jsonl` and `.jsonl.gz` are JSON lines."""
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"limit is {limit}, must be at least 1")
     suffixes = path.name.lower()
     try:
         if suffixes.endswith((".jsonl", ".jsonl.gz")):
@@ -59,14 +61,11 @@ def _from_lines(path: Path) -> Iterator[Example]:
             where = f"{str(path)!r} line {number}"
             try:
                 row = json.loads(line)
-                start, answer = row["answer_start"], row["answer"]
-                answered = start >= 0
-                example = Example(row["question"], row["context"], (answer,) if answered else ())
+                answers = (row["answer"],) if row["answer_start"] >= 0 else ()
+                example = Example(row["question"], row["context"], answers)
             except (ValueError, KeyError, TypeError) as error:
                 raise InvalidInput(f"{where} is not an example with question, context, answer, answer_start") from error
             _check(example, where)
-            if answered and not example.context.startswith(answer, start):
-                raise InvalidInput(f"{where}: answer {answer[:40]!r} does not stand at answer_start {start}")
             yield example
 
 

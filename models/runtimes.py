@@ -10,17 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.models.windows import Arrays
+
+from .windows import Arrays
 
 Logits = tuple[NDArray[np.float32], NDArray[np.float32]]
 Runner = Callable[[Arrays], Logits]
 RUNTIMES = ("openvino", "onnxruntime")
+MAX_THREADS = 1024
 
 
 def open_runner(model: Path, runtime: str, *, threads: int) -> Runner:
     """Load an ONNX file into `runtime` and return what runs it."""
     if runtime not in RUNTIMES:
         raise InvalidInput(f"unknown runtime {runtime!r}, must be one of {', '.join(RUNTIMES)}")
+    if not 1 <= threads <= MAX_THREADS:
+        raise InvalidInput(f"threads is {threads}, must be from 1 to {MAX_THREADS}")
     if not model.is_file():
         raise ModelError(f"no model file {str(model)!r}")
     try:

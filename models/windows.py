@@ -17,16 +17,21 @@ from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.manifest import Manifest
 
 Arrays = dict[str, NDArray[np.int64]]
+IntArray = NDArray[np.int32]
 LENGTH_STEP = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One pair for the reader. `context_start` is the position of the first context token in `input_ids`."""
+    """One pair for the reader. `context_start` is the position of the first context token in `input_ids`.
+
+    `starts` and `ends` hold where each token of the window stands in the whole context.
+    """
 
     input_ids: tuple[int, ...]
     context_start: int
-    offsets: tuple[tuple[int, int], ...]
+    starts: IntArray
+    ends: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,11 @@ class Tokens:
     """A text's token ids and where each token stands in it."""
 
     ids: tuple[int, ...]
-    offsets: tuple[tuple[int, int], ...]
+    starts: IntArray
+    ends: IntArray
+
+
+_NO_TOKENS = Tokens((), np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -66,7 +75,7 @@ class PairEncoder:
         self._manifest = manifest
         self._window_tokens = window_tokens
         self._doc_stride = doc_stride
-        self._last_context: tuple[str, Tokens] = ("", Tokens((), ()))
+        self._last_context: tuple[str, Tokens] = ("", _NO_TOKENS)
 
     def windows(self, question: str, context: str) -> list[Window]:
         """Return the windows of `context` for `question`; none if the context has no token."""
@@ -76,7 +85,12 @@ class PairEncoder:
         tokens = self._context_tokens(context)
         room = self._window_tokens - len(head) - 1
         return [
-            Window((*head, *tokens.ids[start:end], limits.sep_id), len(head), tokens.offsets[start:end])
+            Window(
+                (*head, *tokens.ids[start:end], limits.sep_id),
+                len(head),
+                tokens.starts[start:end],
+                tokens.ends[start:end],
+            )
             for start, end in _cuts(len(tokens.ids), room, self._doc_stride)
         ]
 
@@ -97,7 +111,8 @@ class PairEncoder:
 
     def _tokens(self, text: str) -> Tokens:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        return Tokens(tuple(encoding.ids), tuple(encoding.offsets))
+        offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+        return Tokens(tuple(encoding.ids), offsets[:, 0], offsets[:, 1])
 
     def _context_tokens(self, context: str) -> Tokens:
         if self._last_context[0] != context:  # question sets hold many questions in a row about one context

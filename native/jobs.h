@@ -16,11 +16,16 @@ typedef struct Job Job;
 /* How a job ended. `argv` are the arguments of QA.DONE after the status word. */
 typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_FAILED } JobStatus;
 
+/* Why it ended: the worker answered; its deadline passed; two workers died on it; its client left. */
+typedef enum { CAUSE_ANSWERED, CAUSE_DEADLINE, CAUSE_LOST, CAUSE_CLIENT_GONE } JobCause;
+
 typedef struct JobResult {
     JobStatus status;
     RedisModuleString **argv; /* OK, OVERRIDE: 0 or 1 RESP string; TENSORS: the tensors; FAILED: none */
     int argc;
     const char *error; /* FAILED: one line that begins with a code; else NULL */
+    JobCause cause;
+    long long run_us; /* from being handed out to its end; 0 when it never was */
 } JobResult;
 
 typedef struct JobClass {
@@ -35,6 +40,7 @@ typedef struct JobClass {
     void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     void (*free)(void *data);
     int before_ready; /* may be handed out before QA.READY */
+    int queue_timeout; /* the timeout counts while the job waits; a handed out job has `qa.job-timeout-ms` from then on */
 } JobClass;
 
 /* Blocks the calling client and queues a job for it. On any refusal (queue full, no worker configured, blocking not allowed in
@@ -42,10 +48,46 @@ typedef struct JobClass {
  * `timeout_ms` 0 means the default of `qa.job-timeout-ms`; negative: no deadline. */
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
-/* Queues a job that no client waits for. Returns 0 (and frees `data`) when the queue for such jobs is full. */
+/* Queues a job that no client waits for. Returns 0 (and frees `data`) when the queue for such jobs is full. Its timeout
+ * counts from the moment it is handed out: such jobs may wait for long. */
 int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
 /* Queues a job with id 0: handed out once, no result (model.drop, unregister, message, cancel). */
 int jobs_notify(const JobClass *class, void *data);
+
+/* The reply a job's client gets when its class has no `reply` of its own. */
+void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result);
+
+/* ---- For link.c, supervisor.c, registry.c and info.c ---- */
+
+enum { JOB_KINDS = 8, JOB_LATENCY_BUCKETS = 33 };
+
+/* Bucket b counts durations d (in microseconds) with 2^(b-1) <= d < 2^b; bucket 0: less than 1. */
+typedef struct JobKindStats {
+    unsigned long long submitted, ok, overridden, skipped, failed, expired, lost, client_gone, refused, retried;
+    unsigned long long queue_us[JOB_LATENCY_BUCKETS], run_us[JOB_LATENCY_BUCKETS];
+} JobKindStats;
+
+int jobs_on_load(RedisModuleCtx *ctx);
+
+/* Is there a job to hand out? `ready` 0: of a kind that may be handed out before QA.READY. */
+int jobs_available(int ready);
+
+/* Takes the next job and writes it as one array element of the calling link's reply. Returns 0 when there is none. */
+int jobs_hand_out(RedisModuleCtx *ctx, int ready);
+
+/* QA.DONE: 0 when no such job is running. */
+int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);
+
+/* The worker died: running jobs go back to the queue, or fail the second time. `innocent`: the worker was killed for a
+ * job that had been cancelled already, so that the others are not charged for it. In a context that may write keys. */
+void jobs_worker_lost(RedisModuleCtx *ctx, int innocent);
+
+size_t jobs_queued_clients(void);
+size_t jobs_queued_events(void);
+size_t jobs_queued_notices(void);
+size_t jobs_running(void);
+/* NULL beyond the last kind. */
+const JobKindStats *jobs_kind_stats(int index, const char **kind);
 
 #endif

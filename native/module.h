@@ -34,4 +34,8 @@ int module_is_active_primary(RedisModuleCtx *ctx);
 /* 1: the calling client may not be blocked (MULTI, Lua, deny-blocking). */
 int module_blocking_denied(RedisModuleCtx *ctx);
 
+/* Where modules' commands take no part in ACL categories (Redis 7.0) a user that is not an administrator could run anything
+ * that is not forbidden by name. 1 when the caller may run administrator commands; else replies NOPERM and returns 0. */
+int module_require_admin(RedisModuleCtx *ctx, const char *command);
+
 #endif

@@ -227,6 +227,7 @@ typedef RedisModuleString Str_;
 #define REDISMODULE_REQUIRED_FUNCTIONS(X)                                                                              \
     /* memory */                                                                                                       \
     X(void *, Alloc, (size_t bytes))                                                                                   \
+    X(void *, TryAlloc, (size_t bytes))                                                                                \
     X(void *, Calloc, (size_t count, size_t bytes))                                                                    \
     X(void *, Realloc, (void *pointer, size_t bytes))                                                                  \
     X(void, Free, (void *pointer))                                                                                     \
@@ -258,6 +259,8 @@ typedef RedisModuleString Str_;
     X(int, ReplyWithSimpleString, (Ctx_ *ctx, const char *text))                                                       \
     X(int, ReplyWithArray, (Ctx_ *ctx, long length))                                                                   \
     X(int, ReplyWithMap, (Ctx_ *ctx, long length))                                                                     \
+    X(int, ReplyWithSet, (Ctx_ *ctx, long length))                                                                     \
+    X(int, ReplyWithBool, (Ctx_ *ctx, int value))                                                                      \
     X(int, ReplyWithEmptyArray, (Ctx_ *ctx))                                                                           \
     X(int, ReplyWithNullArray, (Ctx_ *ctx))                                                                            \
     X(void, ReplySetArrayLength, (Ctx_ *ctx, long length))                                                             \

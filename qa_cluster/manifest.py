@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from math import exp, isfinite
+from math import exp
 from pathlib import Path
 from typing import Any, Self
 
@@ -132,7 +132,7 @@ class Manifest:
         """Read a manifest; ModelError names the first field that is missing, unknown, ill-typed or out of range."""
         try:
             document = json.loads(text)
-        except ValueError as error:  # UnicodeDecodeError and JSONDecodeError
+        except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError and UnicodeDecodeError
             raise ModelError(f"manifest is not JSON: {error}") from error
         return cls(**_manifest_fields(_Reader(document, "manifest")))
 
@@ -168,6 +168,9 @@ class _Reader:
             raise self.refused(name, value, expected)
         return value
 
+    def digest(self, name: str) -> str:
+        return self.text(name, pattern=_HEX64, expected="64 lower-case hex digits")
+
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         value = self.take(name)
         if not isinstance(value, str) or value not in choices:
@@ -188,7 +191,7 @@ class _Reader:
 
     def number(self, name: str, low: float, high: float) -> float:
         value = self.take(name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or not low <= value <= high:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
             raise self.refused(name, value, f"a number from {low:g} to {high:g}")
         return float(value)
 
@@ -243,11 +246,10 @@ def _shown(value: object) -> str:
 def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     if reader.take("format") != FORMAT:
         raise reader.refused("format", reader.take("format"), f"{FORMAT}, the only format this version reads")
-    digest = {"pattern": _HEX64, "expected": "64 lower-case hex digits"}
     found: dict[str, Any] = {
         "model_id": reader.text("model_id"),
-        "model_sha256": reader.text("model_sha256", **digest),
-        "tokenizer_sha256": reader.text("tokenizer_sha256", **digest),
+        "model_sha256": reader.digest("model_sha256"),
+        "tokenizer_sha256": reader.digest("tokenizer_sha256"),
         "precision": reader.choice("precision", PRECISIONS),
         "family": reader.text("family"),
         "inputs": reader.names("inputs"),

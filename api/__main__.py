@@ -1,0 +1,65 @@
+"""`python -m qa_cluster.api`: the REST service in this process, until SIGINT or SIGTERM.
+
+Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); the flags here are the few
+that a person changes most. `cluster_url` must name at least one server of the cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+import uvicorn
+
+from qa_cluster.config import Settings, load
+from qa_cluster.connecting import target_of
+from qa_cluster.errors import ConfigError
+
+from .app import Service
+from .lifespan import ServiceOptions
+
+SHUTDOWN_SECONDS = 10
+BACKLOG = 1024
+
+
+def service_options(settings: Settings) -> ServiceOptions:
+    """What the settings mean for the service."""
+    return ServiceOptions(target_of(settings), settings.http_max_requests, settings.body_max_bytes)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the service; 2 for a wrong setting."""
+    parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
+    parser.add_argument("--config", help="TOML file with settings")
+    parser.add_argument("--host", help="address to listen on (http_host)")
+    parser.add_argument("--port", help="port to listen on (http_port)")
+    parser.add_argument("--cluster-url", help="redis://host:port of the cluster (cluster_url)")
+    parser.add_argument("--access-log", action="store_true", help="log every request")
+    given = parser.parse_args(arguments)
+    flags = {"http_host": given.host, "http_port": given.port, "cluster_url": given.cluster_url}
+    try:
+        settings = load(given.config, flags={name: text for name, text in flags.items() if text is not None}).settings
+        options = service_options(settings)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    uvicorn.run(
+        Service(options),
+        host=settings.http_host,
+        port=settings.http_port,
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        http="httptools",
+        ws="none",
+        access_log=given.access_log,
+        server_header=False,
+        log_level=settings.log_level,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

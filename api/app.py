@@ -1,0 +1,157 @@
+"""The service as one ASGI application: routing, admission, request ids, error documents and request metrics.
+
+`GET /qa` is tried against the near cache before anything else is done for the request. The routes of questions and
+documents are plain ASGI, the others Starlette's; an exception of either becomes a problem document in one place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import MutableMapping
+from itertools import count
+from time import perf_counter
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Router
+
+from qa_cluster.errors import DeadlineExceeded, QueueFull
+
+from .error_map import HttpProblem, problem
+from .http import ClientGone, Receive, Scope, Send, header, send_response
+from .lifespan import ServiceOptions, State
+from .routes_documents import PREFIX, DocumentRoute
+from .routes_qa import QuestionRoute
+from .routes_status import status_routes
+
+_DOCUMENTS = PREFIX.decode()
+_UNBOUNDED = frozenset({"/livez", "/readyz", "/metrics"})
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+class Service:
+    """The application. `uvicorn` runs it; see `python -m qa_cluster.api`."""
+
+    def __init__(self, options: ServiceOptions) -> None:
+        self.state = State(options)
+        self._questions = QuestionRoute(self.state)
+        self._documents = DocumentRoute(self.state)
+        self._others = Router(routes=status_routes(self.state), redirect_slashes=False)
+        self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
+        self._id_prefix = os.urandom(4).hex()
+        self._ids = count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the life of the process."""
+        kind = scope["type"]
+        if kind == "http":
+            await self._request(scope, receive, send)
+        elif kind == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await self.state.start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.state.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = perf_counter()
+        request_id = self._request_id(scope)
+        metrics = self.state.metrics
+        path, method = scope["path"], scope["method"]
+        if path == "/qa" and method == "GET":
+            status = await self._questions.near(scope, request_id, send)
+            if status is not None:
+                metrics.requests.inc("/qa", "GET", str(status))
+                metrics.questions.inc("near", "repeat")
+                metrics.seconds.observe(perf_counter() - begun, "/qa")
+                return
+        metrics.active += 1
+        responder = _Responder(send, request_id)
+        try:
+            await self._guarded(scope, receive, responder, request_id)
+        finally:
+            metrics.active -= 1
+            route = self._route_name(path)
+            metrics.requests.inc(route, method if method in _METHODS else "other", str(responder.status))
+            metrics.seconds.observe(perf_counter() - begun, route)
+
+    async def _guarded(self, scope: Scope, receive: Receive, responder: _Responder, request_id: str) -> None:
+        """Serve a request; whatever is raised becomes a problem document."""
+        scope["state"] = {**scope.get("state", {}), "request_id": request_id}
+        scope["app"] = self  # tells Starlette's router to raise instead of answering in plain text
+        try:
+            if self.state.metrics.active > self.state.options.max_requests and scope["path"] not in _UNBOUNDED:
+                self.state.metrics.refused.inc()
+                raise QueueFull(
+                    f"{self.state.options.max_requests} requests are under way, the limit (http_max_requests)"
+                )
+            await self._dispatch(scope, receive, responder)
+        except ClientGone:
+            responder.status = 499
+        except Exception as error:  # the one place where anything becomes an answer
+            if responder.status:
+                raise
+            status, headers, body = problem(_as_problem(error, scope), request_id=request_id, instance=scope["path"])
+            await send_response(responder, status, headers, body)
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if path == "/qa":
+            await self._questions(scope, receive, send)
+        elif path.startswith(_DOCUMENTS):
+            await self._documents(scope, receive, send)
+        else:
+            await self._others(scope, receive, send)
+
+    def _request_id(self, scope: Scope) -> str:
+        given = header(scope, b"x-request-id")
+        if given is not None and _REQUEST_ID.match(given):
+            return given.decode()
+        return f"{self._id_prefix}-{next(self._ids):x}"
+
+    def _route_name(self, path: str) -> str:
+        if path == "/qa" or path in self._known:
+            return path
+        return "/documents/{id}" if path.startswith(_DOCUMENTS) else "other"
+
+
+class _Responder:
+    """Sends, remembers the status, and puts the request id on every response."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id.encode()
+        self.status = 0
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
+        await self._send(message)
+
+
+def _as_problem(error: Exception, scope: Scope) -> Exception:
+    """Starlette's and asyncio's exceptions as ours."""
+    if isinstance(error, HTTPException):
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "GET")
+            return HttpProblem(
+                "method-not-allowed",
+                f"{scope['path']} has {allowed}, not {scope['method']}",
+                headers=[(b"allow", allowed.encode())],
+            )
+        return HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded("the request was not answered in time (request_timeout_ms)")
+    return error

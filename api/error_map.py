@@ -1,0 +1,119 @@
+"""Errors as RFC 9457 problem documents: one place decides status, type and headers of everything that goes wrong.
+
+A `QAError` brings its own status; `HttpProblem` is for what only HTTP knows (routes, methods, media types, conditions).
+Anything else is a 500 whose cause is in the log under the request id and not in the response.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from qa_cluster.document_store import VersionConflict
+from qa_cluster.errors import (
+    ClusterError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InputTooLong,
+    InvalidInput,
+    ModelError,
+    NotFound,
+    NoWorker,
+    ProtocolError,
+    QAError,
+    QueueFull,
+    WorkerLost,
+)
+
+CONTENT_TYPE = b"application/problem+json"
+TYPE_PREFIX = "urn:qa-cluster:problem:"
+RawHeaders = list[tuple[bytes, bytes]]
+
+_log = logging.getLogger(__name__)
+
+# name in `type`, title
+_NAMES: Mapping[type[QAError], tuple[str, str]] = {
+    InvalidInput: ("validation", "The request is not valid"),
+    InputTooLong: ("too-long", "The request exceeds a limit"),
+    NotFound: ("not-found", "There is no such thing"),
+    QueueFull: ("overloaded", "The service is at its capacity"),
+    DeadlineExceeded: ("deadline-exceeded", "The request's time was up"),
+    NoWorker: ("shard-unavailable", "A shard is not ready"),
+    WorkerLost: ("shard-unavailable", "A shard lost its worker"),
+    InferenceFailed: ("inference", "The model failed"),
+    ModelError: ("model", "The model cannot be used"),
+    ProtocolError: ("protocol", "A shard gave an answer that was not understood"),
+    ClusterError: ("shard-unavailable", "The cluster cannot be reached or is not ready"),
+}
+# Problems that only HTTP has: status, title.
+HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
+    "malformed-json": (400, "The body is not JSON"),
+    "malformed-query": (400, "The query string is malformed"),
+    "route-not-found": (404, "There is no such route"),
+    "cache-miss": (404, "The answer is not cached"),
+    "method-not-allowed": (405, "The route does not have this method"),
+    "version-conflict": (412, "The document has another version"),
+    "body-too-large": (413, "The body exceeds the limit"),
+    "unsupported-media-type": (415, "The body has the wrong media type"),
+    "validation": (422, "The request is not valid"),
+    "internal": (500, "The service failed"),
+}
+
+
+class HttpProblem(Exception):
+    """A problem of HTTP itself.
+
+    Attributes:
+        name: a key of `HTTP_PROBLEMS`.
+        errors: what is wrong where, as `errors` of the problem document.
+    """
+
+    def __init__(
+        self, name: str, detail: str, *, errors: Sequence[Mapping[str, str]] = (), headers: RawHeaders | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.name = name
+        self.errors = list(errors)
+        self.headers: RawHeaders = headers or []
+
+
+def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, bytes]:
+    """Status, headers and body of the response that reports `error`."""
+    headers: RawHeaders = []
+    errors: list[Mapping[str, str]] = []
+    detail = str(error)
+    if isinstance(error, HttpProblem):
+        status, title = HTTP_PROBLEMS[error.name]
+        name, code, errors = error.name, error.name.upper().replace("-", "_"), error.errors
+        headers += error.headers
+    elif isinstance(error, VersionConflict):
+        name, code = "version-conflict", error.resp_code
+        status, title = HTTP_PROBLEMS[name]
+    elif isinstance(error, QAError):
+        name, title = next(
+            (_NAMES[kind] for kind in type(error).__mro__ if kind in _NAMES), ("internal", "The service failed")
+        )
+        status, code = error.http_status, error.resp_code
+        if error.retry_after_seconds is not None:
+            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_seconds))))
+    else:
+        name, code = "internal", "INTERNAL"
+        status, title = HTTP_PROBLEMS[name]
+        detail = f"the cause is in the service's log under request id {request_id}"
+        _log.error("request %s failed", request_id, exc_info=error)
+    document: dict[str, object] = {
+        "type": TYPE_PREFIX + name,
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "instance": instance,
+        "code": code,
+        "request_id": request_id,
+    }
+    if errors:
+        document["errors"] = errors
+    headers.append((b"content-type", CONTENT_TYPE))
+    headers.append((b"cache-control", b"no-store"))
+    return status, headers, orjson.dumps(document)

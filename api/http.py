@@ -1,0 +1,88 @@
+"""The little of HTTP that all routes share, on plain ASGI: headers, bounded bodies, responses, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from .error_map import HttpProblem, RawHeaders
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+JSON = b"application/json"
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of that (lower-case) name."""
+    for key, value in scope["headers"]:
+        if key == name:
+            found: bytes = value
+            return found
+    return None
+
+
+def require_json(scope: Scope) -> None:
+    """HttpProblem unless the body says that it is JSON."""
+    given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+    if given != JSON and not (given.startswith(b"application/") and given.endswith(b"+json")):
+        shown = given.decode("latin-1")[:80] or "none"
+        raise HttpProblem("unsupported-media-type", f"content-type must be application/json, got {shown}")
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body; HttpProblem as soon as it is known to exceed the limit."""
+    announced = header(scope, b"content-length")
+    if announced is not None and announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit, f"has {int(announced)} bytes")
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit, f"has more than {limit} bytes")
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(limit: int, what: str) -> HttpProblem:
+    return HttpProblem(
+        "body-too-large", f"body {what}, the limit is {limit} (body_max_bytes)", headers=[(b"connection", b"close")]
+    )
+
+
+async def send_response(send: Send, status: int, headers: RawHeaders, body: bytes) -> None:
+    """Send a whole response."""
+    if status not in (204, 304):
+        headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def condition(scope: Scope) -> str | None:
+    """The version that a write asks for: of ``If-Match``, ``""`` for ``If-None-Match: *``, None without a condition."""
+    wanted = header(scope, b"if-match")
+    absent = header(scope, b"if-none-match")
+    if wanted is not None and absent is not None:
+        raise HttpProblem("validation", "If-Match and If-None-Match exclude each other")
+    if absent is not None:
+        if absent.strip() != b"*":
+            raise HttpProblem("validation", "If-None-Match of a write must be *")
+        return ""
+    if wanted is None:
+        return None
+    text = wanted.decode("latin-1").strip()
+    version = text.removeprefix('"').removesuffix('"')
+    if text != f'"{version}"' or not version or not version.isalnum():
+        raise HttpProblem("validation", f"If-Match must be one version in double quotes, as in ETag, got {text[:80]}")
+    return version

@@ -1,0 +1,87 @@
+"""What lives as long as the service: its options, its metrics and its engine, which is opened in the background.
+
+The service starts without a cluster: until one can be reached and has a model, `/readyz` is false and questions are
+answered 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from qa_cluster.connecting import Target
+from qa_cluster.engine import Engine
+from qa_cluster.errors import ClusterError, QAError
+from qa_cluster.questions import AskLimits
+
+from .telemetry import Telemetry
+
+FIRST_RETRY_SECONDS = 0.1
+LAST_RETRY_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What the service is started with."""
+
+    target: Target
+    max_requests: int = 256
+    body_max_bytes: int = 8 * 1024 * 1024
+
+    @property
+    def limits(self) -> AskLimits:
+        """What a question may ask for."""
+        return self.target.options.limits
+
+
+class State:
+    """The engine, once it is there, and the metrics."""
+
+    def __init__(self, options: ServiceOptions) -> None:
+        self.options = options
+        self.metrics = Telemetry()
+        self.engine_or_none: Engine | None = None
+        self._problem: QAError = ClusterError("the service is connecting to the cluster")
+        self._opening: asyncio.Task[None] | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; ClusterError says why there is none yet."""
+        if self.engine_or_none is None:
+            raise type(self._problem)(str(self._problem))
+        return self.engine_or_none
+
+    async def start(self) -> None:
+        """Begin to open the engine; the first try is awaited."""
+        tried = asyncio.Event()
+        self._opening = asyncio.create_task(self._open(tried), name="engine")
+        await tried.wait()
+
+    async def stop(self) -> None:
+        """Close everything."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self.engine_or_none is not None:
+            engine, self.engine_or_none = self.engine_or_none, None
+            await engine.aclose()
+
+    async def _open(self, tried: asyncio.Event) -> None:
+        pause = FIRST_RETRY_SECONDS
+        while self.engine_or_none is None:
+            try:
+                self.engine_or_none = await self.options.target.open()
+                self.metrics.watch(self.engine_or_none)
+                _log.info("connected to %d shards", len(self.engine_or_none.shards.all))
+            except QAError as error:
+                if str(error) != str(self._problem):
+                    _log.warning("not connected: %s", error)
+                self._problem = error
+            finally:
+                tried.set()
+            if self.engine_or_none is None:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LAST_RETRY_SECONDS)

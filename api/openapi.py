@@ -1,0 +1,221 @@
+"""The OpenAPI description of the service, built from the tables that validate requests, and a page that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from qa_cluster.questions import AskLimits
+
+from .schemas import Field, ask_fields, document_fields, write_parameters
+
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_STATUS_TEXT = {
+    "304": "not modified",
+    "400": "malformed JSON or query string",
+    "404": "no such document, or not cached with cache=only",
+    "412": "the document has another version",
+    "413": "question or body too long",
+    "415": "the body is not JSON",
+    "422": "a field is not valid",
+    "503": "at capacity, or a shard is not ready; see Retry-After",
+    "504": "the time was up",
+}
+
+
+def _object(properties: dict[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties if required is None else required), "properties": properties}
+
+
+_STRING, _INTEGER, _NUMBER, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
+_SPAN = _object({"start": _INTEGER, "end": _INTEGER, "kind": _STRING})
+_ANSWER = _object(
+    {
+        "rank": _INTEGER,
+        "answer": _STRING,
+        "score": {**_NUMBER, "description": "probability that the answer is right, calibrated"},
+        "logit": {**_NUMBER, "description": "the reader's score over no answer"},
+        "start": {**_INTEGER, "description": "first code point in the stored document"},
+        "end": {**_INTEGER, "description": "code point after the last"},
+        "document_id": _STRING,
+        "document_version": _STRING,
+        "passage_id": _STRING,
+        "title": _STRING,
+        "context": {**_STRING, "description": "the sentence"},
+        "context_start": _INTEGER,
+        "context_end": _INTEGER,
+        "shard": {**_STRING, "description": "the shard that read it"},
+        "metadata": {"type": "object"},
+        "highlights": {"type": "array", "items": _SPAN},
+    }
+)
+_RESULT = _object(
+    {
+        "id": _STRING,
+        "object": {"const": "qa.result"},
+        "created": _INTEGER,
+        "question": _STRING,
+        "normalized_question": _STRING,
+        "model": _object({"id": _STRING, "revision": _STRING, "precision": _STRING}),
+        "answerable": _BOOLEAN,
+        "no_answer_score": _NUMBER,
+        "answers": {"type": "array", "items": _ANSWER},
+        "cache": _object({"status": _STRING, "tier": _STRING, "age_s": _INTEGER, "ttl_s": _INTEGER}),
+        "index": _object(
+            {"version": _STRING, "shards_total": _INTEGER, "shards_answered": _INTEGER, "partial": _BOOLEAN}
+        ),
+        "usage": _object(
+            {
+                "candidates": _INTEGER,
+                "sentences_read": _INTEGER,
+                "sentences_cached": _INTEGER,
+                "waves": _INTEGER,
+                "truncated": _BOOLEAN,
+            }
+        ),
+        "timings_ms": _object(
+            {"cache": _NUMBER, "rank": _NUMBER, "read": {"type": "array", "items": _NUMBER}, "total": _NUMBER}
+        ),
+    }
+)
+_DOCUMENT = _object(
+    {
+        "id": _STRING,
+        "text": _STRING,
+        "title": _STRING,
+        "metadata": {"type": "object"},
+        "version": _STRING,
+        "sentences": _INTEGER,
+        "tokenized": _BOOLEAN,
+    }
+)
+_WRITE = _object({"id": _STRING, "version": _STRING, "changed": _BOOLEAN, "created": _BOOLEAN, "tokenized": _BOOLEAN})
+_PROBLEM_SCHEMA = _object(
+    {
+        "type": _STRING,
+        "title": _STRING,
+        "status": _INTEGER,
+        "detail": _STRING,
+        "instance": _STRING,
+        "code": _STRING,
+        "request_id": _STRING,
+        "errors": {
+            "type": "array",
+            "items": _object({"pointer": _STRING, "parameter": _STRING, "detail": _STRING}, ["detail"]),
+        },
+    },
+    ["type", "title", "status", "detail", "instance", "code", "request_id"],
+)
+
+
+def _parameters(fields: Sequence[Field]) -> list[dict[str, Any]]:
+    return [
+        {"name": field.name, "in": "query", "required": field.required, "schema": field.schema()} for field in fields
+    ]
+
+
+def _body(fields: Sequence[Field]) -> dict[str, Any]:
+    schema = _object({field.name: field.schema() for field in fields}, [f.name for f in fields if f.required])
+    return {"required": True, "content": {"application/json": {"schema": {**schema, "additionalProperties": False}}}}
+
+
+def _operation(
+    summary: str, ok: Mapping[str, tuple[str, str | None]], problems: Sequence[str], **more: Any
+) -> dict[str, Any]:
+    """One operation: `ok` maps a status to its description and the name of its schema."""
+    responses: dict[str, Any] = {}
+    for status, (text, schema) in ok.items():
+        responses[status] = {"description": text}
+        if schema is not None:
+            responses[status]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    for status in problems:
+        responses[status] = {"description": _STATUS_TEXT[status], **({} if status == "304" else {"content": _PROBLEM})}
+    return {"summary": summary, "responses": responses, **more}
+
+
+def describe(version: str, limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
+    """The whole description."""
+    ask = ask_fields(limits)
+    document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
+    asked = {"200": ("the answers; none is answerable: false", "Result")}
+    ask_problems = ["400", "404", "413", "422", "503", "504"]
+    text = {"200": {"description": "as it says"}, "503": {"description": "not ready"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "qa-cluster",
+            "version": version,
+            "description": "Questions answered where the text is stored.",
+        },
+        "paths": {
+            "/qa": {
+                "get": _operation("Ask a question", asked, ["304", *ask_problems], parameters=_parameters(ask)),
+                "post": _operation("Ask a question", asked, [*ask_problems, "415"], requestBody=_body(ask)),
+            },
+            "/documents/{id}": {
+                "parameters": [document_id],
+                "put": _operation(
+                    "Write a document",
+                    {"200": ("stored", "Write"), "201": ("stored, new", "Write")},
+                    ["400", "412", "413", "415", "422", "503", "504"],
+                    parameters=[*_parameters(write_parameters(limits)), if_match],
+                    requestBody=_body(document_fields(max_body_bytes)),
+                ),
+                "get": _operation(
+                    "Read a document", {"200": ("the document", "Document")}, ["304", "404", "503", "504"]
+                ),
+                "delete": _operation(
+                    "Delete a document", {"204": ("deleted", None)}, ["404", "412", "503", "504"], parameters=[if_match]
+                ),
+            },
+            "/livez": {"get": {"summary": "Whether the process runs", "responses": {"200": text["200"]}}},
+            "/readyz": {"get": {"summary": "Whether every shard can answer", "responses": text}},
+            "/metrics": {"get": {"summary": "Metrics for Prometheus", "responses": {"200": text["200"]}}},
+        },
+        "components": {
+            "schemas": {"Result": _RESULT, "Document": _DOCUMENT, "Write": _WRITE, "Problem": _PROBLEM_SCHEMA}
+        },
+    }
+
+
+def docs_page(description: dict[str, Any]) -> str:
+    """The description as one HTML page."""
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        "<title>qa-cluster REST API</title><link rel=stylesheet href=/page.css><main class=docs>",
+        f"<h1>qa-cluster REST API</h1><p>{escape(description['info']['description'])} ",
+        "<a href=/openapi.json>openapi.json</a> · <a href=/>ask</a></p>",
+    ]
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            if method == "parameters":
+                continue
+            parts.append(
+                f"<section><h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
+            )
+            rows = [(p["name"], p["in"], p.get("schema", {})) for p in operation.get("parameters", [])]
+            body = operation.get("requestBody")
+            if body is not None:
+                properties = body["content"]["application/json"]["schema"]["properties"]
+                rows += [(name, "body", schema) for name, schema in properties.items()]
+            if rows:
+                parts.append("<table><tr><th>name<th>in<th>type<th>default<th>meaning</tr>")
+                parts += [_row(name, where, schema) for name, where, schema in rows]
+                parts.append("</table>")
+            answers = ", ".join(
+                f"<b>{status}</b> {escape(response['description'])}"
+                for status, response in operation["responses"].items()
+            )
+            parts.append(f"<p class=muted>{answers}</p></section>")
+    return "".join([*parts, "</main></html>"])
+
+
+def _row(name: str, where: str, schema: dict[str, Any]) -> str:
+    limits = [f"{schema[key]:g}" for key in ("minimum", "maximum") if key in schema]
+    kind = schema.get("type", "") + (f" {' to '.join(limits)}" if limits else "")
+    if "enum" in schema:
+        kind = " | ".join(schema["enum"])
+    cells = (name, where, kind, str(schema.get("default", "")), schema.get("description", ""))
+    return "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>"

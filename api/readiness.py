@@ -1,0 +1,119 @@
+"""Whether every shard can answer questions, and what is missing where it cannot. The verdict is kept for a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qa_cluster.asking import RANK_TRIGGER, READ_TRIGGER
+from qa_cluster.connection import ReplyError
+from qa_cluster.engine import Engine
+from qa_cluster.errors import ModelError, QAError
+from qa_cluster.hashtags import shard_tag
+from qa_cluster.keys import manifest_key, model_key, tokenizer_key
+from qa_cluster.manifest import Manifest
+from qa_cluster.topology import Shard
+
+from .lifespan import State
+from .telemetry import parse_info
+
+KEEP_SECONDS = 1.0
+CHECK_TIMEOUT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReadiness:
+    """One shard: ready, or what is missing."""
+
+    shard: str
+    address: str
+    ready: bool
+    model: str
+    missing: tuple[str, ...]
+
+
+class Readiness:
+    """The verdict about all shards."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._kept: tuple[float, dict[str, Any]] | None = None
+        self._lock = asyncio.Lock()
+
+    async def verdict(self) -> dict[str, Any]:
+        """``ready``, a ``detail`` for people, and every shard."""
+        async with self._lock:
+            if self._kept is not None and time.monotonic() - self._kept[0] < KEEP_SECONDS:
+                return self._kept[1]
+            found = await self._ask()
+            self._kept = (time.monotonic(), found)
+            return found
+
+    async def _ask(self) -> dict[str, Any]:
+        try:
+            engine = self._state.engine
+        except QAError as error:
+            return {"ready": False, "detail": str(error), "shards": []}
+        shards = await asyncio.gather(*(_check(engine, shard) for shard in engine.shards.all))
+        problems = [f"shard {item.address}: {', '.join(item.missing)}" for item in shards if not item.ready]
+        if not engine.shards.topology.whole:
+            problems.append("not every slot of the cluster is served")
+        if len({item.model for item in shards if item.ready}) > 1:
+            problems.append("the shards have different models")
+        return {
+            "ready": not problems,
+            "detail": "; ".join(problems) or "every shard can answer",
+            "cache_tracking": engine.freshness.ready,
+            "shards": [asdict(item) for item in shards],
+        }
+
+
+async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
+    missing: list[str] = []
+    revision = ""
+    tag = shard_tag(engine.shards.topology.ranges_of(shard))
+    commands: list[tuple[str | int, ...]] = [
+        ("EXISTS", model_key(tag)),
+        ("EXISTS", tokenizer_key(tag)),
+        ("GET", manifest_key(tag)),
+        ("RG.DUMPREGISTRATIONS",),
+        ("INFO", "qa"),
+    ]
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+            connection = await engine.shards.pool(shard.address).shared()
+            replies = [await future for future in connection.send_many(commands)]
+    except (QAError, TimeoutError) as error:
+        return ShardReadiness(shard.name, str(shard.address), False, "", (str(error) or "no answer in time",))
+    model, tokenizer, manifest, registrations, info = replies
+    if model != 1:
+        missing.append("no model")
+    if tokenizer != 1:
+        missing.append("no tokenizer")
+    try:
+        revision = Manifest.from_json(manifest).revision if isinstance(manifest, bytes) else ""
+    except ModelError as error:
+        missing.append(str(error))
+    if not revision:
+        missing.append("no manifest")
+    if isinstance(registrations, ReplyError):
+        missing.append("the module is not loaded")
+    else:
+        names = set(_texts(registrations))
+        missing += [f"function {name} is not registered" for name in (RANK_TRIGGER, READ_TRIGGER) if name not in names]
+    fields = parse_info(info if isinstance(info, bytes) else str(info).encode())
+    state = fields.get("qa_worker_state")
+    if state != "ready" and not isinstance(registrations, ReplyError):
+        missing.append(f"its worker is {state or 'unknown'}")
+    return ShardReadiness(shard.name, str(shard.address), not missing, revision, tuple(missing))
+
+
+def _texts(value: Any) -> list[str]:
+    """Every string in a nested reply."""
+    if isinstance(value, bytes):
+        return [value.decode("utf-8", "replace")]
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    return [text for item in value for text in _texts(item)] if isinstance(value, list | set | tuple) else []

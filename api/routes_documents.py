@@ -1,0 +1,92 @@
+"""`PUT`, `GET` and `DELETE /documents/{id}`. The version of a document is its ETag."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from qa_cluster.errors import InvalidInput
+
+from .error_map import HttpProblem, RawHeaders
+from .http import JSON, Receive, Scope, Send, condition, header, read_body, require_json, send_response
+from .lifespan import State
+from .schemas import document_fields, parse_body, parse_query, write_parameters
+
+PREFIX = b"/documents/"
+_ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
+
+
+class DocumentRoute:
+    """One document by its id, which is the rest of the path and may hold anything, percent-encoded."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        limits = state.options.limits
+        self._fields = document_fields(state.options.body_max_bytes)
+        self._parameters = write_parameters(limits)
+        self._timeout_ms = limits.timeout_ms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Dispatch by method."""
+        document_id = _document_id(scope)
+        method = scope["method"]
+        if method == "PUT":
+            await self._put(scope, receive, send, document_id)
+            return
+        parse_query(scope["query_string"], ())
+        async with asyncio.timeout(self._timeout_ms / 1000):
+            if method in ("GET", "HEAD"):
+                await self._get(scope, send, document_id)
+            elif method == "DELETE":
+                await self._delete(scope, send, document_id)
+            else:
+                raise HttpProblem(
+                    "method-not-allowed", f"a document has GET, PUT and DELETE, not {method}", headers=list(_ALLOW)
+                )
+
+    async def _put(self, scope: Scope, receive: Receive, send: Send, document_id: str) -> None:
+        parameters = parse_query(scope["query_string"], self._parameters)
+        if_version = condition(scope)
+        require_json(scope)
+        values = parse_body(await read_body(scope, receive, self._state.options.body_max_bytes), self._fields)
+        written = await self._state.engine.documents.put(
+            document_id,
+            values["text"],
+            title=values.get("title") or "",
+            metadata=values.get("metadata"),
+            if_version=if_version,
+            wait=parameters.get("wait", True),
+            timeout=parameters.get("timeout_ms", self._timeout_ms) / 1000,
+        )
+        self._state.metrics.document_writes.inc("put")
+        headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
+        await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
+
+    async def _get(self, scope: Scope, send: Send, document_id: str) -> None:
+        document = await self._state.engine.documents.get(document_id)
+        etag = b'"%b"' % document.version.encode()
+        headers: RawHeaders = [(b"etag", etag), (b"cache-control", b"private, no-cache")]
+        wanted = header(scope, b"if-none-match")
+        if wanted is not None and any(tag.strip() in (etag, b"W/" + etag, b"*") for tag in wanted.split(b",")):
+            await send_response(send, 304, headers, b"")
+            return
+        headers.append((b"content-type", JSON))
+        await send_response(send, 200, headers, document.to_json())
+
+    async def _delete(self, scope: Scope, send: Send, document_id: str) -> None:
+        await self._state.engine.documents.delete(
+            document_id, if_version=condition(scope), timeout=self._timeout_ms / 1000
+        )
+        self._state.metrics.document_writes.inc("delete")
+        await send_response(send, 204, [], b"")
+
+
+def _document_id(scope: Scope) -> str:
+    """The id, from the raw path: a ``%2F`` in an id is not a path separator."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    try:
+        return unquote_to_bytes(raw.partition(b"?")[0].removeprefix(PREFIX)).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput("document id in the path is not percent-encoded UTF-8") from error

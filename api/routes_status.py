@@ -1,0 +1,106 @@
+"""What is not about questions or documents: liveness, readiness, metrics, the description, and the page to ask from."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from qa_cluster.engine import Engine
+from qa_cluster.errors import QAError
+from qa_cluster.metrics import CONTENT_TYPE, sample
+from qa_cluster.topology import Shard
+
+from .lifespan import State
+from .openapi import describe, docs_page
+from .readiness import Readiness
+from .telemetry import parse_info, shard_samples
+
+SHARD_TIMEOUT_SECONDS = 2.0
+_PAGE_TYPES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json", headers={"cache-control": "no-store"})
+
+
+@cache
+def _page(name: str) -> str:
+    return (files(__package__) / "page" / name).read_text("utf-8")
+
+
+def status_routes(state: State) -> list[Route]:
+    """The routes."""
+    readiness = Readiness(state)
+    description = describe(version("qa-cluster"), state.options.limits, state.options.body_max_bytes)
+
+    async def livez(request: Request) -> Response:
+        return _json({"alive": True})
+
+    async def readyz(request: Request) -> Response:
+        verdict = await readiness.verdict()
+        response = _json(verdict, 200 if verdict["ready"] else 503)
+        if not verdict["ready"]:
+            response.headers["retry-after"] = "1"
+        return response
+
+    async def metrics(request: Request) -> Response:
+        text = state.metrics.registry.render()
+        if state.engine_or_none is not None:
+            text += await _shards(state.engine_or_none)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
+
+    async def openapi(request: Request) -> Response:
+        return _json(description)
+
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(docs_page(description), headers=_PAGE_HEADERS)
+
+    async def page(request: Request) -> Response:
+        name = request.url.path.removeprefix("/") or "index.html"
+        return Response(_page(name), media_type=_PAGE_TYPES[name], headers=_PAGE_HEADERS)
+
+    return [
+        Route("/livez", livez),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Route("/openapi.json", openapi),
+        Route("/docs", docs),
+        Route("/", page),
+        Route("/page.css", page),
+        Route("/page.js", page),
+    ]
+
+
+async def _shards(engine: Engine) -> str:
+    """Every shard's own numbers; `qa_shard_up` is 0 for one that does not answer."""
+    lines: list[str] = []
+    for shard, info in zip(
+        engine.shards.all, await asyncio.gather(*(_info(engine, shard) for shard in engine.shards.all)), strict=True
+    ):
+        lines.append(sample("qa_shard_up", {"shard": shard.name}, float(info is not None)))
+        if info is not None:
+            lines += shard_samples(shard.name, parse_info(info))
+    return "\n".join(sorted(lines)) + "\n"
+
+
+async def _info(engine: Engine, shard: Shard) -> bytes | None:
+    try:
+        async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
+            reply = await engine.shards.execute_on(shard, "INFO", "qa")
+    except (QAError, TimeoutError):
+        return None
+    return reply if isinstance(reply, bytes) else str(reply).encode()

@@ -1,0 +1,277 @@
+"""What requests may contain: one table of fields, read by the validation and by the OpenAPI description.
+
+Every wrong field is reported, not only the first: a pointer into the JSON body or the name of the query parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from qa_cluster.errors import InputTooLong
+from qa_cluster.questions import CACHE_MODES, MAX_DOC_ID_BYTES, MAX_DOC_IDS, AskLimits, AskOptions
+
+from .error_map import HttpProblem
+
+MAX_TITLE_CHARS = 1000
+MAX_METADATA_BYTES = 65536
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a request. `kind` is ``string``, ``integer``, ``number``, ``boolean`` or ``object``."""
+
+    name: str
+    kind: str
+    help: str
+    required: bool = False
+    default: Any = None
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    repeated: bool = False
+
+    def schema(self) -> dict[str, Any]:
+        """The field as JSON Schema."""
+        schema: dict[str, Any] = {"type": self.kind}
+        low, high = {"string": ("minLength", "maxLength"), "object": ("minProperties", "maxProperties")}.get(
+            self.kind, ("minimum", "maximum")
+        )
+        if self.minimum is not None:
+            schema[low] = self.minimum
+        if self.maximum is not None:
+            schema[high] = self.maximum
+        if self.choices:
+            schema["enum"] = list(self.choices)
+        if self.repeated:
+            schema = {"type": "array", "items": schema, "maxItems": MAX_DOC_IDS}
+        schema["description"] = self.help
+        if self.default is not None and not self.repeated:
+            schema["default"] = self.default
+        return schema
+
+
+def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
+    """The fields of a question."""
+    options = AskOptions()
+    return (
+        Field("question", "string", "the question", required=True, minimum=1, maximum=limits.question_max_chars),
+        Field("top_k", "integer", "most answers returned", default=options.top_k, minimum=1, maximum=limits.top_k_max),
+        Field(
+            "min_score",
+            "number",
+            "answers less probable than this are left out",
+            default=options.min_score,
+            minimum=0,
+            maximum=1,
+        ),
+        Field(
+            "retriever_k",
+            "integer",
+            "most sentences read",
+            default=limits.retriever_k,
+            minimum=1,
+            maximum=limits.retriever_k_max,
+        ),
+        Field(
+            "doc_id",
+            "string",
+            "only answers from this document; repeatable",
+            minimum=1,
+            maximum=MAX_DOC_ID_BYTES,
+            repeated=True,
+        ),
+        Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),
+        Field(
+            "timeout_ms",
+            "integer",
+            "longest wait in milliseconds",
+            default=limits.timeout_ms,
+            minimum=1,
+            maximum=limits.timeout_ms_max,
+        ),
+        Field(
+            "cache",
+            "string",
+            "use: as usual; refresh: ask anew; only: 404 unless cached; off: neither read nor store",
+            default=options.cache,
+            choices=CACHE_MODES,
+        ),
+        Field(
+            "no_answer",
+            "boolean",
+            "whether no answer is a possible result; false returns the best spans however improbable",
+            default=options.no_answer,
+        ),
+    )
+
+
+def document_fields(max_bytes: int) -> tuple[Field, ...]:
+    """The fields of the body that writes a document."""
+    return (
+        Field("text", "string", "the document's text", required=True, minimum=1, maximum=max_bytes),
+        Field("title", "string", "its title", default="", maximum=MAX_TITLE_CHARS),
+        Field("metadata", "object", "any JSON object, returned with every answer"),
+    )
+
+
+def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
+    """The query parameters of writing a document."""
+    return (
+        Field("wait", "boolean", "answer only when questions are answered from this version", default=True),
+        Field(
+            "timeout_ms",
+            "integer",
+            "longest wait in milliseconds",
+            default=limits.timeout_ms,
+            minimum=1,
+            maximum=limits.timeout_ms_max,
+        ),
+    )
+
+
+def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
+    """The values of a query string by field name; HttpProblem lists everything that is wrong with it."""
+    by_name = {field.name: field for field in fields}
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query),
+            errors="strict",
+            max_num_fields=200,
+        )
+    except ValueError as error:  # not name=value pairs, or not UTF-8
+        raise HttpProblem(
+            "malformed-query", f"query string must be name=value pairs in percent-encoded UTF-8: {error}"
+        ) from error
+    values: dict[str, Any] = {}
+    errors: list[tuple[str, str]] = []
+    for name, text in pairs:
+        field = by_name.get(name)
+        if field is None:
+            errors.append((name, f"unknown parameter, known are {', '.join(by_name)}"))
+            continue
+        value = _from_text(field, text)
+        if field.repeated:
+            values.setdefault(name, []).append(value)
+        elif name in values:
+            errors.append((name, "is given twice"))
+        else:
+            values[name] = value
+    return _checked(values, fields, errors, "parameter")
+
+
+def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
+    """The values of a JSON object by field name; HttpProblem lists everything that is wrong with it."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise HttpProblem("malformed-json", f"body is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise HttpProblem(
+            "validation",
+            f"body must be a JSON object, got {_kind(document)}",
+            errors=[{"pointer": "#", "detail": "must be an object"}],
+        )
+    by_name = {field.name for field in fields}
+    errors = [(name, f"unknown field, known are {', '.join(by_name)}") for name in document if name not in by_name]
+    return _checked({name: document[name] for name in document if name in by_name}, fields, errors, "pointer")
+
+
+def ask_options(values: Mapping[str, Any]) -> AskOptions:
+    """The options among the values of a question."""
+    given = {name: value for name, value in values.items() if name != "question" and value is not None}
+    if "doc_id" in given:
+        given["doc_id"] = tuple(given["doc_id"])
+    return AskOptions(**given)
+
+
+def _checked(
+    values: dict[str, Any], fields: Iterable[Field], errors: list[tuple[str, str]], where: str
+) -> dict[str, Any]:
+    too_long = False
+    for field in fields:
+        if field.name not in values or (values[field.name] is None and not field.required):
+            if field.required:
+                errors.append((field.name, "is required"))
+            continue
+        value = values[field.name]
+        items = value if field.repeated and isinstance(value, list) else [value]
+        if field.repeated and len(items) > MAX_DOC_IDS:
+            errors.append((field.name, f"has {len(items)} values, the limit is {MAX_DOC_IDS}"))
+            continue
+        for item in items:
+            wrong = _wrong(field, item)
+            if wrong is not None:
+                errors.append((field.name, wrong))
+                too_long = too_long or (field.kind == "string" and isinstance(item, str) and "the limit is" in wrong)
+        if field.repeated:
+            values[field.name] = items
+        elif field.kind == "number" and isinstance(value, int):
+            values[field.name] = float(value)
+    if errors:
+        detail = "; ".join(f"{name} {text}" for name, text in errors[:5])
+        if too_long and len(errors) == 1:
+            raise InputTooLong(detail)
+        raise HttpProblem(
+            "validation",
+            detail,
+            errors=[
+                {where: f"#/{_escape(name)}" if where == "pointer" else name, "detail": text}
+                for name, text in errors[:50]
+            ],
+        )
+    return values
+
+
+def _wrong(field: Field, value: Any) -> str | None:
+    """Why `value` is not one of the field, or None."""
+    if _kind(value) != field.kind and not (field.kind == "number" and _kind(value) == "integer"):
+        shown = f" {value[:40]!r}" if isinstance(value, str) and field.kind != "string" else ""
+        return f"must be {_article(field.kind)}, got {_kind(value)}{shown}"
+    if field.choices and value not in field.choices:
+        return f"must be one of {', '.join(field.choices)}, got {value[:40]!r}"
+    if field.kind == "object":
+        size, low, high, unit = len(orjson.dumps(value)), 0.0, float(MAX_METADATA_BYTES), "bytes"
+    elif field.kind == "string":
+        size, low, high, unit = len(value), field.minimum or 0, field.maximum or math.inf, "characters"
+    else:
+        low, high = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
+        within = field.kind == "boolean" or (math.isfinite(value) and low <= value <= high)
+        return None if within else f"must be from {low:g} to {high:g}, got {value:g}"
+    if size > high:
+        return f"has {size} {unit}, the limit is {high:.0f}"
+    return "must not be empty" if size < low else None
+
+
+def _from_text(field: Field, text: str) -> Any:
+    """The text of a query parameter as the field's type, or as it is where it is none."""
+    if field.kind == "boolean":
+        return _BOOLEANS.get(text.lower(), text)
+    if field.kind in ("integer", "number") and text.isascii() and "_" not in text:
+        try:
+            return int(text) if field.kind == "integer" else float(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    return {str: "string", int: "integer", float: "number", dict: "object", list: "array"}.get(type(value), "null")
+
+
+def _article(kind: str) -> str:
+    return {"integer": "an integer", "object": "an object", "boolean": "true or false"}.get(kind, f"a {kind}")
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

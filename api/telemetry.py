@@ -1,0 +1,115 @@
+"""The service's own metrics, counted at one place each, and the shards' numbers as they report them themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from qa_cluster.engine import Engine
+from qa_cluster.metrics import Registry, sample
+from qa_cluster.types import CacheUse, Timings
+
+_NAME = re.compile(r"[^a-zA-Z0-9_]")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
+_LATENCY = re.compile(r"qa_latency_(.+)_(queue|run)_us\Z")
+
+
+class Telemetry:
+    """All metrics of the process."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.requests = self.registry.counter(
+            "qa_http_requests_total", "HTTP requests by route, method and status", ("route", "method", "status")
+        )
+        self.seconds = self.registry.histogram(
+            "qa_http_request_duration_seconds", "Time from request to response by route", ("route",)
+        )
+        self.questions = self.registry.counter(
+            "qa_questions_total", "Questions answered, by cache tier and outcome", ("tier", "outcome")
+        )
+        self.stages = self.registry.histogram(
+            "qa_question_stage_duration_seconds",
+            "Time of the stages of questions not answered from a cache",
+            ("stage",),
+        )
+        self.waves = self.registry.histogram(
+            "qa_question_waves", "Waves in which sentences were read", bounds=(0, 1, 2, 3, 4, 8)
+        )
+        self.refused = self.registry.counter(
+            "qa_http_refused_total", "Requests refused because too many were under way"
+        )
+        self.disconnects = self.registry.counter(
+            "qa_http_disconnects_total", "Questions cancelled because the client left"
+        )
+        self.document_writes = self.registry.counter(
+            "qa_document_writes_total", "Documents written or deleted through this process", ("operation",)
+        )
+        self.active = 0
+        self.registry.gauge("qa_http_requests_active", "Requests under way", lambda: self.active)
+
+    def question(self, use: CacheUse, timings: Timings, answerable: bool) -> None:
+        """Count one answered question."""
+        self.questions.inc(use.tier, "answer" if answerable else "no_answer")
+        if use.status != "hit":
+            self.stages.observe(timings.rank / 1000, "rank")
+            for wave in timings.read:
+                self.stages.observe(wave / 1000, "read")
+            self.waves.observe(len(timings.read))
+
+    def watch(self, engine: Engine) -> None:
+        """Show the numbers of an engine too."""
+        near, freshness = engine.near, engine.freshness
+        for name, help, read in (
+            ("qa_near_cache_entries", "Answers in the near cache", lambda: len(near)),
+            ("qa_near_cache_bytes", "Bytes of the near cache", lambda: near.bytes),
+            ("qa_near_cache_evictions", "Answers that left the near cache for want of room", lambda: near.evictions),
+            ("qa_invalidations", "Pushes of changes received from the shards", lambda: freshness.pushes),
+            ("qa_tracking_ready", "Whether every shard reports its changes to this process", lambda: freshness.ready),
+            ("qa_flights", "Questions being worked out", lambda: engine.asker.flights),
+            ("qa_shards", "Shards of the cluster", lambda: len(engine.shards.all)),
+        ):
+            self.registry.gauge(name, help, read)
+
+
+def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:
+    """The numbers of a shard's `INFO qa` section as samples, under the shard's own names.
+
+    ``qa_jobs_<kind>:ok=3,..`` becomes a labelled series, ``qa_latency_<kind>_<stage>_us:p50=..,le_64=..`` a histogram.
+    """
+    lines: list[str] = []
+    for name, text in info.items():
+        metric = _NAME.sub("_", name)
+        latency = _LATENCY.match(metric)
+        if latency is not None:
+            lines += _histogram({"shard": shard, "kind": latency[1], "stage": latency[2]}, _pairs(text))
+        elif metric.startswith("qa_jobs_"):
+            kind = metric.removeprefix("qa_jobs_")
+            for outcome, value in _pairs(text).items():
+                lines.append(sample("qa_jobs_total", {"shard": shard, "kind": kind, "outcome": outcome}, value))
+        elif _NUMBER.match(text):
+            lines.append(sample(metric, {"shard": shard}, float(text)))
+    return lines
+
+
+def _pairs(text: str) -> dict[str, float]:
+    """The numbers of ``name=value,name=value``."""
+    pairs = (item.partition("=") for item in text.split(","))
+    return {name: float(value) for name, _, value in pairs if _NUMBER.match(value)}
+
+
+def _histogram(labels: Mapping[str, str], buckets: Mapping[str, float]) -> list[str]:
+    """Cumulative buckets in seconds, of counts under upper bounds in microseconds."""
+    counts = sorted((int(name.removeprefix("le_")), count) for name, count in buckets.items() if name.startswith("le_"))
+    lines, total = [], 0.0
+    for bound, count in counts:
+        total += count
+        lines.append(sample("qa_job_duration_seconds_bucket", {**labels, "le": f"{bound / 1e6:g}"}, total))
+    lines.append(sample("qa_job_duration_seconds_bucket", {**labels, "le": "+Inf"}, total))
+    return [*lines, sample("qa_job_duration_seconds_count", labels, total)]
+
+
+def parse_info(raw: bytes) -> dict[str, str]:
+    """The fields of an `INFO` reply."""
+    pairs = (line.partition(":") for line in raw.decode("utf-8", "replace").splitlines() if not line.startswith("#"))
+    return {name: value.strip() for name, separator, value in pairs if separator}

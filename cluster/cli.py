@@ -1,0 +1,146 @@
+"""The command `qa-cluster`: options for all commands, and what each kind of error exits with."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import redis
+import typer
+
+from qa_cluster import __version__
+from qa_cluster.errors import CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
+
+from . import cmd_ask, cmd_cluster, cmd_config, cmd_corpus, cmd_demo, cmd_model, console
+from .session import Session
+
+OK, FAILURE, USAGE, NOT_RUNNING, OVERLOADED = 0, 1, 2, 3, 4
+
+_HELP = """
+Question answering inside a Redis or Valkey Cluster.
+
+Start here: [bold]qa-cluster demo[/bold] runs three shards, reads the Python language reference and answers questions.
+
+With your own text:
+
+    qa-cluster up                  start a local cluster
+
+    qa-cluster ingest articles/    read .txt, .md, .jsonl, SQuAD and CORD-19 files
+
+    qa-cluster ask "Who ...?"      ask a question
+
+    qa-cluster serve               the REST service, with a page to ask from
+
+    qa-cluster down                stop the cluster; its data stays in .qa-cluster
+"""
+_EPILOG = (
+    "The options above may stand before or after the command. Every setting can also come from QA_<NAME> in the"
+    " environment or from qa-cluster.toml; `qa-cluster config` shows all of them.\n\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage or setting, 3 not running or not reachable, 4 overloaded or timed out."
+)
+# Options of the command itself that take a value and may stand after the subcommand too.
+_SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", "--log-level", "--set")
+
+app = typer.Typer(
+    help=_HELP,
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.say(f"qa-cluster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    config: Annotated[
+        str | None, typer.Option(help="Settings file (TOML).", metavar="FILE", show_default=False)
+    ] = None,
+    data_dir: Annotated[
+        str | None, typer.Option(help="Folder of the local cluster.", metavar="FOLDER", show_default=False)
+    ] = None,
+    cluster_url: Annotated[
+        str | None, typer.Option(help="An existing cluster: redis://host:port.", metavar="URL", show_default=False)
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error.", metavar="LEVEL", show_default=False)
+    ] = None,
+    set: Annotated[
+        list[str] | None, typer.Option(help="Any setting; can be repeated.", metavar="NAME=VALUE", show_default=False)
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    del version  # acted on by its callback
+    flags = {}
+    for text in set or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+        flags[name.strip().replace("-", "_")] = value
+    named = {"data_dir": data_dir, "cluster_url": cluster_url, "log_level": log_level}
+    flags |= {name: value for name, value in named.items() if value is not None}
+    context.obj = Session(config, flags)
+
+
+for module in (cmd_demo, cmd_cluster, cmd_corpus, cmd_ask, cmd_model, cmd_config):
+    module.add_to(app)
+
+
+def exit_code(error: BaseException) -> int:
+    """What the process exits with for an error."""
+    if isinstance(error, ConfigError):
+        return USAGE
+    if isinstance(error, CapacityError | redis.exceptions.TimeoutError):
+        return OVERLOADED
+    if isinstance(error, ClusterError | NoWorker | WorkerLost | redis.exceptions.ConnectionError):
+        return NOT_RUNNING
+    return FAILURE
+
+
+def shared_first(arguments: list[str]) -> list[str]:
+    """The command line with the options of all commands moved to the front; what follows ``--`` stays.
+
+    >>> shared_first(["up", "--data-dir", "x", "--shards", "5"])
+    ['--data-dir', 'x', 'up', '--shards', '5']
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            return [*front, *rest, word, *words]
+        if word in _SHARED_WITH_VALUE:
+            front += [word, *([value] if (value := next(words, None)) is not None else [])]
+        elif word.startswith(tuple(f"{name}=" for name in _SHARED_WITH_VALUE)):
+            front.append(word)
+        else:
+            rest.append(word)
+    return [*front, *rest]
+
+
+def main() -> None:
+    """Entry point of the command."""
+    try:
+        app(args=shared_first(sys.argv[1:]), prog_name="qa-cluster")
+    except (QAError, redis.exceptions.RedisError, OSError) as error:
+        console.error(_message(error))
+        sys.exit(exit_code(error))
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, redis.exceptions.RedisError):
+        return f"the cluster reported: {error}"
+    return str(error) or type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

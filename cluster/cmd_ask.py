@@ -1,0 +1,75 @@
+"""`qa-cluster ask` and `serve`: answers on the terminal, and over HTTP."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.types import AskResult
+
+from . import console, service
+from .session import Session, cluster_url, with_cluster
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("ask")(ask)
+    app.command("serve")(serve)
+
+
+def ask(
+    context: typer.Context,
+    question: Annotated[str, typer.Argument(help="The question.")],
+    top_k: Annotated[int, typer.Option(help="How many answers at most.", min=1)] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
+) -> None:
+    """Ask the cluster a question. Exits 0 also when the documents hold no answer.
+
+    Example: qa-cluster ask "When is a finally clause executed?" --json | jq -r '.answers[0].answer'
+    """
+    session: Session = context.obj
+    settings = with_cluster(session.load().settings)
+    with ClusterClient(settings) as client:
+        result = client.ask(question, top_k=top_k)
+    if json:
+        console.say_json(result.to_dict())
+    else:
+        _show(result)
+
+
+def _show(result: AskResult) -> None:
+    if not result.answerable:
+        console.say("no answer in the documents")
+    console.table(
+        [
+            {
+                "answer": answer.answer,
+                "score": f"{answer.score:.2f}",
+                "document": answer.document_id,
+                "sentence": " ".join(answer.context.split()),
+            }
+            for answer in result.answers
+        ],
+        right=("score",),
+    )
+    console.say(f"{result.timings_ms.total:.1f} ms, cache: {result.cache.tier}")
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8080")] = None,
+) -> None:
+    """Run the REST service, with a page to ask from at /, until Ctrl-C.
+
+    Example: qa-cluster serve --port 9000
+    """
+    session: Session = context.obj
+    loaded = session.load(http_host=host, http_port=port)
+    url = cluster_url(loaded.settings)
+    command = service.command_line()
+    # The service takes this process' place, so whoever ends this command ends the service.
+    os.execve(command[0], command, dict(service.environment(loaded, url)))

@@ -1,0 +1,58 @@
+"""Free loopback ports for cluster nodes: the port itself and its bus port, 10000 above.
+
+A port is free when it can be bound now. Another program may take it before the server does; the server then fails to
+start and says so.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Collection
+
+from qa_cluster.errors import ClusterError
+
+BUS_OFFSET = 10_000
+HIGHEST = 65_535 - BUS_OFFSET
+# Ports and bus ports below 32768: systems hand out higher ones to outgoing connections while a node is down.
+_LOWEST_CHOSEN, _HIGHEST_CHOSEN = 10_000, 22_767
+HOST = "127.0.0.1"
+_ATTEMPTS = 2000
+
+
+def is_free(port: int) -> bool:
+    """Whether `port` can be bound on loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def is_free_for_node(port: int) -> bool:
+    """Whether `port` and its bus port are both valid and free."""
+    return 0 < port <= HIGHEST and is_free(port) and is_free(port + BUS_OFFSET)
+
+
+def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
+    """`count` different ports for cluster nodes; none in `avoid`, and no port is the bus port of another."""
+    taken = {port for used in avoid for port in (used, used + BUS_OFFSET)}
+    found: list[int] = []
+    for _ in range(_ATTEMPTS):
+        if len(found) == count:
+            return found
+        port = random.randint(_LOWEST_CHOSEN, _HIGHEST_CHOSEN)
+        if not {port, port + BUS_OFFSET} & taken and is_free_for_node(port):
+            found.append(port)
+            taken |= {port, port + BUS_OFFSET}
+    raise ClusterError(f"found only {len(found)} of {count} free port pairs (port and port + {BUS_OFFSET}) on {HOST}")
+
+
+def next_free(port: int, host: str = HOST, tries: int = 100) -> int:
+    """`port` if it is free, else the next one above that is."""
+    for candidate in range(port, min(port + tries, 65_535) + 1):
+        if is_free(candidate):
+            return candidate
+    raise ClusterError(f"no free port on {host} from {port} to {min(port + tries, 65_535)}")

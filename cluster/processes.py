@@ -1,0 +1,144 @@
+"""Starting and ending processes that are known by their pid and by a marker in their command line.
+
+A pid alone proves nothing: it may have been given to another program since. So no signal is ever sent unless the
+command line of that pid holds the marker (a path that only our process was started with). Nothing is found by name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qa_cluster.errors import ClusterError
+
+_PROC = Path("/proc")  # not on macOS
+_EXEC_SECONDS = 0.5
+_POLL_SECONDS = 0.02
+_KILL_WAIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ProcessRef:
+    """A process: its pid, what its command line must hold, and what to call it in messages."""
+
+    pid: int
+    marker: str
+    name: str
+
+    def is_running(self) -> bool:
+        """Whether that very process is running."""
+        _reap(self.pid)
+        return self.marker in command_line(self.pid)
+
+
+def command_line(pid: int) -> str:
+    """The command line of a live process; empty when there is none (a zombie has none)."""
+    if not _PROC.is_dir():
+        return subprocess.run(
+            ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+        ).stdout
+    deadline = time.monotonic() + _EXEC_SECONDS
+    while True:
+        try:
+            line = (_PROC / str(pid) / "cmdline").read_bytes()
+            if line or _stat(pid)[0] in "ZX":
+                return line.replace(b"\0", b" ").decode(errors="surrogateescape")
+        except OSError:
+            return ""
+        # Alive without a command line: it is just becoming another program.
+        if time.monotonic() > deadline:
+            return ""
+        time.sleep(0.001)
+
+
+def _stat(pid: int) -> list[str]:
+    """What /proc tells of a process, from its state on."""
+    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
+def cpu_ticks(pid: int) -> int | None:
+    """The processor time a process has used, in clock ticks; None where the system does not tell (Linux does)."""
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return None
+    return int(fields[11]) + int(fields[12])
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    tether_signal: int | None = None,
+) -> int:
+    """Start a program in a session of its own, its output appended to `log`; returns its pid.
+
+    With `tether_signal` it gets that signal when this process dies; without, it lives on.
+    """
+    command = list(argv)
+    if tether_signal is not None:
+        tether = str(Path(__file__).with_name("tether.py"))
+        command = [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(tether_signal)), *command]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return os.posix_spawn(
+            command[0],
+            command,
+            dict(os.environ if environment is None else environment),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+            ],
+            setsid=True,
+        )
+    except OSError as error:
+        raise ClusterError(f"cannot start {command[0]!r}: {error.strerror}") from error
+    finally:
+        os.close(output)
+
+
+def stop(process: ProcessRef, timeout_seconds: float) -> None:
+    """End a process: SIGTERM, and SIGKILL when it has not ended in time. Nothing happens when it is not running."""
+    stop_all([process], timeout_seconds)
+
+
+def stop_all(running: Sequence[ProcessRef], timeout_seconds: float) -> None:
+    """End processes, all at once; ClusterError names those that even SIGKILL did not end."""
+    for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
+        for process in running:
+            _signal(process, number)
+        deadline = time.monotonic() + wait_seconds
+        while left := [process for process in running if process.is_running()]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
+    raise ClusterError(f"did not end: {', '.join(f'{process.name} (pid {process.pid})' for process in left)}")
+
+
+def _signal(process: ProcessRef, number: signal.Signals) -> None:
+    if process.is_running():
+        try:
+            os.kill(process.pid, number)
+        except ProcessLookupError:
+            return  # it ended by itself
+        except PermissionError as error:
+            raise ClusterError(f"{process.name} (pid {process.pid}) belongs to another user") from error
+
+
+def _reap(pid: int) -> None:
+    """Collect the exit status of a child of ours, so that it does not stay as a zombie."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return  # not our child

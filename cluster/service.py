@@ -1,0 +1,68 @@
+"""The REST service as a process: started by command line, waited for, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+
+from qa_cluster.config import Loaded
+from qa_cluster.errors import ClusterError
+
+from .processes import ProcessRef, spawn, stop
+from .server_process import log_tail
+
+API_MODULE = "qa_cluster.api"
+_POLL_SECONDS = 0.05
+
+
+def command_line() -> list[str]:
+    """The program of the service; its settings travel in the environment."""
+    return [sys.executable, "-m", API_MODULE]
+
+
+def environment(loaded: Loaded, url: str, **overrides: object) -> Mapping[str, str]:
+    """The environment of the service: the settings of this run, and the cluster at `url`."""
+    given = {f"QA_{name.upper()}": str(value) for name, value in overrides.items()}
+    return {**os.environ, **loaded.environment(), "QA_CLUSTER_URL": url, **given}
+
+
+def start(loaded: Loaded, url: str, port: int, log: Path) -> tuple[ProcessRef, str]:
+    """Start the service on `port` and wait until it is ready; it ends with this process. Returns it and its address."""
+    settings = loaded.settings
+    pid = spawn(
+        command_line(),
+        log=log,
+        environment=environment(loaded, url, http_port=port),
+        tether_signal=signal.SIGTERM,
+    )
+    process = ProcessRef(pid, f"-m {API_MODULE}", "REST service")
+    address = f"http://{settings.http_host}:{port}"
+    try:
+        _wait_ready(process, address, log, time.monotonic() + settings.start_timeout_ms / 1000)
+    except BaseException:
+        stop(process, timeout_seconds=1.0)
+        raise
+    return process, address
+
+
+def _wait_ready(process: ProcessRef, address: str, log: Path, deadline: float) -> None:
+    with httpx.Client(timeout=2.0) as client:
+        while True:
+            try:
+                response = client.get(f"{address}/readyz")
+                if response.is_success:
+                    return
+                problem = f"{response.status_code} {response.text[:300]}"
+            except httpx.TransportError as error:
+                problem = str(error)
+            if not process.is_running():
+                raise ClusterError(f"the REST service ended while it started:\n{log_tail(log)}")
+            if time.monotonic() > deadline:
+                raise ClusterError(f"the REST service did not get ready in time ({problem}):\n{log_tail(log)}")
+            time.sleep(_POLL_SECONDS)

@@ -1,0 +1,78 @@
+"""What is remembered of a local cluster between commands, and the lock that lets one command at a time change it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from qa_cluster.errors import ClusterError
+
+STATE_FILE = "cluster.json"
+LOCK_FILE = "lock"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """A local cluster: how many shards and replicas, the ports of its nodes in order, its server program.
+
+    `created` turns true when its servers have become one cluster; before that there is no data to keep.
+    """
+
+    shards: int
+    replicas: int
+    ports: tuple[int, ...]
+    program: str
+    created: bool
+
+
+def read_state(data_dir: Path) -> ClusterState | None:
+    """The state in `data_dir`, or None when no cluster was created there."""
+    path = data_dir / STATE_FILE
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        if document["format"] != _FORMAT:
+            raise ClusterError(f"{str(path)!r} has format {document['format']!r}; this version reads format {_FORMAT}")
+        return ClusterState(
+            shards=int(document["shards"]),
+            replicas=int(document["replicas"]),
+            ports=tuple(int(port) for port in document["ports"]),
+            program=str(document["program"]),
+            created=bool(document["created"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(f"cannot read {str(path)!r}: {error!r}; remove the folder to start anew") from error
+
+
+def write_state(data_dir: Path, state: ClusterState) -> None:
+    """Replace the state file, atomically."""
+    path = data_dir / STATE_FILE
+    fresh = path.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"format": _FORMAT, **asdict(state)}, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+@contextmanager
+def locked(data_dir: Path) -> Iterator[None]:
+    """Hold the folder's lock; ClusterError when another command holds it. It ends with the process that holds it."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Descriptors are not inherited by the servers, so the lock is released with this process.
+    descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ClusterError(f"another qa-cluster command is changing the cluster in {str(data_dir)!r}") from error
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""Model backends: what a compiled model must offer, and which runtime takes a model.
+
+ONNX files run in OpenVINO on CPU, in ONNX Runtime where OpenVINO cannot take them or a GPU is asked for. A *token
+model* is one whose inputs are `input_ids`, `attention_mask` and perhaps `token_type_ids`, all [batch, length] with both
+dimensions free, and whose outputs have the same two dimensions: its requests may be padded and batched together.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from qa_cluster.errors import ModelError
+
+from .tensors import Array
+
+logger = logging.getLogger(__name__)
+TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output; a free dimension of `shape` is None, and so is `shape` when even the rank is free."""
+
+    name: str
+    dtype: np.dtype[np.generic] | None
+    shape: tuple[int | None, ...] | None
+
+
+class CompiledModel(Protocol):
+    """A model in a runtime."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run once; the arrays that come back are the caller's."""
+
+
+def is_token_model(model: CompiledModel) -> bool:
+    """Whether requests to this model may be padded and batched together."""
+    names = {port.name for port in model.inputs}
+    if not {"input_ids", "attention_mask"} <= names <= set(TOKEN_INPUTS):
+        return False
+    free = all(port.shape == (None, None) for port in (*model.inputs, *model.outputs))
+    return free and all(port.dtype is not None and port.dtype.kind == "i" for port in model.inputs)
+
+
+def load_model(backend: str, device: str, blob: bytes, threads: int) -> CompiledModel:
+    """Compile a model; ModelError tells in one line why it cannot be."""
+    if backend.upper() == "TORCH":
+        raise _torch_refusal()
+    if backend.upper() != "ONNX":
+        raise ModelError(f"unsupported backend {backend}: convert the model to ONNX and store it with backend ONNX")
+    if device.upper().startswith("CPU"):
+        try:
+            from .openvino_backend import OpenVinoModel
+
+            return OpenVinoModel(blob, threads)
+        except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime decides whether the model is bad
+            logger.info("OpenVINO does not take the model, trying ONNX Runtime: %s", _one_line(error))
+    from .onnx_backend import OnnxModel
+
+    return OnnxModel(blob, device, threads)
+
+
+def _torch_refusal() -> ModelError:
+    if importlib.util.find_spec("torch") is None:
+        return ModelError(
+            "unsupported backend TORCH: install the torch extra in the worker's environment or export the model to ONNX"
+        )
+    return ModelError("unsupported backend TORCH: TorchScript is not run yet, export the model to ONNX")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,280 @@
+"""Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
+
+However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
+document it was read from still stands when it is stored; else the new one is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from contextvars import Context
+from typing import Any
+
+import numpy as np
+import orjson
+from qa_cluster.gears import api as rg
+from qa_cluster.gears import redis_ai as redisAI
+from qa_cluster.gears.functions import partitions
+from qa_cluster.gears.functions import reader as readers
+from qa_cluster.gears.functions.calls import run_script
+from qa_cluster.gears.functions.reader import Reader
+
+from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
+from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.keys import (
+    SentenceRef,
+    answer_key,
+    document_key,
+    parse_answer_key,
+)
+from qa_cluster.keys import (
+    parse_sentence as parse_sentence_key,
+)
+from qa_cluster.reading import Reading, best_spans
+from qa_cluster.tokenization import ReaderInput, StoredSentence, unpack_sentence
+
+TTL_SETTING = "qa.answer-ttl-seconds"
+DEFAULT_TTL_SECONDS = 86400
+SETTING_AGE_SECONDS = 10.0
+MAX_QUESTION_LENGTH = 4096
+MAX_ATTEMPTS = 4
+# The score of a sentence in which there is nothing to answer with.
+NO_SPAN_SCORE = -100.0
+
+_REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ \S+")
+_running: dict[str, asyncio.Task[bytes | None]] = {}
+_ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, DEFAULT_TTL_SECONDS)
+
+
+async def on_missing_answer(record: dict[str, Any]) -> None:
+    """A client reads an answer that is not there: read the sentence, keep the answer and give it to the client."""
+    try:
+        sentence, question = parse_answer_key(record["key"])
+    except (InvalidInput, TypeError):
+        return
+    if not question.strip():
+        return
+    try:
+        value = await read(sentence, question)
+    except Exception as error:  # the client must learn of it: an error of the function alone would leave it with nil
+        rg.log(f"answer: {error}", "warning")
+        rg.override_reply(_error_text(error))
+        return
+    if value is not None:
+        rg.override_reply(value)
+
+
+async def on_read(arguments: list[Any]) -> list[str]:
+    """Trigger ``qa.read question sentence..``: for each ``<doc>:{tag}:<i>`` its answer as JSON, or an error."""
+    if len(arguments) < 3:
+        raise InvalidInput("qa.read takes a question and at least one sentence key")
+    question, names = arguments[1], arguments[2:]
+    if not isinstance(question, str) or not question.strip():
+        raise InvalidInput(f"question must be text that is not empty, got {question!r}"[:200])
+    replies = await asyncio.gather(*_start_all(question, names), return_exceptions=True)
+    return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
+
+
+def _start_all(question: str, names: list[Any]) -> list[asyncio.Future[str]]:
+    """All cached answers in one round trip, then all misses at once, so that they become one batch."""
+    parsed: list[SentenceRef | Exception] = []
+    for name in names:
+        try:
+            parsed.append(parse_sentence_key(name))
+        except (InvalidInput, TypeError) as error:
+            parsed.append(error)
+    cached = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)])
+    return [asyncio.ensure_future(_one(item, question, cached)) for item in parsed]
+
+
+async def _one(sentence: SentenceRef | Exception, question: str, cached: dict[SentenceRef, Any]) -> str:
+    if isinstance(sentence, Exception):
+        raise sentence
+    found = cached.get(sentence)
+    if isinstance(found, Exception):
+        raise found
+    if found is not None:
+        return orjson.dumps({**found, "cache": "shard"}).decode()
+    value = await read(sentence, question)
+    if value is None:
+        raise NotFound(f"no such sentence: {sentence}")
+    return (value[:-1] + b',"cache":"miss"}').decode()
+
+
+def _cached(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, Any]:
+    """Cached answers that belong to the version and the model of now; an error for what is not on this shard."""
+    commands: list[tuple[str, ...]] = []
+    for sentence in sentences:
+        commands.append(("GET", answer_key(sentence, question)))
+        commands.append(("HGET", document_key(sentence.document_id, sentence.tag), "version"))
+    try:
+        replies = rg.execute_many(commands)
+    except rg.error:
+        replies = _one_by_one(commands)
+    revision = readers.current().manifest.revision
+    found: dict[SentenceRef, Any] = {}
+    for sentence, value, version in zip(sentences, replies[::2], replies[1::2], strict=True):
+        if isinstance(value, Exception):
+            found[sentence] = value
+        elif value is not None:
+            answer = orjson.loads(value)
+            if answer["document_version"] == (version or "") and answer["model"]["revision"] == revision:
+                found[sentence] = answer
+    return found
+
+
+def _one_by_one(commands: list[tuple[str, ...]]) -> list[Any]:
+    """The same with an error in the place of each command that was refused."""
+    replies: list[Any] = []
+    for command in commands:
+        try:
+            replies += rg.execute_many([command])
+        except rg.error as error:
+            partitions.moved()
+            replies.append(error)
+    return replies
+
+
+def read(sentence: SentenceRef, question: str) -> asyncio.Future[bytes | None]:
+    """The answer of a sentence as JSON, read by the model and stored; None where there is no such sentence.
+
+    It runs in a task of its own, outside of any execution: the first who asks may go away, the others still wait.
+    """
+    key = answer_key(sentence, question)
+    task = _running.get(key)
+    if task is None or task.done():
+        task = asyncio.get_running_loop().create_task(_read(sentence, question), context=Context())
+        _running[key] = task
+        task.add_done_callback(lambda done: _finished(key, done))
+    return asyncio.shield(task)
+
+
+def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
+    if _running.get(key) is task:
+        del _running[key]
+    if not task.cancelled():
+        # Fetched here, so that an error whose clients have all gone is not reported as never retrieved.
+        task.exception()
+
+
+async def _read(sentence: SentenceRef, question: str) -> bytes | None:
+    if len(question) > MAX_QUESTION_LENGTH:
+        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
+    for _ in range(MAX_ATTEMPTS):
+        record = parse_sentence(run_script(read_sentence(sentence)))
+        if record is None:
+            return None
+        reader = readers.current()
+        stored = _tokens(sentence, record, reader)
+        manifest, tokens = reader.manifest, reader.question(question)
+        model_input = reader.tokenizer.assemble(tokens, stored.tokens, manifest.max_tokens)
+        start_logits, end_logits = await _run_model(reader, model_input)
+        if readers.if_loaded() is not reader:
+            continue
+        reading = best_spans(
+            start_logits,
+            end_logits,
+            (stored.tokens.starts[: model_input.sentence_tokens], stored.tokens.ends[: model_input.sentence_tokens]),
+            record.text,
+            sentence_start=model_input.sentence_start,
+            max_answer_tokens=manifest.max_answer_tokens,
+        )
+        value = _answer(sentence, record, stored, reading, reader, truncated=model_input.truncated)
+        call = store_answer(
+            sentence, question, version=record.version, text=record.text, answer=value, ttl_seconds=_ttl_seconds()
+        )
+        if run_script(call) == 1:
+            return value
+    raise DeadlineExceeded(f"document {sentence.document_id[:100]!r} changes faster than it can be read")
+
+
+def _tokens(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> StoredSentence:
+    """The stored tokens, or new ones where they are missing or of another tokenizer."""
+    fingerprint = reader.tokenizer.fingerprint
+    if record.tensor is not None:
+        stored = unpack_sentence(record.tensor)
+        if stored.fingerprint == fingerprint and stored.end - stored.start == len(record.text):
+            return stored
+        start, end = stored.start, stored.end
+    else:
+        spans = json.loads(record.spans or "[]")
+        start, end = spans[sentence.index] if sentence.index < len(spans) else (0, len(record.text))
+    return StoredSentence(fingerprint, start, end, reader.tokenizer.encode_sentence(record.text))
+
+
+async def _run_model(reader: Reader, model_input: ReaderInput) -> tuple[Any, Any]:
+    arrays = {
+        "input_ids": model_input.input_ids,
+        "attention_mask": model_input.attention_mask,
+        "token_type_ids": model_input.token_type_ids,
+    }
+    try:
+        runner = redisAI.createModelRunner(reader.model_key)
+        for name in reader.manifest.inputs:
+            array = arrays[name]
+            redisAI.modelRunnerAddInput(
+                runner, name, redisAI.createTensorFromBlob("INT64", array.shape, array.tobytes())
+            )
+        for name in reader.manifest.outputs:
+            redisAI.modelRunnerAddOutput(runner, name)
+        outputs = await redisAI.modelRunnerRunAsync(runner)
+    except rg.error as error:
+        # The model may have moved with the shard's lowest slot: look for it again next time.
+        readers.forget()
+        raise InferenceFailed(f"model {reader.model_key} could not be run: {error}") from error
+    start, end = (np.frombuffer(redisAI.tensorGetDataAsBlob(tensor), dtype=np.float32) for tensor in outputs[:2])
+    return start, end
+
+
+def _answer(
+    sentence: SentenceRef,
+    record: SentenceRecord,
+    stored: StoredSentence,
+    reading: Reading,
+    reader: Reader,
+    *,
+    truncated: bool,
+) -> bytes:
+    span = reading.spans[0] if reading.spans else None
+    start, end = (stored.start + span.start, stored.start + span.end) if span else (stored.start, stored.start)
+    return orjson.dumps(
+        {
+            "answer": record.text[span.start : span.end] if span else "",
+            "score": round(span.score, 4) if span else NO_SPAN_SCORE,
+            "logit": round(span.logit, 4) if span else NO_SPAN_SCORE,
+            "start": start,
+            "end": end,
+            "no_answer_score": round(reading.null_logit, 4),
+            "document_id": sentence.document_id,
+            "document_version": record.version,
+            "title": record.title,
+            "sentence": record.text,
+            "sentence_index": sentence.index,
+            "sentence_start": stored.start,
+            "sentence_end": stored.end,
+            "model": {"id": reader.manifest.model_id, "revision": reader.manifest.revision},
+            "created": round(time.time(), 3),
+            "truncated": truncated,
+        }
+    )
+
+
+def _ttl_seconds() -> int:
+    global _ttl  # noqa: PLW0603 (one setting, read again every few seconds)
+    if time.monotonic() - _ttl[0] > SETTING_AGE_SECONDS:
+        value = rg.config_get(TTL_SETTING)
+        _ttl = (time.monotonic(), int(value) if value and value.isdigit() and int(value) > 0 else DEFAULT_TTL_SECONDS)
+    return _ttl[1]
+
+
+def _error_text(error: BaseException) -> str:
+    """An error as the text that becomes an error reply."""
+    if isinstance(error, QAError):
+        return f"-{error.resp()}"
+    redirect = _REDIRECT.search(str(error))
+    if redirect:
+        return f"-{redirect.group()}"
+    return f"-{InferenceFailed(str(error) or type(error).__name__).resp()}"

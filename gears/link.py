@@ -1,0 +1,172 @@
+"""Links to the shard: blocking ones for functions (one per thread) and an asynchronous one for the job loop.
+
+A link is a connection that has said `QA.HELLO`. Replies are what hiredis makes of them: bytes, int, list, None, and
+`hiredis.ReplyError` objects for errors, which `execute` raises as `GearsError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import hiredis
+
+from .failures import GearsError
+from .shard import PROTOCOL_VERSION, ShardInfo, Start
+
+Argument = str | bytes | bytearray | memoryview | int | float
+Reply = Any  # bytes | int | float | list[Reply] | None | hiredis.ReplyError
+REPLY_TIMEOUT_SECONDS = 60.0
+_CHUNK = 1 << 16
+_BIG_CHUNK = 1 << 20
+
+
+def encode(arguments: Sequence[Argument]) -> bytes:
+    """A command as RESP."""
+    plain = tuple(bytes(a) if isinstance(a, (bytearray, memoryview)) else a for a in arguments)
+    return bytes(hiredis.pack_command(plain))  # type: ignore[arg-type]
+
+
+def raise_on_error(reply: Reply) -> Reply:
+    """The reply itself, unless it is an error: that is raised."""
+    if isinstance(reply, hiredis.ReplyError):
+        text = str(reply)
+        if text.startswith(("MOVED ", "ASK ")):
+            raise GearsError(f"Operation not permitted: the key is in another shard ({text})")
+        raise GearsError(text)
+    return reply
+
+
+class BlockingLink:
+    """One connection, used by one thread."""
+
+    def __init__(self, start: Start) -> None:
+        self._socket = start.connect()
+        self._socket.settimeout(REPLY_TIMEOUT_SECONDS)
+        self._reader = hiredis.Reader()
+        self.info = ShardInfo.parse(self.execute("QA.HELLO", PROTOCOL_VERSION, start.token))
+
+    def fileno(self) -> int:
+        """The descriptor of the connection."""
+        return self._socket.fileno()
+
+    def execute(self, *arguments: Argument) -> Reply:
+        """Send one command and wait for its reply; an error reply is raised as GearsError."""
+        self.send(*arguments)
+        return raise_on_error(self.read())
+
+    def execute_many(self, commands: Iterable[Sequence[Argument]]) -> list[Reply]:
+        """Send all commands at once, then read all replies; errors stay in the list as objects."""
+        packed = [encode(command) for command in commands]
+        if not packed:
+            return []
+        self._transmit(b"".join(packed))
+        return [self.read() for _ in packed]
+
+    def send(self, *arguments: Argument) -> None:
+        """Send one command without reading its reply."""
+        self._transmit(encode(arguments))
+
+    def _transmit(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            self.close()
+            raise GearsError(f"ERR the link to the shard broke while a command was sent: {error}") from error
+
+    def read(self) -> Reply:
+        """The next reply."""
+        reply = self._reader.gets()
+        size = _CHUNK
+        while reply is False:
+            try:
+                data = self._socket.recv(size)
+            except TimeoutError as error:
+                self.close()
+                raise GearsError(f"ERR the shard did not answer within {REPLY_TIMEOUT_SECONDS:.0f} s") from error
+            except OSError as error:
+                self.close()
+                raise GearsError(f"ERR the link to the shard broke: {error}") from error
+            if not data:
+                self.close()
+                raise GearsError("ERR the shard closed the link")
+            if len(data) == size:
+                size = _BIG_CHUNK
+            self._reader.feed(data)
+            reply = self._reader.gets()
+        return reply
+
+    @property
+    def closed(self) -> bool:
+        """Whether the link broke."""
+        return self._socket.fileno() < 0
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+
+class LinkPool:
+    """A blocking link for each thread that asks for one; a broken one is replaced."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._local = threading.local()
+
+    def link(self) -> BlockingLink:
+        """The calling thread's link."""
+        link: BlockingLink | None = getattr(self._local, "link", None)
+        if link is None or link.closed:
+            link = self._local.link = BlockingLink(self._start)
+        return link
+
+
+class AsyncLink(asyncio.Protocol):
+    """A link of the event loop: commands are sent at once, each reply goes to the callback of its command."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        self._lost = lost
+        self._reader = hiredis.Reader()
+        self._callbacks: deque[Callable[[Reply], None]] = deque()
+        self._transport: asyncio.Transport | None = None
+
+    @classmethod
+    async def open(cls, start: Start, lost: Callable[[], None]) -> AsyncLink:
+        """Connect and say `QA.HELLO`. `lost` is called when the connection ends."""
+        connection = start.connect()
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        if connection.family == socket.AF_UNIX:
+            _, link = await loop.create_unix_connection(lambda: cls(lost), sock=connection)
+        else:
+            _, link = await loop.create_connection(lambda: cls(lost), sock=connection)
+        hello: asyncio.Future[Reply] = loop.create_future()
+        link.call(hello.set_result, "QA.HELLO", PROTOCOL_VERSION, start.token)
+        ShardInfo.parse(raise_on_error(await hello))
+        return link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport (asyncio's callback)."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class, but has its methods
+
+    def call(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
+        """Send a command; `callback` gets its reply, error objects included."""
+        if self._transport is None:
+            raise GearsError("ERR the link is not connected")
+        self._callbacks.append(callback)
+        self._transport.write(encode(arguments))
+
+    def data_received(self, data: bytes) -> None:
+        """Hand out all complete replies (asyncio's callback)."""
+        self._reader.feed(data)
+        while (reply := self._reader.gets()) is not False:
+            self._callbacks.popleft()(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The shard is gone (asyncio's callback)."""
+        self._transport = None
+        self._lost()

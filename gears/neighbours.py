@@ -1,0 +1,52 @@
+"""New shards get the functions too: a worker that sees unknown primaries asks one of them for the sessions it lacks.
+
+A shard that joins a cluster starts empty, and gets slots only later; so the shards of `CLUSTER SLOTS` are looked at
+every few seconds. What was written before the sessions came is repaired by their `onRegistered`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from qa_cluster.errors import ClusterError
+
+from .failures import GearsError
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+logger = logging.getLogger(__name__)
+LOOK_SECONDS = 2.0
+
+
+class Neighbours:
+    """Watches which primaries there are."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._known: set[str] = set()
+        runtime.peers.on("sessions?", self.answer)
+
+    async def watch(self) -> None:
+        """Look for new primaries until cancelled."""
+        while self._runtime.info.cluster:
+            try:
+                self._look()
+            except (ClusterError, GearsError) as error:
+                logger.info("the other shards cannot be asked now: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _look(self) -> None:
+        others = set(self._runtime.peers.others())
+        for node in sorted(others - self._known):
+            self._runtime.peers.send(node, "sessions?", self._runtime.registrar.session_ids)
+        self._known = others
+
+    def answer(self, sender: str, known: list[str]) -> None:
+        """Send a shard the sessions it lacks (message ``sessions?``)."""
+        for change in self._runtime.registrar.missing(known):
+            if change.stored is not None:
+                self._runtime.peers.send(sender, "register", change)
+                self._runtime.peers.send(sender, "registered", change.stored.id)

@@ -1,0 +1,143 @@
+"""`RG.PYEXECUTE`: a script runs once in a fresh namespace; then its registrations are published and its run started."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import linecache
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import replies
+from .executions import Execution
+from .failures import GearsError, error_line, traceback_text
+from .runtime import Runtime
+from .sessions import Plan, ScriptRun, Session, running_script
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRequest:
+    """The arguments of a `script` job."""
+
+    source: str
+    unblocking: bool
+    id: str
+    description: str
+    upgrade: bool
+    replace_with: str
+    requirements: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, arguments: Sequence[Any]) -> ScriptRequest:
+        """Read the job's arguments."""
+        source, unblocking, session_id, description, upgrade, replace_with, *requirements = (
+            a.decode("utf-8", "surrogateescape") if isinstance(a, bytes) else str(a) for a in arguments
+        )
+        try:
+            source.encode()
+        except UnicodeEncodeError as error:
+            raise GearsError("ERR the script is not valid UTF-8") from error
+        return cls(
+            source, unblocking == "1", session_id, description, upgrade == "1", replace_with, tuple(requirements)
+        )
+
+
+class ScriptFailed(Exception):
+    """The script raised; the text is the repr of its traceback's lines."""
+
+
+def check_requirements(requirements: Sequence[str]) -> None:
+    """Raise for the first requirement that is not installed in this worker's environment."""
+    for requirement in requirements:
+        named = _REQUIREMENT.match(requirement)
+        name = named.group(1) if named else requirement
+        try:
+            importlib.metadata.version(name)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            module = name.replace("-", "_")
+            if not module.isidentifier() or importlib.util.find_spec(module) is None:
+                raise GearsError(
+                    f"ERR Could not satisfy requirements: install {name!r} in the environment of the shard's worker"
+                ) from None
+
+
+def check_names(runtime: Runtime, request: ScriptRequest) -> None:
+    """Raise when the session's id and what it replaces do not go together."""
+    exists = bool(request.id) and runtime.sessions.get(request.id) is not None
+    if request.replace_with:
+        if runtime.sessions.get(request.replace_with) is None:
+            raise GearsError(f"ERR Can not replace with {request.replace_with}, session does not exists.")
+        if exists and request.id != request.replace_with:
+            raise GearsError(f"ERR Can not replace an existing session {request.id} with {request.replace_with}")
+    elif exists and not request.upgrade:
+        raise GearsError(f"ERR Session {request.id} already exists")
+
+
+def remember_source(session_id: str, source: str) -> str:
+    """Let tracebacks show the lines of a script, also when a function of it fails later; returns its file name."""
+    file_name = f"<script {session_id}>"
+    linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
+    return file_name
+
+
+def _forget_source(session_id: str) -> None:
+    linecache.cache.pop(f"<script {session_id}>", None)
+
+
+def execute_source(session: Session, *, restoring: bool = False) -> ScriptRun:
+    """Run a session's source in a fresh namespace and return what it asked for."""
+    from .api import script_globals
+
+    file_name = remember_source(session.id, session.source)
+    namespace: dict[str, Any] = {"__name__": f"gears_session_{session.id}", "__builtins__": __builtins__}
+    namespace.update(script_globals())
+    script = ScriptRun(session, restoring=restoring)
+    token = running_script.set(script)
+    try:
+        exec(compile(session.source, file_name, "exec"), namespace)
+    finally:
+        running_script.reset(token)
+    return script
+
+
+def rerun(session_id: str, description: str, source: str) -> Session:
+    """A stored session from its source, its run left out."""
+    return execute_source(Session(session_id, description, source), restoring=True).session
+
+
+async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
+    """Carry out a `script` job; returns the reply."""
+    check_names(runtime, request)
+    check_requirements(request.requirements)
+    session = Session(request.id or runtime.ids.next(), request.description, request.source)
+    try:
+        script = execute_source(session)
+    except BaseException as error:  # SystemExit of a script must not end the worker
+        _forget_source(session.id)
+        raise ScriptFailed(traceback_text(error)) from error
+    if session.registrations or runtime.sessions.get(session.id) is not None:
+        try:
+            await runtime.registrar.publish(session, request.replace_with or None)
+        except GearsError as error:
+            return replies.encode_data([error_line(error)])
+    else:
+        _forget_source(session.id)
+    if script.plan is None:
+        return replies.OK
+    return await _run(runtime, session, script.plan, unblocking=request.unblocking)
+
+
+async def _run(runtime: Runtime, session: Session, plan: Plan, *, unblocking: bool) -> bytes:
+    execution = Execution(runtime.ids.next(), session)
+    runtime.history.add(execution)
+    if unblocking:
+        runtime.distributor.start(plan, execution)
+        return replies.encode_data(execution.id)
+    await runtime.distributor.run(plan, execution)
+    if session.registrations:
+        return replies.OK
+    return replies.encode_results(execution.results, execution.errors)

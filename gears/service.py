@@ -1,0 +1,170 @@
+"""Puts the worker together: links, models, sessions, then `QA.READY` and the job loop, until the shard goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import resource
+import signal
+import socket
+from typing import Any
+
+from qa_cluster.errors import ClusterError
+from qa_cluster.topology import Topology
+
+from . import api
+from .atomic import AtomicBlock
+from .batcher import DEFAULT_MAX_BATCH_TOKENS, Batcher
+from .distributed import Distributor
+from .executions import ExecutionHistory, IdSource
+from .failures import GearsError
+from .heartbeat import Heartbeat
+from .job_loop import JobLoop
+from .jobs import Jobs
+from .link import AsyncLink, LinkPool
+from .model_store import ModelStore
+from .neighbours import Neighbours
+from .peers import Peers, read_topology
+from .registrar import Registrar
+from .runtime import Runtime, bind
+from .sessions import SessionRegistry
+from .shard import ShardInfo, Start
+
+logger = logging.getLogger(__name__)
+
+
+def _is_local(host: str, own: set[str]) -> bool:
+    try:
+        return host in own or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in own or host == "localhost"
+
+
+def model_threads(setting: int, topology: Topology | None, shard_id: str, cores: int) -> int:
+    """Threads of the model runtime: `qa.worker-threads`, or this shard's share of the cores of its host."""
+    if setting > 0:
+        return setting
+    if topology is None:
+        return max(1, cores)
+    own = {shard.address.host for shard in topology.shards if shard.node_id == shard_id}
+    here = sum(_is_local(shard.address.host, own) for shard in topology.shards)
+    return max(1, cores // max(1, here))
+
+
+class Service:
+    """A worker from its start line to its end."""
+
+    def __init__(self, start: Start, control: socket.socket) -> None:
+        self._start = start
+        self._control = control
+        self._loop = asyncio.get_running_loop()
+        self._over = self._loop.create_future()
+        self._runtime: Runtime | None = None
+
+    async def run(self) -> None:
+        """Serve until the control socket closes or a link is lost."""
+        self._loop.add_reader(self._control, self._control_readable)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # a Ctrl-C in the terminal reaches the whole group: the server decides when its worker ends
+            self._loop.add_signal_handler(number, self.end if number == signal.SIGTERM else _ignore)
+        links = LinkPool(self._start)
+        info = links.link().info
+        _limit_memory(info.number("qa.worker-memory-mb", 0))
+        runtime = self._assemble(links, info)
+        self._runtime = runtime
+        beat = Heartbeat(self._start, runtime.models.batcher, self._end_threadsafe)
+        beat.begin()
+        fetching = await AsyncLink.open(self._start, self.end)
+        reporting = await AsyncLink.open(self._start, self.end)
+        jobs = JobLoop(Jobs(runtime), fetching, reporting)
+        jobs.ask()
+        await runtime.models.load_all()
+        runtime.registrar.restore(runtime.execute("QA.SESSIONS"))
+        runtime.execute("QA.READY")
+        logger.info("worker %d is ready", info.worker)
+        watching = self._loop.create_task(Neighbours(runtime).watch())
+        await self._over
+        watching.cancel()
+        beat.stop()
+
+    def _assemble(self, links: LinkPool, info: ShardInfo) -> Runtime:
+        peers = Peers(self._bound)
+        distributor = Distributor(self._bound)
+        registrar = Registrar(self._bound)
+        max_tokens = info.number("qa.max-batch-tokens", DEFAULT_MAX_BATCH_TOKENS)
+        batcher = Batcher(self._loop, max_batch_tokens=max_tokens)
+
+        def threads() -> int:
+            # asked when a model is loaded: a worker that starts with its cluster does not know its neighbours yet
+            setting = info.number("qa.worker-threads", 0)
+            return model_threads(setting, _topology(links, info), info.shard_id, len(os.sched_getaffinity(0)))
+
+        runtime = Runtime(
+            loop=self._loop,
+            info=info,
+            links=links,
+            atomic=AtomicBlock(self._control, links, info.number("qa.atomic-lease-ms", 1000)),
+            ids=IdSource(info.shard_id),
+            history=ExecutionHistory(),
+            sessions=SessionRegistry(),
+            registrar=registrar,
+            peers=peers,
+            distributor=distributor,
+            models=ModelStore(self._bound, batcher, threads=threads, max_batch_tokens=max_tokens),
+        )
+        peers.on("register", registrar.take)
+        peers.on("registered", registrar.confirmed)
+        peers.on("run", distributor.join)
+        peers.on("records", distributor.packet)
+        peers.on("state", distributor.state)
+        peers.on("abort", distributor.abort)
+        bind(runtime)
+        api.install_modules()
+        return runtime
+
+    def _bound(self) -> Runtime:
+        if self._runtime is None:
+            raise RuntimeError("the worker is still being put together")
+        return self._runtime
+
+    def _control_readable(self) -> None:
+        try:
+            data = self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.end()
+        else:
+            # nothing is sent outside an atomic block, which reads by itself: an answer that came after its block's end
+            self._control.recv(1 << 16, socket.MSG_DONTWAIT)
+
+    def end(self) -> None:
+        """Let `run` return."""
+        if not self._over.done():
+            self._loop.remove_reader(self._control)
+            self._over.set_result(None)
+
+    def _end_threadsafe(self) -> None:
+        self._loop.call_soon_threadsafe(self.end)
+
+
+def _topology(links: LinkPool, info: ShardInfo) -> Topology | None:
+    try:
+        return read_topology(links.link(), info)
+    except (ClusterError, GearsError) as error:  # a cluster without slots yet: the worker starts all the same
+        logger.info("the cluster's slots are not known yet: %s", error)
+        return None
+
+
+def _limit_memory(megabytes: int) -> None:
+    """Private memory beyond the limit makes allocations fail, instead of the host."""
+    if megabytes > 0:
+        resource.setrlimit(resource.RLIMIT_DATA, (megabytes << 20, megabytes << 20))
+
+
+def _ignore(*_: Any) -> None:
+    return None

@@ -1,0 +1,85 @@
+"""Tensors as the worker holds them: numpy arrays, converted from and to the wire's (dtype, shape, blob)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .failures import GearsError
+
+Array = NDArray[Any]
+DTYPES: dict[str, np.dtype[Any]] = {
+    "FLOAT": np.dtype("<f4"),
+    "DOUBLE": np.dtype("<f8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "BOOL": np.dtype("?"),
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def dtype_name(array: Array) -> str:
+    """The wire's name of an array's type; GearsError for types the wire does not have."""
+    if array.dtype.kind in "OUS":
+        return "STRING"
+    name = _NAMES.get(array.dtype.newbyteorder("<") if array.dtype.byteorder == "=" else array.dtype)
+    if name is None:
+        raise GearsError(f"ERR the wire has no tensor type for {array.dtype}")
+    return name
+
+
+def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
+    """An array over `blob` (not copied, read-only)."""
+    shape = tuple(dims)
+    count = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    if dtype.upper() == "STRING":
+        texts = blob.split(b"\0")[:-1]
+        if len(texts) != count:
+            raise GearsError("ERR Number of string elements in data blob does not match tensor length")
+        return np.array([text.decode() for text in texts], dtype=object).reshape(shape)
+    kind = DTYPES.get(dtype.upper())
+    if kind is None:
+        raise GearsError(f"ERR invalid data type: {dtype}")
+    if len(blob) != count * kind.itemsize:
+        raise GearsError("ERR data length does not match tensor shape and type")
+    return np.frombuffer(blob, dtype=kind).reshape(shape)
+
+
+def to_blob(array: Array) -> bytes:
+    """The packed bytes of an array."""
+    if array.dtype.kind in "OUS":
+        return b"".join(str(item).encode() + b"\0" for item in array.reshape(-1).tolist())
+    return array.tobytes()
+
+
+def to_wire(array: Array) -> tuple[str | int | bytes, ...]:
+    """dtype, ndim, dims.., blob."""
+    return (dtype_name(array), array.ndim, *array.shape, to_blob(array))
+
+
+def read_wire(arguments: Sequence[Any], count: int) -> Iterator[Array]:
+    """`count` tensors of a job's arguments (dtype ndim dims.. blob)."""
+    position = 0
+    for _ in range(count):
+        dtype, ndim = arguments[position].decode(), int(arguments[position + 1])
+        dims = [int(dim) for dim in arguments[position + 2 : position + 2 + ndim]]
+        yield from_wire(dtype, dims, arguments[position + 2 + ndim])
+        position += 3 + ndim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor in a function."""
+
+    array: Array
+
+    def __str__(self) -> str:
+        return str(self.array.tolist())

@@ -1,0 +1,110 @@
+"""The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module and by nobody else.
+
+It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on
+descriptor 3 and runs the service. Threads: the event loop with all functions, one for models, one that loads models,
+one that beats. When the control socket closes, the shard is gone and the process ends at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+
+CONTROL_FD = 3
+MAX_START_LINE = 65536
+START_TIMEOUT_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_process() -> None:
+    """Keep only the standard descriptors and the control socket, and die with the parent."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(CONTROL_FD + 1, limit if limit != resource.RLIM_INFINITY else 1 << 20)
+    os.set_inheritable(CONTROL_FD, False)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # numpy's own thread pool would compete with the model runtime
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # the model thread must get its turn soon when functions keep the loop busy (the default is 5 ms)
+    sys.setswitchinterval(0.0005)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def read_start_line(control: socket.socket) -> bytes:
+    """The line the module sends first; empty when it closed the socket."""
+    control.settimeout(START_TIMEOUT_SECONDS)
+    line = b""
+    while not line.endswith(b"\n") and len(line) < MAX_START_LINE:
+        data = control.recv(1)
+        if not data:
+            return b""
+        line += data
+    control.settimeout(None)
+    return line
+
+
+def _import_runtime() -> None:
+    """Import the model runtime while the worker connects: it takes longer than all the rest."""
+    try:
+        from . import openvino_backend  # noqa: F401
+    except ImportError as error:
+        logger.warning("OpenVINO cannot be imported, models run in ONNX Runtime: %s", error)
+
+
+def main() -> int:
+    """Run the worker; returns the exit status."""
+    try:
+        os.fstat(CONTROL_FD)
+    except OSError:
+        print(f"the worker is started by the native module: descriptor {CONTROL_FD} is not a socket", file=sys.stderr)
+        return 2
+    prepare_process()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    control = socket.socket(fileno=CONTROL_FD)
+    line = read_start_line(control)
+    if not line:
+        return 0
+    threading.Thread(target=_import_runtime, name="import", daemon=True).start()
+    _serve(line, control)
+    logging.shutdown()
+    sys.stdout.flush()
+    # runtimes keep threads that would be waited for, and the shard is gone: nothing is left to clean up
+    os._exit(0)
+
+
+def _serve(line: bytes, control: socket.socket) -> None:
+    import asyncio
+
+    import uvloop
+
+    from .service import Service
+    from .shard import Start
+
+    start = Start.parse(line)
+
+    async def serve() -> None:
+        await Service(start, control).run()
+
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    served = loop.create_task(serve())
+    while not served.done():
+        try:
+            loop.run_until_complete(served)
+        except (SystemExit, KeyboardInterrupt) as error:  # of a task that a function started
+            if served.done():
+                raise
+            logger.error("a function raised %s: ignored", type(error).__name__)
+    served.result()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""Where the reader that comes with the package lies."""
+
+from pathlib import Path
+
+from qa_cluster.errors import ModelError
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE
+
+_FOLDER = Path(__file__).parent / "default"
+
+
+def default_reader() -> Path:
+    """Return the folder of the bundled reader: `reader.onnx`, `tokenizer.json`, `manifest.json`, `MODEL_CARD.md`."""
+    absent = [name for name in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE) if not (_FOLDER / name).is_file()]
+    if absent:
+        raise ModelError(f"bundled reader lacks {absent[0]}: install the package again")
+    return _FOLDER

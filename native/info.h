@@ -1,0 +1,9 @@
+/* The module's section of INFO. Every number about a shard that is shown anywhere comes from here. */
+#ifndef QA_INFO_H
+#define QA_INFO_H
+
+#include "module_api.h"
+
+int info_on_load(RedisModuleCtx *ctx);
+
+#endif

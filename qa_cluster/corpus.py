@@ -1,0 +1,219 @@
+"""Documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
+
+Documents come one after the other; only one file (of JSON lines: one line) is held in memory. What cannot be read is an
+InvalidInput that names the file, the line or entry, and the reason; with ``on_error="skip"`` it is reported and reading
+goes on. Nothing is guessed about encodings: text is UTF-8.
+
+>>> for document in read_documents([Path("articles.jsonl")]):
+...     print(document.id, len(document.text))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .errors import InputTooLong, InvalidInput, RequestError
+from .types import Document
+
+ON_ERROR = ("stop", "skip")
+MAX_JSON_BYTES = 512 * 1024 * 1024
+_FIELDS = {"id", "title", "text", "metadata"}
+
+# One attempt at a document: calling it gives the document or raises a RequestError.
+_Attempt = Callable[[], Document]
+
+
+def read_documents(
+    paths: Iterable[Path],
+    *,
+    on_error: str = "stop",
+    on_skip: Callable[[RequestError], None] = lambda error: None,
+    max_bytes: int = 8 * 1024 * 1024,
+) -> Iterator[Document]:
+    """The documents of files and folders, in order. `max_bytes` limits one document's text."""
+    if on_error not in ON_ERROR:
+        raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
+    for path in paths:
+        for name, file in _files(path):
+            try:
+                for attempt in _READERS[file.suffix.lower()](file, name):
+                    try:
+                        yield _checked(attempt(), file, max_bytes)
+                    except RequestError as error:
+                        _refuse(error, on_error, on_skip)
+            except RequestError as error:
+                _refuse(error, on_error, on_skip)
+
+
+def _refuse(error: RequestError, on_error: str, on_skip: Callable[[RequestError], None]) -> None:
+    if on_error == "stop":
+        raise error
+    on_skip(error)
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    """The files at `path` that can be read, each with the name its document gets: in a folder, the path within it."""
+    if path.is_dir():
+        found = [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix.lower() in _READERS]
+        if not found:
+            raise InvalidInput(f"{path}: no file in this folder ends in {', '.join(_READERS)}")
+        yield from ((file.relative_to(path).as_posix(), file) for file in found)
+    elif not path.exists():
+        raise InvalidInput(f"{path}: no such file or folder")
+    elif path.suffix.lower() not in _READERS:
+        raise InvalidInput(
+            f"{path}: cannot read {path.suffix or 'a file without an ending'!r}, only {', '.join(_READERS)}"
+        )
+    else:
+        yield path.name, path
+
+
+def _read_text(file: Path) -> str:
+    try:
+        size = file.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise InputTooLong(f"{file}: {size} bytes, the limit for one file is {MAX_JSON_BYTES}")
+        return file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{file}: not UTF-8 at byte {error.start}") from error
+    except OSError as error:
+        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _checked(document: Document, file: Path, max_bytes: int) -> Document:
+    size = len(document.text.encode())
+    if size > max_bytes:
+        raise InputTooLong(f"{file}: document {document.id!r} has {size} bytes, the limit is {max_bytes}")
+    return document
+
+
+def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = None) -> Document:
+    """A document from values of a file; `where` begins the message about the first one that will not do."""
+    if not isinstance(id, str) or not id.strip():
+        raise InvalidInput(f"{where}: 'id' is {_shown(id)}, must be text that is not empty")
+    if not isinstance(text, str):
+        raise InvalidInput(f"{where}: 'text' is {_shown(text)}, must be text")
+    if not text.strip():
+        raise InvalidInput(f"{where}: the text is empty")
+    if not isinstance(title, str):
+        raise InvalidInput(f"{where}: 'title' is {_shown(title)}, must be text")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InvalidInput(f"{where}: 'metadata' is {_shown(metadata)}, must be an object")
+    try:
+        f"{id}{title}{text}".encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{where}: holds half of a surrogate pair, which is no character") from error
+    return Document(id=id, text=text, title=title, metadata=metadata or {})
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _plain(file: Path, name: str) -> Iterator[_Attempt]:
+    yield lambda: _document(str(file), name, _read_text(file), file.stem)
+
+
+def _markdown(file: Path, name: str) -> Iterator[_Attempt]:
+    def read() -> Document:
+        text = _read_text(file)
+        headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
+        return _document(str(file), name, text, next(headings, "") or file.stem)
+
+    yield read
+
+
+def _json_lines(file: Path, name: str) -> Iterator[_Attempt]:
+    del name  # every line has an id of its own
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield partial(_json_line, f"{file}:{number}", line)
+    except OSError as error:
+        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _json_line(where: str, line: bytes) -> Document:
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{where}: not UTF-8 at byte {error.start} of the line") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{where}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{where}: must be an object with 'id' and 'text', got {_shown(value)}")
+    if unknown := sorted(set(value) - _FIELDS):
+        raise InvalidInput(f"{where}: unknown field {unknown[0]!r}, known are {', '.join(sorted(_FIELDS))}")
+    return _document(where, value.get("id"), value.get("text"), value.get("title") or "", value.get("metadata"))
+
+
+def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
+    """SQuAD or CORD-19, told apart by their fields."""
+    try:
+        value = json.loads(_read_text(file))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{file}: not JSON: {error}") from error
+    if isinstance(value, dict) and isinstance(value.get("data"), list):
+        yield from _squad(file, value["data"])
+    elif isinstance(value, dict) and "paper_id" in value:
+        yield lambda: _cord19(file, value)
+    else:
+        raise InvalidInput(
+            f"{file}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text');"
+            " documents of your own go into a .jsonl file"
+        )
+    del name  # the entries have ids of their own
+
+
+def _squad(file: Path, articles: list[Any]) -> Iterator[_Attempt]:
+    """One document for each paragraph, `<title>:<n>`; paragraphs of articles that share a title are counted on."""
+    counts: dict[str, int] = {}
+    for index, article in enumerate(articles):
+        where = f"{file}: data[{index}]"
+        if not isinstance(article, dict) or not isinstance(article.get("paragraphs"), list):
+            yield partial(_raise, f"{where}: must be an object with a list 'paragraphs'")
+            continue
+        title = article.get("title") or f"{file.stem}-{index}"
+        if not isinstance(title, str):
+            yield partial(_raise, f"{where}: 'title' is {_shown(title)}, must be text")
+            continue
+        for number, paragraph in enumerate(article["paragraphs"]):
+            place = f"{where}.paragraphs[{number}]"
+            if not isinstance(paragraph, dict):
+                yield partial(_raise, f"{place}: must be an object with 'context'")
+                continue
+            count = counts.get(title, 0)
+            counts[title] = count + 1
+            yield partial(_document, place, f"{title}:{count}", paragraph.get("context"), title)
+
+
+def _cord19(file: Path, article: dict[str, Any]) -> Document:
+    parts = []
+    for section in ("abstract", "body_text"):
+        entries = article.get(section) or []
+        if not isinstance(entries, list) or not all(
+            isinstance(entry, dict) and isinstance(entry.get("text"), str) for entry in entries
+        ):
+            raise InvalidInput(f"{file}: {section!r} must be a list of objects with 'text'")
+        parts += [entry["text"] for entry in entries if entry["text"].strip()]
+    about = article.get("metadata")
+    title = about.get("title", "") if isinstance(about, dict) else ""
+    return _document(str(file), article["paper_id"], "\n\n".join(parts), title)
+
+
+def _raise(message: str) -> Document:
+    raise InvalidInput(message)
+
+
+_READERS: dict[str, Callable[[Path, str], Iterator[_Attempt]]] = {
+    ".txt": _plain,
+    ".md": _markdown,
+    ".jsonl": _json_lines,
+    ".json": _json_file,
+}

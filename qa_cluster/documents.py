@@ -1,0 +1,286 @@
+"""Documents as they are stored: limits, versions, and the script calls that write and remove them.
+
+Builders check their input and return a `ScriptCall`; parsers take the reply of that call. Nothing here talks to a
+server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from . import keys
+from .errors import ClusterError, InputTooLong, InvalidInput
+from .scripts import ScriptCall
+from .tokenization import is_unicode
+
+MAX_ID_BYTES = 512
+MAX_TITLE_BYTES = 4096
+MAX_METADATA_BYTES = 64 * 1024
+MAX_TEXT_LENGTH = 5_000_000
+
+ANY_VERSION = "*"
+NO_VERSION = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInput:
+    """A checked document; `metadata` is canonical JSON, `version` names title, metadata and text."""
+
+    document_id: str
+    title: str
+    metadata: str
+    text: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRecord:
+    """The stored record of a document. `tokenized` tells whether questions are answered from this version."""
+
+    document_id: str
+    title: str
+    metadata: str
+    version: str
+    length: int
+    sentences: int | None
+    tokenized: bool
+    tokenizer: str
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceRecord:
+    """A stored sentence; without a `tensor`, `spans` (JSON) tells where its document's sentences are."""
+
+    text: str
+    tensor: bytes | None
+    version: str
+    document_id: str
+    title: str
+    spans: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """What a put did: `status` is stored, unchanged, conflict or stale; `version` stands now, empty for none."""
+
+    status: str
+    version: str
+    created: bool
+    tokenized: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteResult:
+    """What a delete did: `status` is deleted, missing, conflict or stale; `version` stood before, empty for none."""
+
+    status: str
+    version: str
+
+
+def check_document_id(document_id: object) -> str:
+    """The id itself, if it is one."""
+    if not isinstance(document_id, str) or not document_id:
+        raise InvalidInput(f"document id must be a string that is not empty, got {document_id!r}"[:200])
+    if not is_unicode(document_id):
+        raise InvalidInput(f"document id is not valid Unicode: {ascii(document_id)[:100]}")
+    size = len(document_id.encode())
+    if size > MAX_ID_BYTES:
+        raise InputTooLong(f"document id {document_id[:40]!r}.. has {size} bytes, the limit is {MAX_ID_BYTES}")
+    return document_id
+
+
+def check_document(
+    document_id: object, text: object, title: object = "", metadata: Mapping[str, Any] | None = None
+) -> DocumentInput:
+    """A document within all limits; the error names the value and the limit.
+
+    >>> check_document("a", "A cat.", "Cats").version
+    'bf85ebfc8ac05950'
+    """
+    checked_id = check_document_id(document_id)
+    what = f"of document {checked_id[:100]!r}"
+    checked_text, checked_title = _check_text(f"text {what}", text), _check_text(f"title {what}", title)
+    if len(checked_text) > MAX_TEXT_LENGTH:
+        raise InputTooLong(f"text {what} has {len(checked_text)} code points, the limit is {MAX_TEXT_LENGTH}")
+    title_bytes = len(checked_title.encode())
+    if title_bytes > MAX_TITLE_BYTES:
+        raise InputTooLong(f"title {what} has {title_bytes} bytes, the limit is {MAX_TITLE_BYTES}")
+    canonical = canonical_metadata(metadata if metadata is not None else {}, what)
+    version = document_version(checked_title, canonical, checked_text)
+    return DocumentInput(checked_id, checked_title, canonical, checked_text, version)
+
+
+def _check_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} must be a string, got {type(value).__name__}")
+    if not is_unicode(value):
+        raise InvalidInput(f"{name} is not valid Unicode")
+    return value
+
+
+def canonical_metadata(metadata: object, what: str) -> str:
+    """Metadata as JSON that is the same for equal metadata."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}")
+    try:
+        text = json.dumps(dict(metadata), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"metadata {what} is not JSON: {error}") from error
+    if size > MAX_METADATA_BYTES:
+        raise InputTooLong(f"metadata {what} has {size} bytes as JSON, the limit is {MAX_METADATA_BYTES}")
+    return text
+
+
+def document_version(title: str, metadata: str, text: str) -> str:
+    """The version of a document: 16 hex digits that name its title, metadata and text."""
+    digest = blake2b(digest_size=8)
+    for part in (title, metadata, text):
+        data = part.encode()
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def document_keys(document_id: str, tag: str) -> tuple[str, ...]:
+    """The keys that every document script is given, in their order."""
+    return (
+        keys.paragraphs_key(document_id, tag),
+        keys.document_key(document_id, tag),
+        keys.sentence_key(document_id, tag),
+        keys.answers_key(document_id, tag),
+        keys.docs_key(tag),
+        keys.stats_key(tag),
+        keys.garbage_key(tag),
+        keys.epoch_key(tag),
+    )
+
+
+def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
+    """Store a document, whatever stands now, or only if ``if_version`` does (`NO_VERSION`: only if there is none)."""
+    return _put("put", document, tag, if_version)
+
+
+def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
+    """Give a text that a client wrote with ``SET`` its record; does nothing once the text has changed again."""
+    return _put("adopt", document, tag, if_version)
+
+
+def _put(mode: str, document: DocumentInput, tag: str, condition: str) -> ScriptCall:
+    args = (
+        keys.tokens_prefix(document.document_id, tag),
+        mode,
+        condition,
+        document.document_id,
+        document.title,
+        document.metadata,
+        document.version,
+        len(document.text),
+        document.text,
+    )
+    return ScriptCall("put_document", document_keys(document.document_id, tag), args)
+
+
+def parse_put(reply: Sequence[Any]) -> PutResult:
+    """The reply to `put_document` or `adopt_document`."""
+    if len(reply) != 4:
+        raise ClusterError(f"put of a document got an unexpected reply: {reply!r}"[:200])
+    return PutResult(_text(reply[0]), _text(reply[1]), int(reply[2]) == 1, int(reply[3]) == 1)
+
+
+def delete_document(document_id: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
+    """Remove a document and everything made from it."""
+    args = (keys.tokens_prefix(document_id, tag), "delete", if_version)
+    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+
+
+def forget_document(document_id: str, tag: str) -> ScriptCall:
+    """Remove what is left of a document whose text a client removed; does nothing if there is a text again."""
+    args = (keys.tokens_prefix(document_id, tag), "gone", ANY_VERSION)
+    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+
+
+def parse_delete(reply: Sequence[Any]) -> DeleteResult:
+    """The reply to `delete_document` or `forget_document`."""
+    if len(reply) != 2:
+        raise ClusterError(f"removal of a document got an unexpected reply: {reply!r}"[:200])
+    return DeleteResult(_text(reply[0]), _text(reply[1]))
+
+
+def split_document(
+    document_id: str, tag: str, version: str, spans: Sequence[tuple[int, int]], sentences: Sequence[str]
+) -> ScriptCall:
+    """Store the sentences of a version; the reply is ``[stored | unchanged | stale]``."""
+    packed = json.dumps(spans, separators=(",", ":"))
+    args = (keys.tokens_prefix(document_id, tag), version, packed, *sentences)
+    return ScriptCall("split_document", document_keys(document_id, tag), args)
+
+
+def read_sentence(sentence: keys.SentenceRef) -> ScriptCall:
+    """Everything that is needed to read a sentence; the reply is taken apart by `parse_sentence`."""
+    names = (
+        keys.sentence_key(sentence.document_id, sentence.tag),
+        keys.tokens_key(sentence),
+        keys.document_key(sentence.document_id, sentence.tag),
+    )
+    return ScriptCall("read_sentence", names, (sentence.index,))
+
+
+def parse_sentence(reply: Sequence[Any] | None) -> SentenceRecord | None:
+    """The reply to `read_sentence`: None where there is no such sentence."""
+    if reply is None:
+        return None
+    if len(reply) != 6:
+        raise ClusterError(f"a sentence is an unexpected reply: {reply!r}"[:200])
+    text, tensor, version, document_id, title, spans = reply
+    blob = tensor.encode() if isinstance(tensor, str) else None if tensor is None else bytes(tensor)
+    return SentenceRecord(_text(text), blob, _text(version), _text(document_id), _text(title), _text(spans))
+
+
+def store_answer(
+    sentence: keys.SentenceRef, question: str, *, version: str, text: str, answer: str | bytes, ttl_seconds: int
+) -> ScriptCall:
+    """Cache an answer, if the sentence is still ``text`` of ``version``; the reply is 1 or, if it is not, 0."""
+    names = (
+        keys.answer_key(sentence, question),
+        keys.document_key(sentence.document_id, sentence.tag),
+        keys.sentence_key(sentence.document_id, sentence.tag),
+        keys.answers_key(sentence.document_id, sentence.tag),
+    )
+    return ScriptCall("store_answer", names, (version, sentence.index, text, answer, ttl_seconds))
+
+
+RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "tokenized", "tokenizer")
+
+
+def read_record(document_id: str, tag: str) -> tuple[str, ...]:
+    """The command that reads a document's record."""
+    return ("HMGET", keys.document_key(document_id, tag), *RECORD_FIELDS)
+
+
+def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
+    """The reply to `read_record`: None where there is no document."""
+    values = [None if value is None else _text(value) for value in reply]
+    if len(values) != len(RECORD_FIELDS):
+        raise ClusterError(f"record of a document is an unexpected reply: {reply!r}"[:200])
+    document_id, title, metadata, version, length, sentences, tokenized, tokenizer = values
+    if version is None:
+        return None
+    return DocumentRecord(
+        document_id or "",
+        title or "",
+        metadata or "{}",
+        version,
+        int(length or 0),
+        None if sentences is None else int(sentences),
+        tokenized == version,
+        tokenizer or "",
+    )
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes | bytearray) else str(value)

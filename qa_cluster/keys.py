@@ -1,0 +1,243 @@
+"""Names of all keys, and the partitions they live in.
+
+Everything that belongs to a document carries the hash tag of its partition, so a partition can be moved between shards
+by moving one slot. This module only builds and takes apart names; it never talks to a server.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import crc_hqx
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import product
+
+from .errors import InvalidInput
+
+SLOTS = 16384
+MAX_PARTITIONS = SLOTS
+PARTITIONS_KEY = "qa:partitions"
+PARAGRAPHS_PREFIX = "paragraphs:"
+DOCUMENT_PREFIX = "document:"
+SENTENCE_PREFIX = "sentence:"
+TOKENS_PREFIX = "tokenized:bert:qa:"
+ANSWER_PREFIX = "bertqa"
+
+_TAG_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+_ENCODE = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
+_DECODE = {"%25": "%", "%7B": "{", "%7D": "}"}
+_ESCAPE = re.compile(r"%(?:25|7B|7D)?")
+_TAGGED = re.compile(r"([^{}]*):\{([^{}]+)\}\Z", re.DOTALL)
+_INDEX = "(0|[1-9][0-9]{0,9})"
+_SENTENCE = re.compile(rf"([^{{}}]*):\{{([^{{}}]+)\}}:{_INDEX}\Z", re.DOTALL)
+_ANSWER = re.compile(rf"bertqa\{{([^{{}}]+)\}}_([^{{}}]*):\{{\1\}}:{_INDEX}_(.*)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceRef:
+    """One sentence of a document; its string form ``<doc>:{tag}:<i>`` is part of the keys about it."""
+
+    document_id: str
+    tag: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{encode_id(self.document_id)}:{{{self.tag}}}:{self.index}"
+
+
+def encode_id(document_id: str) -> str:
+    """The form of a document id inside keys: ``%``, ``{`` and ``}`` percent-encoded, all else as it is.
+
+    >>> encode_id("50% {draft}")
+    '50%25 %7Bdraft%7D'
+    """
+    return document_id.translate(_ENCODE)
+
+
+def decode_id(encoded: str) -> str:
+    """The document id that `encode_id` turned into ``encoded``; anything else is `InvalidInput`."""
+
+    def decode(match: re.Match[str]) -> str:
+        plain = _DECODE.get(match.group())
+        if plain is None:
+            raise InvalidInput(f"document id in key is not percent-encoded: {encoded[:100]!r}")
+        return plain
+
+    if "{" in encoded or "}" in encoded:
+        raise InvalidInput(f"document id in key holds a brace: {encoded[:100]!r}")
+    return _ESCAPE.sub(decode, encoded) if "%" in encoded else encoded
+
+
+def slot(key: str | bytes) -> int:
+    """The cluster slot of a key, by the server's rule for hash tags."""
+    data = key.encode() if isinstance(key, str) else key
+    opening = data.find(b"{")
+    if opening >= 0:
+        closing = data.find(b"}", opening + 1)
+        if closing > opening + 1:
+            data = data[opening + 1 : closing]
+    return crc_hqx(data, 0) % SLOTS
+
+
+@lru_cache(maxsize=16)
+def partition_tags(partitions: int) -> tuple[str, ...]:
+    """The hash tags of a cluster with so many partitions, spread evenly over the slots.
+
+    Tag i is the first string, shortest first, then in alphabetical order, whose slot is the middle of the i-th part.
+
+    >>> [slot(tag) for tag in partition_tags(2)]
+    [4096, 12288]
+    """
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise InvalidInput(f"number of partitions must be 1 to {MAX_PARTITIONS}, got {partitions}")
+    wanted = {(2 * i + 1) * SLOTS // (2 * partitions): i for i in range(partitions)}
+    found: dict[int, str] = {}
+    length = 1
+    while len(found) < partitions:
+        for letters in product(_TAG_ALPHABET, repeat=length):
+            tag = "".join(letters)
+            index = wanted.get(crc_hqx(tag.encode(), 0) % SLOTS)
+            if index is not None and index not in found:
+                found[index] = tag
+                if len(found) == partitions:
+                    break
+        length += 1
+    return tuple(found[i] for i in range(partitions))
+
+
+def partition_of(document_id: str, partitions: int) -> str:
+    """The tag of the partition a document belongs to, by a hash of its id."""
+    digest = blake2b(document_id.encode(), digest_size=8).digest()
+    return partition_tags(partitions)[int.from_bytes(digest, "big") % partitions]
+
+
+def paragraphs_key(document_id: str, tag: str) -> str:
+    """The text of a document."""
+    return f"{PARAGRAPHS_PREFIX}{encode_id(document_id)}:{{{tag}}}"
+
+
+def document_key(document_id: str, tag: str) -> str:
+    """The record of a document."""
+    return f"{DOCUMENT_PREFIX}{encode_id(document_id)}:{{{tag}}}"
+
+
+def sentence_key(document_id: str, tag: str) -> str:
+    """The sentences of a document, a hash."""
+    return f"{SENTENCE_PREFIX}{encode_id(document_id)}:{{{tag}}}"
+
+
+def answers_key(document_id: str, tag: str) -> str:
+    """The set of cached answers of a document."""
+    return f"answers:{encode_id(document_id)}:{{{tag}}}"
+
+
+def tokens_prefix(document_id: str, tag: str) -> str:
+    """What the tensor keys of a document begin with; the sentence's number follows."""
+    return f"{TOKENS_PREFIX}{encode_id(document_id)}:{{{tag}}}:"
+
+
+def tokens_key(sentence: SentenceRef) -> str:
+    """The tensor of a sentence."""
+    return f"{TOKENS_PREFIX}{sentence}"
+
+
+def answer_key(sentence: SentenceRef, question: str) -> str:
+    """The answer of one sentence to one question.
+
+    >>> answer_key(SentenceRef("a_b", "06S", 3), "Why?")
+    'bertqa{06S}_a_b:{06S}:3_Why?'
+    """
+    return f"{ANSWER_PREFIX}{{{sentence.tag}}}_{sentence}_{question}"
+
+
+def whole_answer_key(tag: str, digest: str) -> str:
+    """The cached answer of the whole corpus to a normalised question."""
+    return f"answer:{{{tag}}}:{digest}"
+
+
+def terms_prefix(tag: str) -> str:
+    """What the posting keys of a partition begin with; the term follows."""
+    return f"terms:{{{tag}}}:"
+
+
+def docs_key(tag: str) -> str:
+    """Numbers of the ranked documents of a partition."""
+    return f"docs:{{{tag}}}"
+
+
+def stats_key(tag: str) -> str:
+    """Statistics of a partition."""
+    return f"stats:{{{tag}}}"
+
+
+def garbage_key(tag: str) -> str:
+    """Dropped document versions of a partition whose postings are still there."""
+    return f"garbage:{{{tag}}}"
+
+
+def epoch_key(tag: str) -> str:
+    """The change counter of a partition."""
+    return f"epoch:{{{tag}}}"
+
+
+def model_key(shard_tag: str) -> str:
+    """The reader, one copy per shard."""
+    return f"bert-qa{{{shard_tag}}}"
+
+
+def manifest_key(shard_tag: str) -> str:
+    """The manifest of the shard's reader."""
+    return f"bert-qa:manifest{{{shard_tag}}}"
+
+
+def tokenizer_key(shard_tag: str) -> str:
+    """The tokenizer of the shard's reader."""
+    return f"bert-qa:tokenizer{{{shard_tag}}}"
+
+
+def progress_key(shard_tag: str) -> str:
+    """Progress of the bulk pre-tokenization on a shard, a hash."""
+    return f"progress:{{{shard_tag}}}"
+
+
+def parse_tagged(key: str, prefix: str) -> tuple[str, str] | None:
+    """Document id and tag of a ``<prefix><doc>:{tag}`` key, or None where it is not one.
+
+    >>> parse_tagged("paragraphs:a:b:{06S}", PARAGRAPHS_PREFIX)
+    ('a:b', '06S')
+    """
+    if not key.startswith(prefix):
+        return None
+    match = _TAGGED.match(key, len(prefix))
+    if match is None:
+        return None
+    try:
+        return decode_id(match[1]), match[2]
+    except InvalidInput:
+        return None
+
+
+def parse_sentence(text: str) -> SentenceRef:
+    """The sentence that ``<doc>:{tag}:<i>`` names.
+
+    >>> parse_sentence("a:{06S}:3")
+    SentenceRef(document_id='a', tag='06S', index=3)
+    """
+    match = _SENTENCE.match(text)
+    if match is None:
+        raise InvalidInput(f"sentence key must be <document>:{{tag}}:<number>, got {text[:200]!r}")
+    return SentenceRef(decode_id(match[1]), match[2], int(match[3]))
+
+
+def parse_answer_key(key: str) -> tuple[SentenceRef, str]:
+    """Sentence and question of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key.
+
+    >>> parse_answer_key("bertqa{06S}_a_b:{06S}:3_Why_so?")
+    (SentenceRef(document_id='a_b', tag='06S', index=3), 'Why_so?')
+    """
+    match = _ANSWER.match(key)
+    if match is None:
+        shape = "bertqa{tag}_<document>:{tag}:<number>_<question>"
+        raise InvalidInput(f"answer key must be {shape}, got {key[:200]!r}")
+    return SentenceRef(decode_id(match[2]), match[1], int(match[3])), match[4]

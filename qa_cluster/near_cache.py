@@ -1,0 +1,106 @@
+"""Answers kept in this process: least recently used first out, bounded in entries and bytes, each for a bounded time.
+
+An entry belongs to a *generation* of the corpus; `freshness` moves the generation when any document or the model
+changes, and an entry of another generation is never returned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ENTRY_OVERHEAD_BYTES = 512
+
+
+@dataclass(slots=True)
+class NearEntry:
+    """A whole answer: JSON of what does not change from one request to the next, and when it was made."""
+
+    body: bytes
+    etag: str
+    generation: int
+    stored: float
+    made: float
+    expires: float
+    answerable: bool
+
+
+class NearCache:
+    """The answers of one process by digest.
+
+    >>> cache = NearCache(max_entries=1000, max_bytes=64 << 20, ttl_seconds=300)
+    >>> cache.get("9f..", generation=7) is None
+    True
+    """
+
+    def __init__(
+        self, *, max_entries: int, max_bytes: int, ttl_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._entries: OrderedDict[str, NearEntry] = OrderedDict()
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._ttl = ttl_seconds
+        self._clock = clock
+        self.bytes = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, digest: str, generation: int) -> NearEntry | None:
+        """The entry, if it is of this generation and its time is not up."""
+        entry = self._entries.get(digest)
+        if entry is None:
+            return None
+        if entry.generation != generation or entry.expires <= self._clock():
+            self.discard(digest)
+            return None
+        self._entries.move_to_end(digest)
+        return entry
+
+    def put(
+        self,
+        digest: str,
+        body: bytes,
+        *,
+        etag: str,
+        generation: int,
+        age_seconds: float,
+        ttl_seconds: float,
+        answerable: bool,
+    ) -> None:
+        """Keep an answer that is `age_seconds` old and may live `ttl_seconds` more at most."""
+        size = len(body) + ENTRY_OVERHEAD_BYTES
+        if size > self._max_bytes or self._max_entries == 0:
+            return
+        self.discard(digest)
+        now = self._clock()
+        self._entries[digest] = NearEntry(
+            body, etag, generation, now, now - age_seconds, now + min(self._ttl, ttl_seconds), answerable
+        )
+        self.bytes += size
+        while self.bytes > self._max_bytes or len(self._entries) > self._max_entries:
+            _, old = self._entries.popitem(last=False)
+            self.bytes -= len(old.body) + ENTRY_OVERHEAD_BYTES
+            self.evictions += 1
+
+    def discard(self, digest: str) -> None:
+        """Forget one answer."""
+        entry = self._entries.pop(digest, None)
+        if entry is not None:
+            self.bytes -= len(entry.body) + ENTRY_OVERHEAD_BYTES
+
+    def clear(self) -> None:
+        """Forget all answers."""
+        self._entries.clear()
+        self.bytes = 0
+
+    def age(self, entry: NearEntry) -> int:
+        """Seconds since the answer was made."""
+        return int(self._clock() - entry.made)
+
+    def ttl(self, entry: NearEntry) -> int:
+        """Seconds the entry is still kept."""
+        return max(0, int(entry.expires - self._clock()))

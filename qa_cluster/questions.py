@@ -1,0 +1,157 @@
+"""A question before anything is asked: its normal form, its options within their limits, and its cache key. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import orjson
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+
+CACHE_MODES = ("use", "refresh", "only", "off")
+MAX_DOC_IDS = 100
+MAX_DOC_ID_BYTES = 512
+_SPACE = re.compile(r"\s+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class AskLimits:
+    """What a question may ask for at most."""
+
+    question_max_chars: int = 1000
+    top_k_max: int = 20
+    retriever_k: int = 8
+    retriever_k_max: int = 64
+    timeout_ms: int = 10_000
+    timeout_ms_max: int = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """How to answer.
+
+    Attributes:
+        top_k: most answers returned.
+        min_score: answers less probable than this are left out.
+        retriever_k: sentences read at most; None: the service's default.
+        doc_id: only answers from these documents; empty: from all.
+        waves: stop reading as soon as an answer is sure enough.
+        timeout_ms: longest wait; None: the service's default.
+        cache: ``use``; ``refresh`` asks anew and stores; ``only`` never asks the model;
+            ``off`` neither reads nor stores.
+        no_answer: whether "no answer" is a possible result; false returns the best spans however improbable.
+    """
+
+    top_k: int = 3
+    min_score: float = 0.0
+    retriever_k: int | None = None
+    doc_id: tuple[str, ...] = ()
+    waves: bool = True
+    timeout_ms: int | None = None
+    cache: str = "use"
+    no_answer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A checked question. `text` is read by the model, `folded` is what makes two questions the same."""
+
+    text: str
+    folded: str
+    options: AskOptions
+    retriever_k: int
+    timeout_seconds: float
+
+    def digest(self, model_revision: str, waves: tuple[int, ...], no_answer_threshold: float) -> str:
+        """The name of its answer in caches: the same for questions that must have the same answer."""
+        options = self.options
+        what = (
+            self.folded,
+            options.top_k,
+            options.min_score,
+            self.retriever_k,
+            sorted(set(options.doc_id)),
+            waves if options.waves else (),
+            options.no_answer,
+            model_revision,
+            no_answer_threshold,
+        )
+        return blake2b(orjson.dumps(what), digest_size=16).hexdigest()
+
+
+def normalize(text: str) -> str:
+    """The question as it is read: NFC, whitespace collapsed.
+
+    >>> normalize("  Who  wrote\\n it? ")
+    'Who wrote it?'
+    """
+    return _SPACE.sub(" ", unicodedata.normalize("NFC", text)).strip()
+
+
+def fold(text: str) -> str:
+    """The part of a normalised question that tells it from others: case and closing punctuation do not.
+
+    >>> fold("Who wrote it ?!")
+    'who wrote it'
+    """
+    return text.casefold().rstrip(" ?!.") or text.casefold()
+
+
+def check_question(text: object, options: AskOptions, limits: AskLimits) -> Question:
+    """The question in its normal form; InvalidInput or InputTooLong names what is wrong with it or its options."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"question must be a string, got {type(text).__name__}")
+    if len(text) > limits.question_max_chars:
+        raise InputTooLong(f"question has {len(text)} characters, the limit is {limits.question_max_chars}: shorten it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("question holds a lone surrogate: it is not valid Unicode") from error
+    normal = normalize(text)
+    if not any(character.isalnum() for character in normal):
+        raise InvalidInput("question is empty: it must hold a letter or a digit")
+    if _CONTROL.search(normal):
+        raise InvalidInput("question holds a control character")
+    _check_options(options, limits)
+    asked = limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
+    return Question(
+        text=normal,
+        folded=fold(normal),
+        options=options,
+        retriever_k=options.retriever_k or limits.retriever_k,
+        timeout_seconds=asked / 1000,
+    )
+
+
+def _check_options(options: AskOptions, limits: AskLimits) -> None:
+    _within("top_k", options.top_k, 1, limits.top_k_max)
+    _within("min_score", options.min_score, 0, 1)
+    if options.retriever_k is not None:
+        _within("retriever_k", options.retriever_k, 1, limits.retriever_k_max)
+    if options.timeout_ms is not None:
+        _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
+    if options.cache not in CACHE_MODES:
+        raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}")
+    if len(options.doc_id) > MAX_DOC_IDS:
+        raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}")
+    for doc_id in options.doc_id:
+        check_document_id(doc_id, "doc_id")
+
+
+def check_document_id(doc_id: str, name: str = "document id") -> None:
+    """InvalidInput unless this may be the id of a document."""
+    try:
+        size = len(doc_id.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode") from error
+    if not 0 < size <= MAX_DOC_ID_BYTES:
+        raise InvalidInput(f"{name} must have 1 to {MAX_DOC_ID_BYTES} bytes, got {size}")
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidInput(f"{name} must be from {low:g} to {high:g}, got {value:g}")

@@ -1,0 +1,296 @@
+"""Clients of the REST service: `AsyncClient` and `Client`, typed, with retries where the service asks for them.
+
+>>> with Client("http://127.0.0.1:8080") as client:
+...     result = client.ask("Who wrote the first program?")
+...     print(result.best.answer if result.answerable else "no answer")
+Ada Lovelace
+
+A 503 is tried again after the time the service names, as long as the call's own deadline allows. A problem
+document becomes the exception of `qa_cluster.errors` that the service raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from qa_cluster.document_store import VersionConflict
+from qa_cluster.errors import (
+    LEAVES,
+    ClusterError,
+    DeadlineExceeded,
+    InputTooLong,
+    InvalidInput,
+    NotFound,
+    ProtocolError,
+    QAError,
+    QueueFull,
+)
+from qa_cluster.types import AskResult, Document, WriteResult
+
+TIMEOUT_SECONDS = 30.0
+NETWORK_MARGIN_SECONDS = 2.0
+DEFAULT_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 5.0
+
+_RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict)
+_BY_CODE = {leaf.resp_code: leaf for leaf in _RAISED}
+_BY_STATUS: Mapping[int, type[QAError]] = {
+    404: NotFound,
+    412: VersionConflict,
+    413: InputTooLong,
+    503: QueueFull,
+    504: DeadlineExceeded,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request, before it is sent by either client."""
+
+    method: str
+    path: str
+    content: bytes | None = None
+    query: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
+    timeout: float = TIMEOUT_SECONDS
+
+    def arguments(self, left: float) -> dict[str, Any]:
+        headers = dict(self.headers or {})
+        if self.content is not None:
+            headers["content-type"] = "application/json"
+        return {
+            "method": self.method,
+            "url": self.path,
+            "content": self.content,
+            "params": self.query,
+            "headers": headers,
+            "timeout": max(0.05, left) + NETWORK_MARGIN_SECONDS,
+        }
+
+
+def _ask_call(question: str, options: Mapping[str, Any]) -> _Call:
+    unknown = set(options) - {
+        "top_k", "min_score", "retriever_k", "doc_id", "waves", "timeout_ms", "cache", "no_answer"
+    }  # fmt: skip
+    if unknown:
+        raise InvalidInput(f"unknown option {sorted(unknown)[0]!r} of a question")
+    fields = {name: value for name, value in options.items() if value is not None}
+    if "doc_id" in fields:
+        fields["doc_id"] = [fields["doc_id"]] if isinstance(fields["doc_id"], str) else list(fields["doc_id"])
+    timeout = fields.get("timeout_ms", TIMEOUT_SECONDS * 1000) / 1000
+    return _Call("POST", "/qa", orjson.dumps({"question": question, **fields}), timeout=timeout)
+
+
+def _document_path(document_id: str) -> str:
+    return f"/documents/{quote(document_id, safe='')}"
+
+
+def _condition(if_version: str | None) -> dict[str, str]:
+    if if_version is None:
+        return {}
+    return {"if-match": f'"{if_version}"'} if if_version else {"if-none-match": "*"}
+
+
+def _put_call(document: Document, if_version: str | None, wait: bool, timeout: float) -> _Call:
+    body = {"text": document.text, "title": document.title, "metadata": dict(document.metadata)}
+    query = {"wait": "true" if wait else "false", "timeout_ms": str(max(1, int(timeout * 1000)))}
+    try:
+        content = orjson.dumps(body)
+    except TypeError as error:
+        raise InvalidInput(f"document {document.id[:100]!r} cannot be written as JSON: {error}") from error
+    return _Call("PUT", _document_path(document.id), content, query, _condition(if_version), timeout)
+
+
+def _error_of(response: httpx.Response) -> QAError:
+    """The exception that a response stands for."""
+    try:
+        problem = orjson.loads(response.content)
+        code, detail = problem["code"], problem["detail"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        code, detail = "", f"HTTP {response.status_code} {response.text[:200]}"
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(response.status_code)
+    if kind is None:
+        kind = InvalidInput if 400 <= response.status_code < 500 else ClusterError
+    error = kind(detail)
+    error.retry_after_seconds = _retry_after(response)
+    return error
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isdigit() else None
+
+
+def _pause(response: httpx.Response | None, attempt: int, until: float) -> float | None:
+    """How long to wait before the request is sent again; None: not again."""
+    if response is not None and response.status_code != 503:
+        return None
+    asked = _retry_after(response) if response is not None else None
+    pause = min(asked if asked is not None else DEFAULT_PAUSE_SECONDS * 2**attempt, MAX_PAUSE_SECONDS)
+    return pause if time.monotonic() + pause < until else None
+
+
+def _read(response: httpx.Response) -> bytes:
+    if not response.is_success:
+        raise _error_of(response)
+    return response.content
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(f"the service's response is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ProtocolError("the service's response is not a JSON object")
+    return value
+
+
+class AsyncClient:
+    """The asynchronous client. `transport` is for tests and proxies."""
+
+    def __init__(self, base_url: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._http = httpx.AsyncClient(base_url=base_url, transport=transport)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _send(self, call: _Call) -> bytes:
+        until = time.monotonic() + call.timeout
+        attempt = 0
+        while True:
+            response: httpx.Response | None = None
+            lost: httpx.TransportError | None = None
+            try:
+                response = await self._http.request(**call.arguments(until - time.monotonic()))
+            except httpx.TimeoutException as error:
+                raise DeadlineExceeded(f"no response from {self._http.base_url} in {call.timeout:g} s") from error
+            except httpx.TransportError as error:
+                lost = error
+            pause = _pause(response, attempt, until)
+            if pause is None:
+                if response is None:
+                    raise ClusterError(f"the service at {self._http.base_url} cannot be reached: {lost}") from lost
+                return _read(response)
+            attempt += 1
+            await asyncio.sleep(pause)
+
+    async def ask(self, question: str, **options: Any) -> AskResult:
+        """Answer a question; the options are those of `qa_cluster.questions.AskOptions`."""
+        return AskResult.from_json(await self._send(_ask_call(question, options)))
+
+    async def put_document(
+        self,
+        id: str,
+        text: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        if_version: str | None = None,
+        wait: bool = True,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Store a document and, with `wait`, return when questions are answered from it."""
+        call = _put_call(Document(id, text, title or "", metadata or {}), if_version, wait, timeout)
+        return WriteResult.from_dict(_object(await self._send(call)))
+
+    async def get_document(self, id: str) -> Document:
+        """The stored document; NotFound when there is none."""
+        return Document.from_json(await self._send(_Call("GET", _document_path(id))))
+
+    async def delete_document(self, id: str, *, if_version: str | None = None) -> None:
+        """Remove a document; NotFound when there is none."""
+        await self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
+
+    async def ready(self) -> Mapping[str, Any]:
+        """The service's own word on whether every shard can answer; it does not raise when they cannot."""
+        response = await self._http.get("/readyz", timeout=TIMEOUT_SECONDS)
+        return _object(response.content)
+
+
+class Client:
+    """The synchronous client: the same calls as `AsyncClient`; it may be shared by threads."""
+
+    def __init__(self, base_url: str, *, transport: httpx.BaseTransport | None = None) -> None:
+        self._http = httpx.Client(base_url=base_url, transport=transport)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, call: _Call) -> bytes:
+        until = time.monotonic() + call.timeout
+        attempt = 0
+        while True:
+            response: httpx.Response | None = None
+            lost: httpx.TransportError | None = None
+            try:
+                response = self._http.request(**call.arguments(until - time.monotonic()))
+            except httpx.TimeoutException as error:
+                raise DeadlineExceeded(f"no response from {self._http.base_url} in {call.timeout:g} s") from error
+            except httpx.TransportError as error:
+                lost = error
+            pause = _pause(response, attempt, until)
+            if pause is None:
+                if response is None:
+                    raise ClusterError(f"the service at {self._http.base_url} cannot be reached: {lost}") from lost
+                return _read(response)
+            attempt += 1
+            time.sleep(pause)
+
+    def ask(self, question: str, **options: Any) -> AskResult:
+        """Answer a question; the options are those of `qa_cluster.questions.AskOptions`."""
+        return AskResult.from_json(self._send(_ask_call(question, options)))
+
+    def put_document(
+        self,
+        id: str,
+        text: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        if_version: str | None = None,
+        wait: bool = True,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Store a document and, with `wait`, return when questions are answered from it."""
+        call = _put_call(Document(id, text, title or "", metadata or {}), if_version, wait, timeout)
+        return WriteResult.from_dict(_object(self._send(call)))
+
+    def get_document(self, id: str) -> Document:
+        """The stored document; NotFound when there is none."""
+        return Document.from_json(self._send(_Call("GET", _document_path(id))))
+
+    def delete_document(self, id: str, *, if_version: str | None = None) -> None:
+        """Remove a document; NotFound when there is none."""
+        self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
+
+    def ready(self) -> Mapping[str, Any]:
+        """The service's own word on whether every shard can answer; it does not raise when they cannot."""
+        return _object(self._http.get("/readyz", timeout=TIMEOUT_SECONDS).content)

@@ -1,0 +1,23 @@
+-- Removes a document and everything derived from it, at once.
+-- ARGV: tokens prefix, mode, condition. Mode `delete` removes the text too; `gone` cleans up after a client removed it.
+-- Condition: `*` none, else the version the document must have.
+-- Reply: status (deleted, missing, conflict, stale), version that stood before.
+local mode, condition = ARGV[2], ARGV[3]
+local current = redis.call('HGET', DOCUMENT, 'version')
+local exists = redis.call('EXISTS', PARAGRAPHS) == 1
+
+if not current and not exists then
+  return {'missing', ''}
+end
+if mode == 'gone' and exists then
+  return {'stale', current or ''}
+end
+if condition ~= '*' and condition ~= (current or '') then
+  return {'conflict', current or ''}
+end
+
+drop_version()
+redis.call('UNLINK', DOCUMENT)
+redis.call('UNLINK', PARAGRAPHS)
+redis.call('INCR', EPOCH)
+return {'deleted', current or ''}

@@ -1,0 +1,161 @@
+"""Splits a text into sentences, as exact spans of code points.
+
+Nothing is rewritten: ``text[start:end]`` is the sentence, spans are in order and do not overlap, and every character
+that is not white space belongs to one. What is no prose (tables, lists, code, base64) is split at lines or cut to a
+readable length.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from itertools import chain, pairwise
+
+import nupunkt
+
+MAX_SENTENCE_LENGTH = 1500
+MAX_SENTENCE_TOKENS = 256
+MAX_BLOCK_LENGTH = 10_000
+
+Span = tuple[int, int]
+
+_BLANK_LINE = re.compile(r"(?:\r\n|[\n\r\v\x85\u2028])[^\S\n\r]*(?:\r\n|[\n\r\v\x85\u2028])|[\f\u2029]")
+# A line that begins like this begins something new even when the line before has no full stop.
+_NEW_ITEM = re.compile(
+    r"(?<=[\n\r])(?=[^\S\n\r]*(?:[-*+\u2022\u2023\u25aa\u2013][^\S\n\r]|\(?\d{1,3}[.)][^\S\n\r]|[a-zA-Z][)][^\S\n\r]"
+    r"|#{1,6}[^\S\n\r]|\||>>>|```))"
+)
+# Lines of tables, rules and code: each ends where it ends.
+_STRUCTURED = re.compile(r"\t|\S {3,}\S.* {3,}\S|^\s*\||[;{}]$|^\s*([=\-~*_#^])\1{2,}$")
+# Full stops that need no space after them, with the closing quotes and brackets that follow.
+_UNSPACED_STOP = re.compile(
+    r"[\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
+    r"[\u300d\u300f\u201d\u2019\"')\uff09\u3011\u300b\u3009\]]*"
+)
+_LIKELY_END = re.compile(r"[.!?](?=\s)")
+_CLAUSE = re.compile(r"[;:,\u2014\u2013](?=\s)|[\u3001\uff0c\uff1b\uff1a\uff64]")
+_WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]|_")
+_WHITESPACE = re.compile(r"\s+")
+_DENSE = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
+)
+
+# The splitter's model keeps state while it runs.
+_lock = threading.Lock()
+
+
+def split_sentences(text: str) -> list[Span]:
+    """Start and end of every sentence of a text.
+
+    >>> text = "Dr. Smith went home. He slept."
+    >>> [text[start:end] for start, end in split_sentences(text)]
+    ['Dr. Smith went home.', 'He slept.']
+    """
+    spans: list[Span] = []
+    for block_start, block_end in _blocks(text):
+        for start, end in _prose(text, block_start, block_end):
+            trimmed = _trim(text, start, end)
+            if trimmed is not None:
+                spans.extend(_cut(text, *trimmed))
+    return spans
+
+
+def _blocks(text: str) -> Iterator[Span]:
+    """Paragraphs and list items, and single lines where a paragraph is a table or code."""
+    breaks = chain(_BLANK_LINE.finditer(text), _NEW_ITEM.finditer(text))
+    for start, end in pairwise(sorted({0, len(text), *(match.end() for match in breaks)})):
+        lines = text[start:end].splitlines(keepends=True)
+        if len(lines) < 2 or not any(_is_structured(line) for line in lines):
+            yield start, end
+            continue
+        position = begin = start
+        for line in lines:
+            if _is_structured(line):
+                if position > begin:
+                    yield begin, position
+                yield position, position + len(line)
+                begin = position + len(line)
+            position += len(line)
+        if begin < end:
+            yield begin, end
+
+
+def _is_structured(line: str) -> bool:
+    # Without the spaces at its end, which would make the search quadratic.
+    return _STRUCTURED.search(line.rstrip()) is not None
+
+
+def _prose(text: str, start: int, end: int) -> Iterator[Span]:
+    # The splitter's time grows with the square of some texts' lengths (a run of "!"): long ones go to it in parts.
+    while end - start > MAX_BLOCK_LENGTH:
+        edges = (m.end() for m in _LIKELY_END.finditer(text, start, start + MAX_BLOCK_LENGTH))
+        edge = max(edges, default=start + MAX_BLOCK_LENGTH)
+        yield from _block_sentences(text, start, edge)
+        start = edge
+    yield from _block_sentences(text, start, end)
+
+
+def _block_sentences(text: str, start: int, end: int) -> Iterator[Span]:
+    block = text[start:end]
+    if not block.strip():
+        return
+    with _lock:
+        spans = nupunkt.sent_spans(block)
+    for first, last in spans:
+        position = first
+        if not block.isascii():
+            for stop in _UNSPACED_STOP.finditer(block, first, last):
+                yield start + position, start + stop.end()
+                position = stop.end()
+        if position < last:
+            yield start + position, start + last
+
+
+def _trim(text: str, start: int, end: int) -> Span | None:
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return (start, end) if start < end else None
+
+
+def _token_estimate(word: str) -> int:
+    """About how many word pieces a word becomes: one per character of dense scripts, else one per four characters."""
+    if not word.isascii() and _DENSE.search(word):
+        return len(word)
+    return (len(word) + 3) // 4 if len(word) > 8 else 1
+
+
+def _limit(text: str, start: int, end: int) -> int:
+    """Where a sentence that begins at ``start`` must end at the latest."""
+    end = min(end, start + MAX_SENTENCE_LENGTH)
+    if end - start <= MAX_SENTENCE_TOKENS:
+        return end
+    tokens = 0
+    for match in _WORD_OR_MARK.finditer(text, start, end):
+        size = _token_estimate(match.group())
+        if tokens + size > MAX_SENTENCE_TOKENS:
+            # A single word beyond the limit is cut itself, all others stay whole.
+            return match.start() if tokens else min(match.end(), start + MAX_SENTENCE_TOKENS)
+        tokens += size
+    return end
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[Span]:
+    """A sentence in pieces of readable length: cut after a clause, else between words, else anywhere."""
+    while start < end:
+        limit = _limit(text, start, end)
+        if limit >= end:
+            yield start, end
+            return
+        middle = start + (limit - start) // 2
+        edge = max((m.end() for m in _CLAUSE.finditer(text, middle, limit)), default=0)
+        if not edge:
+            edge = max((m.end() for m in _WHITESPACE.finditer(text, start + 1, limit + 1)), default=0)
+        piece = _trim(text, start, edge or limit)
+        if piece is not None:
+            yield piece
+        start = edge or limit
+        while start < end and text[start].isspace():
+            start += 1

@@ -1,0 +1,108 @@
+"""Which shard serves which slot: the cluster's own `CLUSTER SLOTS`, parsed and checked. Pure; asks nobody."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qa_cluster.errors import ClusterError, InvalidInput
+
+SLOTS = 16384
+DEFAULT_PORT = 6379
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``host:port``, ``host`` or ``[v6]:port``.
+
+        >>> Address.parse("127.0.0.1:7000")
+        Address(host='127.0.0.1', port=7000)
+        """
+        host, separator, port = text.strip().rpartition(":")
+        if not separator or (text.endswith("]") and text.startswith("[")):
+            host, port = text.strip(), str(DEFAULT_PORT)
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InvalidInput(f"not an address of the form host:port: {text!r}")
+        return cls(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A primary and the slots it serves."""
+
+    node_id: str
+    address: Address
+
+    @property
+    def name(self) -> str:
+        """The short name shown to users: the node id's first eight digits."""
+        return self.node_id[:8]
+
+
+class Topology:
+    """The primaries of a cluster and the slots they serve."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int, Shard]]) -> None:
+        ordered = sorted(ranges, key=lambda entry: entry[0])
+        self._starts = [start for start, _, _ in ordered]
+        self._ranges = ordered
+        self.shards: tuple[Shard, ...] = tuple(dict.fromkeys(shard for _, _, shard in ordered))
+        self.covered = sum(end - start + 1 for start, end, _ in ordered)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every slot is served."""
+        return self.covered == SLOTS
+
+    def shard_of(self, slot: int) -> Shard:
+        """The primary that serves `slot`; ClusterError when none does."""
+        index = bisect_right(self._starts, slot) - 1
+        if index >= 0 and slot <= self._ranges[index][1]:
+            return self._ranges[index][2]
+        raise ClusterError(f"slot {slot} is served by no shard ({self.covered} of {SLOTS} slots are)")
+
+    def ranges_of(self, shard: Shard) -> list[tuple[int, int]]:
+        """First and last slot of every range that `shard` serves."""
+        return [(start, end) for start, end, owner in self._ranges if owner == shard]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Topology) and self._ranges == other._ranges
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._ranges))
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
+    """Read the reply of `CLUSTER SLOTS`; a node without a host of its own is at the host that was asked."""
+    ranges: list[tuple[int, int, Shard]] = []
+    for entry in reply:
+        start, end, primary = entry[0], entry[1], entry[2]
+        host, port, node_id = _text(primary[0]), int(primary[1]), _text(primary[2])
+        ranges.append((int(start), int(end), Shard(node_id, Address(asked.host if host in ("", "?") else host, port))))
+    if not ranges:
+        raise ClusterError(f"{asked} serves a cluster without slots: create it first (qa-cluster up)")
+    return Topology(ranges)
+
+
+def parse_redirect(text: str, asked: Address) -> tuple[int, Address]:
+    """Read ``MOVED <slot> <host>:<port>`` or ``ASK ...``."""
+    _, slot, where = text.split(" ", 2)
+    host, _, port = where.rpartition(":")
+    return int(slot), Address(host.removeprefix("[").removesuffix("]") or asked.host, int(port))

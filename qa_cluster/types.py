@@ -1,0 +1,236 @@
+"""What a question and a document look like to users of the clients and of the REST service: typed, and as JSON.
+
+The JSON names are those of the REST service; `answer`, `score`, `start` and `end` are Hugging Face's. Offsets are
+half-open, in code points of the stored document: ``document.text[answer.start:answer.end] == answer.answer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+import orjson
+
+from qa_cluster.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer: a span of a sentence of a stored document."""
+
+    rank: int
+    answer: str
+    score: float
+    logit: float
+    start: int
+    end: int
+    document_id: str
+    document_version: str
+    passage_id: str
+    title: str
+    context: str
+    context_start: int
+    context_end: int
+    shard: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as JSON-ready values."""
+        return {**asdict(self), "highlights": [{"start": self.start, "end": self.end, "kind": "answer"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The reader that answered."""
+
+    id: str
+    revision: str
+    precision: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """Where it came from: tier ``near``, ``shard`` or ``none``; status ``hit``, ``miss``, ``refresh`` or ``off``."""
+
+    status: str
+    tier: str
+    age_s: int
+    ttl_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Which state of the documents was asked. `version` changes with every change of any document."""
+
+    version: str
+    shards_total: int
+    shards_answered: int
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much work the answer took when it was made; `truncated`: a sentence was too long to be read to its end."""
+
+    candidates: int
+    sentences_read: int
+    sentences_cached: int
+    waves: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time went, in milliseconds. `read` has one entry per wave."""
+
+    cache: float = 0.0
+    rank: float = 0.0
+    read: tuple[float, ...] = ()
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AskResult:
+    """The result of one question. Without an answer `answerable` is false and `answers` is empty."""
+
+    id: str
+    created: int
+    question: str
+    normalized_question: str
+    model: Model
+    answerable: bool
+    no_answer_score: float
+    answers: tuple[Answer, ...]
+    cache: CacheUse
+    index: Index
+    usage: Usage
+    timings_ms: Timings
+
+    @property
+    def best(self) -> Answer | None:
+        """The first answer, or None."""
+        return self.answers[0] if self.answers else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON-ready values, as the REST service sends it."""
+        return {
+            "id": self.id,
+            "object": "qa.result",
+            "created": self.created,
+            "question": self.question,
+            "normalized_question": self.normalized_question,
+            "model": asdict(self.model),
+            "answerable": self.answerable,
+            "no_answer_score": self.no_answer_score,
+            "answers": [answer.to_dict() for answer in self.answers],
+            "index": asdict(self.index),
+            "usage": asdict(self.usage),
+            "cache": asdict(self.cache),
+            "timings_ms": asdict(self.timings_ms),
+        }
+
+    def to_json(self) -> bytes:
+        """The result as JSON."""
+        return orjson.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes; unknown fields are ignored, missing ones are an InvalidInput."""
+        try:
+            timings = value["timings_ms"]
+            return cls(
+                id=value["id"],
+                created=value["created"],
+                question=value["question"],
+                normalized_question=value["normalized_question"],
+                model=_pick(Model, value["model"]),
+                answerable=value["answerable"],
+                no_answer_score=value["no_answer_score"],
+                answers=tuple(_pick(Answer, answer) for answer in value["answers"]),
+                cache=_pick(CacheUse, value["cache"]),
+                index=_pick(Index, value["index"]),
+                usage=_pick(Usage, value["usage"]),
+                timings_ms=_pick(Timings, {**timings, "read": tuple(timings["read"])}),
+            )
+        except (KeyError, TypeError) as error:
+            raise InvalidInput(f"not a result of a question: {error!r}") from error
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """Read what `to_json` makes."""
+        return cls.from_dict(_object(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A stored document. `tokenized` tells whether questions are answered from this version already."""
+
+    id: str
+    text: str
+    title: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    sentences: int = 0
+    tokenized: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document as JSON-ready values."""
+        return asdict(self)
+
+    def to_json(self) -> bytes:
+        """The document as JSON."""
+        return orjson.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        try:
+            made: Self = _pick(cls, value)
+            return made
+        except TypeError as error:
+            raise InvalidInput(f"not a document: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """Read what `to_json` makes."""
+        return cls.from_dict(_object(text))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What writing a document did. `changed` is false when that very version was stored already."""
+
+    id: str
+    version: str
+    changed: bool
+    created: bool
+    tokenized: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        try:
+            made: Self = _pick(cls, value)
+            return made
+        except TypeError as error:
+            raise InvalidInput(f"not the result of a write: {error}") from error
+
+
+def _pick(kind: Any, value: Mapping[str, Any]) -> Any:
+    known = {entry.name for entry in fields(kind)}
+    return kind(**{name: item for name, item in value.items() if name in known})
+
+
+def _object(text: bytes | str) -> Mapping[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidInput(f"not a JSON object but a {type(value).__name__}")
+    return value

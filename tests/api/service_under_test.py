@@ -1,0 +1,54 @@
+"""The service in this process on the scripted cluster, and the one shape that every error must have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from qa_cluster.api.app import Service
+from qa_cluster.api.lifespan import ServiceOptions
+
+from qa_cluster.connecting import Target
+from tests.client.scripted_cluster import ScriptedCluster
+
+
+@asynccontextmanager
+async def service(target: Target, **options: Any) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
+    """The application and a client of it, without a socket."""
+    app = Service(ServiceOptions(target, **options))
+    await app.state.start()
+    transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+            yield app, client
+    finally:
+        await app.state.stop()
+
+
+@asynccontextmanager
+async def serving(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the service with its usual options."""
+    async with service(cluster.target(), **options) as (_, client):
+        yield client
+
+
+def assert_problem(response: httpx.Response, status: int, kind: str, *said: str) -> dict[str, Any]:
+    """Every error of every route: RFC 9457, our fields, no traceback, a request id in body and header."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert set(body) - {"errors"} == {"type", "title", "status", "detail", "instance", "code", "request_id"}
+    assert body["type"] == f"urn:qa-cluster:problem:{kind}"
+    assert body["status"] == status
+    assert body["request_id"] == response.headers["x-request-id"]
+    assert body["instance"] == response.request.url.path
+    assert body["detail"] and "Traceback" not in response.text
+    for item in body.get("errors", []):
+        assert set(item) in ({"pointer", "detail"}, {"parameter", "detail"})
+    for text in said:
+        assert text in response.text, response.text
+    if status == 503:
+        assert int(response.headers["retry-after"]) >= 1
+    return body

@@ -1,0 +1,125 @@
+"""Bad input on every route: the right status, one shape, nothing changed, and the service still answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.service_under_test import assert_problem, serving
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_fixtures import Run
+
+JSON = {"content-type": "application/json"}
+BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
+    ("GET", "/qa", {}, 422, "validation", ("question", "is required", "parameter")),
+    ("GET", "/qa?question=", {}, 422, "validation", ("must not be empty",)),
+    ("GET", "/qa?question=%20%3F", {}, 422, "validation", ("letter or a digit",)),
+    ("GET", "/qa?question=a&question=b", {}, 422, "validation", ("twice",)),
+    ("GET", "/qa?question=%ff", {}, 400, "malformed-query", ("UTF-8",)),
+    ("GET", "/qa?question", {}, 400, "malformed-query", ("question",)),
+    ("GET", "/qa?question=a&top_k=many", {}, 422, "validation", ("top_k", "an integer", "many")),
+    ("GET", "/qa?question=a&top_k=1_0", {}, 422, "validation", ("top_k",)),
+    ("GET", "/qa?question=a&top_k=0", {}, 422, "validation", ("from 1 to 20",)),
+    ("GET", "/qa?question=a&top_k=21&cache=no", {}, 422, "validation", ("top_k", "cache", "refresh")),
+    ("GET", "/qa?question=a&min_score=nan", {}, 422, "validation", ("min_score",)),
+    ("GET", "/qa?question=a&min_score=1.1", {}, 422, "validation", ("min_score",)),
+    ("GET", "/qa?question=a&waves=perhaps", {}, 422, "validation", ("waves", "true or false")),
+    ("GET", "/qa?question=a&doc_id=", {}, 422, "validation", ("doc_id",)),
+    ("GET", "/qa?question=a&lang=en", {}, 422, "validation", ("lang", "unknown")),
+    ("GET", "/qa?question=" + "a" * 1001, {}, 413, "too-long", ("1001", "1000")),
+    ("DELETE", "/qa", {}, 405, "method-not-allowed", ("GET",)),
+    ("POST", "/qa", {"content": b"{}"}, 415, "unsupported-media-type", ("application/json",)),
+    ("POST", "/qa", {"content": b"{", "headers": JSON}, 400, "malformed-json", ()),
+    ("POST", "/qa", {"content": b"\xff", "headers": JSON}, 400, "malformed-json", ()),
+    ("POST", "/qa", {"content": b"[]", "headers": JSON}, 422, "validation", ("an object", "array", "object")[:1]),
+    ("POST", "/qa?x=1", {"json": {"question": "a"}}, 422, "validation", ("query string",)),
+    ("POST", "/qa", {"json": {"question": 5}}, 422, "validation", ("#/question", "a string")),
+    ("POST", "/qa", {"json": {"question": None}}, 422, "validation", ("#/question",)),
+    ("POST", "/qa", {"json": {"question": "a", "top_k": 1.5, "x/y": 1}}, 422, "validation", ("#/top_k", "#/x~1y")),
+    ("POST", "/qa", {"json": {"question": "a", "top_k": True}}, 422, "validation", ("#/top_k", "boolean")),
+    ("POST", "/qa", {"json": {"question": "a", "doc_id": [1]}}, 422, "validation", ("#/doc_id",)),
+    ("POST", "/qa", {"json": {"question": "a", "doc_id": ["d"] * 101}}, 422, "validation", ("101", "100")),
+    ("POST", "/qa", {"content": b" " * 5000, "headers": JSON}, 413, "body-too-large", ("4096",)),
+    ("PUT", "/documents/", {"json": {"text": "a"}}, 422, "validation", ("id",)),
+    ("PUT", "/documents/" + "x" * 513, {"json": {"text": "a"}}, 413, "too-long", ("513", "512")),
+    ("PUT", "/documents/%ff", {"json": {"text": "a"}}, 422, "validation", ("UTF-8",)),
+    ("PUT", "/documents/d", {"json": {}}, 422, "validation", ("#/text", "required")),
+    ("PUT", "/documents/d", {"json": {"text": ""}}, 422, "validation", ("#/text", "empty")),
+    ("PUT", "/documents/d", {"json": {"text": ["a"]}}, 422, "validation", ("#/text", "array")),
+    ("PUT", "/documents/d", {"json": {"text": "a", "title": 1, "metadata": []}}, 422, "validation", ("#/metadata",)),
+    ("PUT", "/documents/d?wait=x", {"json": {"text": "a"}}, 422, "validation", ("wait",)),
+    ("PUT", "/documents/d", {"content": b"text"}, 415, "unsupported-media-type", ()),
+    ("PUT", "/documents/d", {"content": b'{"text": "\\ud800"}', "headers": JSON}, 400, "malformed-json", ()),
+    ("PUT", "/documents/d", {"json": {"text": "a"}, "headers": {"if-match": "v"}}, 422, "validation", ("If-Match",)),
+    ("PUT", "/documents/d", {"json": {"text": "a"}, "headers": {"if-none-match": '"v"'}}, 422, "validation", ()),
+    ("PUT", "/documents/d", {"json": {"text": "a"}, "headers": {"if-match": '"0"'}}, 412, "version-conflict", ()),
+    ("PUT", "/documents/d", {"json": {"text": "x" * 5000}}, 413, "body-too-large", ("4096",)),
+    ("GET", "/documents/none", {}, 404, "not-found", ("none",)),
+    ("GET", "/documents/none?x=1", {}, 422, "validation", ("unknown",)),
+    ("DELETE", "/documents/none", {}, 404, "not-found", ("none",)),
+    ("PATCH", "/documents/d", {"json": {}}, 405, "method-not-allowed", ("PUT",)),
+    ("GET", "/nowhere", {}, 404, "route-not-found", ("/nowhere",)),
+    ("GET", "/qa/", {}, 404, "route-not-found", ()),
+    ("GET", "/documents", {}, 404, "route-not-found", ()),
+    ("POST", "/livez", {}, 405, "method-not-allowed", ("GET",)),
+    ("DELETE", "/metrics", {}, 405, "method-not-allowed", ()),
+    ("GET", "/qa?question=Not%20asked%20yet&cache=only", {}, 404, "cache-miss", ("cache=only",)),
+]
+
+
+def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(cluster, body_max_bytes=4096) as client:
+            await client.put("/documents/kept", json={"text": "Ada wrote it."})
+            before = [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes]
+            for method, path, more, status, kind, said in BAD:
+                response = await client.request(method, path, **more)
+                try:
+                    assert_problem(response, status, kind, *said)
+                except AssertionError as error:
+                    raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
+            assert [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes] == before
+            answer = (await client.get("/qa", params={"question": "Who wrote it?"})).json()
+            assert answer["answers"][0]["answer"] == "Ada"
+
+    run(body())
+
+
+def test_all_wrong_fields_are_reported_at_once(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(cluster) as client:
+            response = await client.post("/qa", json={"top_k": 0, "cache": "x", "waves": 3})
+            found = assert_problem(response, 422, "validation")
+            assert [item["pointer"] for item in found["errors"]] == ["#/question", "#/top_k", "#/waves", "#/cache"]
+
+    run(body())
+
+
+def test_an_unexpected_error_shows_no_cause(
+    cluster: ScriptedCluster, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with serving(cluster) as client:
+
+            async def boom(*_: object) -> None:
+                raise RuntimeError("secret cause")
+
+            monkeypatch.setattr("qa_cluster.engine.Engine.ask", boom)
+            response = await client.get("/qa", params={"question": "Who?"}, headers={"x-request-id": "given-1"})
+            assert "secret" not in response.text
+            assert assert_problem(response, 500, "internal")["request_id"] == "given-1"
+            assert "secret cause" in caplog.text and "given-1" in caplog.text
+
+    run(body())
+
+
+def test_a_request_id_that_could_harm_a_log_is_not_taken(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(cluster) as client:
+            for bad in ("a b", "x" * 65, "\u00e9", '"'):
+                response: httpx.Response = await client.get("/livez", headers={"x-request-id": bad.encode()})
+                assert response.headers["x-request-id"] != bad
+
+    run(body())

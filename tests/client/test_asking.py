@@ -1,0 +1,374 @@
+"""The question pipeline on real servers with scripted functions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from qa_cluster.asking import CacheMiss, Outcome
+from qa_cluster.connection import ReplyError
+from qa_cluster.engine import Engine
+from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, QueueFull
+from qa_cluster.questions import AskOptions
+from qa_cluster.types import AskResult
+from tests.client.scripted_cluster import Node, ScriptedCluster
+from tests.client.scripted_fixtures import Run, until
+
+
+@asynccontextmanager
+async def opened(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[Engine]:
+    engine = await cluster.target(**options).open()
+    try:
+        yield engine
+    finally:
+        await engine.aclose()
+
+
+async def ask(engine: Engine, question: str, **options: Any) -> AskResult:
+    outcome: Outcome = await engine.ask(question, AskOptions(**options))
+    return outcome.result("id")
+
+
+async def write(engine: Engine, *texts: str) -> None:
+    for number, text in enumerate(texts):
+        await engine.documents.put(f"doc {number}", text, title=f"T{number}")
+
+
+def test_the_answer_is_where_the_result_says(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Nothing here. \U0001f600 Zoë wrote programs in Köln.", "Bob sang.")
+            result = await ask(engine, "Who  wrote programs in Köln?")
+            assert result.answerable and result.best is not None
+            document = await engine.documents.get(result.best.document_id)
+            assert document.text[result.best.start : result.best.end] == result.best.answer == "Zoë"
+            assert document.text[result.best.context_start : result.best.context_end] == result.best.context
+            assert result.question == "Who wrote programs in Köln?"
+            assert result.best.document_version == document.version
+            assert result.model.revision == "a" * 12
+            assert result.best.title == "T0"
+            assert result.best.shard in {shard.name for shard in engine.shards.all}
+
+    run(body())
+
+
+def test_reading_stops_at_the_wave_that_is_sure(cluster: ScriptedCluster, run: Run) -> None:
+    texts = [f"Person{number} wrote good programs." for number in range(12)]
+
+    async def body() -> None:
+        async with opened(cluster, near_cache_entries=0) as engine:
+            await write(engine, *texts)
+            sure = await ask(engine, "Who wrote good programs?", cache="off")
+            assert (sure.usage.waves, sure.usage.sentences_read) == (1, 1)
+            unsure = await ask(engine, "Who wrote programs?", cache="off")
+            assert (unsure.usage.waves, unsure.usage.sentences_read) == (3, 8)
+            whole = await ask(engine, "Who wrote good programs?", cache="off", waves=False)
+            assert (whole.usage.waves, whole.usage.sentences_read) == (1, 8)
+            few = await ask(engine, "Who wrote programs?", cache="off", retriever_k=2)
+            assert (few.usage.waves, few.usage.sentences_read) == (2, 2)
+            assert len(unsure.timings_ms.read) == 3
+
+    run(body())
+
+
+def test_a_wave_is_one_command_per_shard(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, *[f"Person{number} wrote programs." for number in range(12)])
+            cluster.calls.clear()
+            await ask(engine, "Who wrote programs?", waves=False)
+            assert cluster.count("qa.rank") == 3
+            assert cluster.count("qa.read") <= 3
+
+    run(body())
+
+
+def test_no_stored_word_is_no_answer(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            result = await ask(engine, "Who wrote programs?")
+            assert (result.answerable, result.answers, result.usage.candidates) == (False, (), 0)
+            assert result.no_answer_score == 1.0
+            await write(engine, "Programs run.")
+            weak = await ask(engine, "Who owns programs and houses and ships?", no_answer=True)
+            assert weak.answerable == (weak.answers != ())
+
+    run(body())
+
+
+def test_only_the_documents_asked_for(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.", "Bob wrote programs.")
+            result = await ask(engine, "Who wrote programs?", doc_id=("doc 1",))
+            assert [answer.document_id for answer in result.answers] == ["doc 1"]
+            assert (await ask(engine, "Who wrote programs?", doc_id=("none",))).answers == ()
+
+    run(body())
+
+
+def test_tiers_of_a_repeated_question(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as first, opened(cluster) as second:
+            await write(first, "Ada wrote programs.")
+            assert (await ask(first, "Who wrote programs?")).cache.tier == "none"
+            asked = cluster.count("qa.rank")
+            near = await ask(first, "WHO wrote programs")
+            assert (near.cache.status, near.cache.tier, near.question) == ("hit", "near", "WHO wrote programs")
+
+            async def stored() -> bool:
+                return (await ask(second, "Who wrote programs?", cache="only")).cache.tier == "shard"
+
+            await until(lambda: _without_miss(stored()))
+            assert (await ask(second, "Who wrote programs?")).cache.tier == "near"
+            assert cluster.count("qa.rank") == asked
+
+    run(body())
+
+
+async def _without_miss(work: Any) -> bool:
+    try:
+        return bool(await work)
+    except CacheMiss:
+        return False
+
+
+def test_cache_modes(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            with pytest.raises(CacheMiss):
+                await ask(engine, "Who wrote programs?", cache="only")
+            assert (await ask(engine, "Who wrote programs?", cache="off")).cache.status == "off"
+            with pytest.raises(CacheMiss):
+                await ask(engine, "Who wrote programs?", cache="only")
+            assert (await ask(engine, "Who wrote programs?", cache="refresh")).cache.status == "refresh"
+            assert (await ask(engine, "Who wrote programs?", cache="only")).cache.tier == "near"
+
+    run(body())
+
+
+def test_identical_questions_at_once_are_one_piece_of_work(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            results = await asyncio.gather(*(ask(engine, "Who wrote programs?") for _ in range(100)))
+            assert all(result.answers == results[0].answers != () for result in results)
+            assert cluster.count("qa.rank") == 3
+
+    run(body())
+
+
+def test_work_is_cancelled_when_the_last_asker_leaves(cluster: ScriptedCluster, run: Run) -> None:
+    async def forever(node: Node, arguments: list[str]) -> list[bytes]:
+        await asyncio.sleep(60)
+        return []
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            cluster.triggers["qa.rank"] = forever
+            askers = [asyncio.create_task(ask(engine, "Who wrote programs?")) for _ in range(2)]
+            await until(lambda: cluster.count("qa.rank") == 3)
+            askers[0].cancel()
+            await asyncio.sleep(0.05)
+            assert (engine.asker.flights, cluster.cancelled) == (1, 0)
+            askers[1].cancel()
+            await until(lambda: cluster.cancelled == 3)
+            assert engine.asker.flights == 0
+            assert all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all)
+
+    run(body())
+
+
+def test_the_deadline_holds(cluster: ScriptedCluster, run: Run) -> None:
+    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
+        await asyncio.sleep(60)
+        return []
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            cluster.triggers["qa.rank"] = slow
+            begun = asyncio.get_running_loop().time()
+            with pytest.raises(DeadlineExceeded, match="100 ms"):
+                await ask(engine, "Who?", timeout_ms=100)
+            assert asyncio.get_running_loop().time() - begun < 1
+            await until(lambda: cluster.cancelled == 3)
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        ("OVERLOADED queue is full: 1024 jobs", QueueFull),
+        ("DEADLINE job", DeadlineExceeded),
+        ("INFERENCE boom", InferenceFailed),
+    ],
+)
+def test_errors_of_a_shard_are_those_of_the_question(
+    cluster: ScriptedCluster, run: Run, reply: str, error: type[Exception]
+) -> None:
+    async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
+        raise ReplyError(reply)
+
+    async def refuse_inside(node: Node, arguments: list[str]) -> list[bytes]:
+        return [b"-" + reply.encode() for _ in arguments[2:]]
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            for trigger, behaviour in (("qa.rank", refuse), ("qa.read", refuse), ("qa.read", refuse_inside)):
+                cluster.reset()
+                cluster.triggers[trigger] = behaviour
+                with pytest.raises(error):
+                    await ask(engine, "Who wrote programs?")
+
+    run(body())
+
+
+@pytest.mark.parametrize("lie", [[b"not json"], [b"{}"], [], [b"[]"]])
+def test_nonsense_of_a_shard_is_an_error(cluster: ScriptedCluster, run: Run, lie: list[bytes]) -> None:
+    async def wrong(node: Node, arguments: list[str]) -> list[bytes]:
+        return lie
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            for trigger in ("qa.rank", "qa.read"):
+                cluster.reset()
+                cluster.triggers[trigger] = wrong
+                with pytest.raises(ClusterError, match="shard"):
+                    await ask(engine, "Who wrote programs?")
+
+    run(body())
+
+
+def test_too_many_questions_at_a_shard_are_refused_at_once(cluster: ScriptedCluster, run: Run) -> None:
+    release = asyncio.Event()
+
+    async def wait(node: Node, arguments: list[str]) -> list[bytes]:
+        await release.wait()
+        return await cluster.rank(node, arguments)
+
+    async def body() -> None:
+        async with opened(cluster, connections_per_shard=2, max_waiting_per_shard=2) as engine:
+            cluster.triggers["qa.rank"] = wait
+            asked = [asyncio.create_task(ask(engine, f"Who wrote number {n}?")) for n in range(4)]
+            await until(lambda: cluster.count("qa.rank") == 6)
+            begun = asyncio.get_running_loop().time()
+            with pytest.raises(QueueFull):
+                await ask(engine, "Who is one too many?")
+            assert asyncio.get_running_loop().time() - begun < 0.1
+            release.set()
+            assert all(not result.answerable for result in await asyncio.gather(*asked))
+
+    run(body())
+
+
+def test_lost_connections_cost_another_try(cluster: ScriptedCluster, run: Run) -> None:
+    cut = False
+
+    async def cutting(node: Node, arguments: list[str]) -> list[bytes]:
+        nonlocal cut
+        if not cut:
+            cut = True
+            for writer in list(node.clients):
+                writer.transport.abort()
+        return await cluster.rank(node, arguments)
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            cluster.triggers["qa.rank"] = cutting
+            assert (await ask(engine, "Who wrote programs?")).answerable
+
+    run(body())
+
+
+def test_a_document_that_changes_between_rank_and_read_is_ranked_again(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            changed = False
+
+            async def read(node: Node, arguments: list[str]) -> list[bytes]:
+                nonlocal changed
+                found = await cluster.read(node, arguments)
+                if not changed:
+                    changed = True
+                    await engine.documents.put("doc 0", "Bob wrote programs.")
+                return found
+
+            cluster.triggers["qa.read"] = read
+            result = await ask(engine, "Who wrote programs?")
+            assert [answer.answer for answer in result.answers] == ["Bob"]
+
+    run(body())
+
+
+def test_another_model_asks_anew(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            assert (await ask(engine, "Who wrote programs?")).model.revision == "a" * 12
+            await cluster.set_manifest("c")
+            await until(lambda: engine.freshness.manifest_changes > 0)
+            result = await ask(engine, "Who wrote programs?")
+            assert (result.cache.status, result.model.revision) == ("miss", "c" * 12)
+
+    run(body())
+
+
+def test_answers_of_mixed_models_are_not_kept(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            cluster.revision = "d" * 12
+            assert (await ask(engine, "Who wrote programs?")).cache.ttl_s == 0
+            with pytest.raises(CacheMiss):
+                await ask(engine, "Who wrote programs?", cache="only")
+
+    run(body())
+
+
+def test_results_survive_json(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            result = await ask(engine, "Who wrote programs?")
+            assert AskResult.from_json(result.to_json()) == result
+            assert replace(result, id="other") != result
+
+    run(body())
+
+
+def test_a_question_after_a_write_does_not_join_work_from_before_it(cluster: ScriptedCluster, run: Run) -> None:
+    release = asyncio.Event()
+    held = 0
+
+    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
+        nonlocal held
+        found = await cluster.rank(node, arguments)
+        held += 1
+        if held <= 3:
+            await release.wait()
+        return found
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            cluster.triggers["qa.rank"] = rank
+            before = asyncio.create_task(ask(engine, "Who wrote programs?"))
+            await until(lambda: held == 3)
+            await write(engine, "Bob wrote programs.")
+            assert [answer.answer for answer in (await ask(engine, "Who wrote programs?")).answers] == ["Bob"]
+            release.set()
+            await before
+            assert [answer.answer for answer in (await ask(engine, "Who wrote programs?")).answers] == ["Bob"]
+
+    run(body())

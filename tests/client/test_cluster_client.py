@@ -1,0 +1,97 @@
+"""The clients that ask the cluster directly."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from qa_cluster import client as public
+from qa_cluster.client import AsyncClusterClient, ClusterClient, Document, InvalidInput, NotFound, VersionConflict
+from qa_cluster.errors import ClusterError, ConfigError
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_fixtures import Run
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert list(public.__all__) == sorted(public.__all__)
+    assert all(hasattr(public, name) for name in public.__all__)
+
+
+def test_the_synchronous_client_does_it_all(cluster: ScriptedCluster, run: Run) -> None:
+    def work() -> None:
+        with ClusterClient(cluster.url) as client:
+            written = client.put_document("a", "Ada wrote it.", "Title", {"year": 1})
+            assert written.created and written.tokenized
+            assert client.ask("Who wrote it?").answers[0].answer == "Ada"
+            assert client.get_document("a") == Document(
+                "a", "Ada wrote it.", "Title", {"year": 1}, written.version, 1, True
+            )
+            with pytest.raises(VersionConflict):
+                client.put_document("a", "x", if_version="0" * 16)
+            with pytest.raises(InvalidInput):
+                client.ask("")
+            assert client.delete_document("a", if_version=written.version) == written.version
+            with pytest.raises(NotFound):
+                client.delete_document("a")
+            status = client.status()
+            assert (len(status.shards), status.partitions, status.model_id) == (3, 12, "scripted")
+        with pytest.raises(ClusterError, match="not open"):
+            client.ask("Who?")
+
+    run(asyncio.to_thread(work))
+
+
+def test_many_documents_with_progress(cluster: ScriptedCluster, run: Run) -> None:
+    seen: list[int] = []
+
+    def documents() -> Iterator[Document]:
+        for number in range(40):
+            yield Document(f"doc {number}", f"Person{number} wrote book{number}.")
+
+    async def body() -> None:
+        async with AsyncClusterClient(cluster.url) as client:
+            assert await client.put_documents(documents(), concurrency=4, on_progress=seen.append, wait=True) == 40
+            assert seen == list(range(1, 41))
+            assert (await client.ask("Who wrote book17?")).answers[0].answer == "Person17"
+
+    run(body())
+
+
+def test_a_bad_document_ends_a_bulk_write_with_its_own_error(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with AsyncClusterClient(cluster.url) as client:
+            with pytest.raises(InvalidInput, match="document id"):
+                await client.put_documents([Document("a", "x."), Document("", "y.")], concurrency=1)
+            assert (await client.get_document("a")).text == "x."
+            with pytest.raises(InvalidInput, match="concurrency"):
+                await client.put_documents([], concurrency=0)
+
+    run(body())
+
+
+def test_opening_and_closing_leaks_no_thread(cluster: ScriptedCluster, run: Run) -> None:
+    def work() -> None:
+        before = threading.active_count()
+        for _ in range(5):
+            with ClusterClient(cluster.url):
+                assert threading.active_count() > before
+        assert threading.active_count() == before
+
+    run(asyncio.to_thread(work))
+
+
+@pytest.mark.parametrize("url", ["", "http://x", "redis://", "redis://h:x", "127.0.0.1:7000"])
+def test_a_wrong_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ConfigError, match="cluster_url"):
+        ClusterClient(url)
+
+
+def test_nobody_there_is_a_cluster_error(run: Run) -> None:
+    def work() -> None:
+        with pytest.raises(ClusterError, match="cannot connect"):
+            ClusterClient("redis://127.0.0.1:1").open()
+
+    run(asyncio.to_thread(work))

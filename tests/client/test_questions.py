@@ -1,0 +1,77 @@
+"""Normal form, options and cache names of questions."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.questions import AskLimits, AskOptions, Question, check_question, fold, normalize
+
+LIMITS = AskLimits()
+
+
+def name(text: str, revision: str = "r", **options: object) -> str:
+    question = check_question(text, AskOptions(**options), LIMITS)  # type: ignore[arg-type]
+    return question.digest(revision, (1, 3, 8), 0.0)
+
+
+def test_normal_form_is_nfc_with_single_spaces() -> None:
+    assert normalize("  Cafe\u0301 \t\n au\u00a0lait? ") == "Café au lait?"
+
+
+def test_reading_keeps_case_and_the_cache_does_not() -> None:
+    question = check_question("Who IS she ?!", AskOptions(), LIMITS)
+    assert question == Question("Who IS she ?!", "who is she", AskOptions(), 8, 10.0)
+
+
+@pytest.mark.parametrize("other", ["who wrote it", "WHO  wrote it?!", " Who wrote it..."])
+def test_the_same_question_has_one_name(other: str) -> None:
+    assert name("Who wrote it?") == name(other)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"top_k": 4}, {"min_score": 0.5}, {"retriever_k": 9}, {"doc_id": ("a",)}, {"waves": False}, {"no_answer": False}],
+)
+def test_what_changes_the_answer_changes_the_name(options: dict[str, object]) -> None:
+    assert name("Who?") != name("Who?", **options)
+
+
+def test_model_revision_is_part_of_the_name_and_patience_is_not() -> None:
+    assert name("Who?") != name("Who?", revision="other")
+    assert name("Who?") == name("Who?", timeout_ms=5, cache="refresh")
+    assert name("Who?", doc_id=("a", "b")) == name("Who?", doc_id=("b", "a", "b"))
+
+
+@pytest.mark.parametrize("text", ["", "  ", "?!", None, 5, ["x"], "a\x00b", "a\ud800"])
+def test_what_is_no_question_is_refused(text: object) -> None:
+    with pytest.raises(InvalidInput, match="question"):
+        check_question(text, AskOptions(), LIMITS)
+
+
+def test_a_long_question_is_refused_with_both_lengths() -> None:
+    with pytest.raises(InputTooLong, match="1001 characters, the limit is 1000"):
+        check_question("x" * 1001, AskOptions(), LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"top_k": 0}, "top_k"),
+        ({"top_k": 21}, "top_k"),
+        ({"min_score": float("nan")}, "min_score"),
+        ({"retriever_k": 65}, "retriever_k"),
+        ({"timeout_ms": 0}, "timeout_ms"),
+        ({"cache": "maybe"}, "cache"),
+        ({"doc_id": ("",)}, "doc_id"),
+        ({"doc_id": ("x" * 513,)}, "doc_id"),
+        ({"doc_id": ("x",) * 101}, "doc_id"),
+    ],
+)
+def test_options_out_of_range_are_named(options: dict[str, object], named: str) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        check_question("Who?", AskOptions(**options), LIMITS)  # type: ignore[arg-type]
+
+
+def test_folding_never_makes_a_question_empty() -> None:
+    assert fold("?") == "?"

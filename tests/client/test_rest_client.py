@@ -1,0 +1,99 @@
+"""The clients of the REST service: typed results, errors mapped back, retries where the service asks for them."""
+
+from __future__ import annotations
+
+import httpx
+import orjson
+import pytest
+from qa_cluster.api.app import Service
+from qa_cluster.api.lifespan import ServiceOptions
+
+from qa_cluster.client import AsyncClient, Client
+from qa_cluster.document_store import VersionConflict
+from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_fixtures import Run
+
+
+def test_against_the_service(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        app = Service(ServiceOptions(cluster.target()))
+        await app.state.start()
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+        try:
+            async with AsyncClient("http://service", transport=transport) as client:
+                written = await client.put_document("a/b", "Zoë wrote it.", "T", {"k": [1]})
+                assert (await client.get_document("a/b")).version == written.version
+                result = await client.ask("Who wrote it?", doc_id="a/b", top_k=1)
+                assert result.best is not None and result.best.answer == "Zoë"
+                assert (await client.ready())["ready"] is True
+                with pytest.raises(VersionConflict, match="must not exist"):
+                    await client.put_document("a/b", "x", if_version="")
+                with pytest.raises(InvalidInput, match="top_k"):
+                    await client.ask("Who?", top_k=0)
+                with pytest.raises(InvalidInput, match="colour"):
+                    await client.ask("Who?", colour=1)
+                await client.delete_document("a/b", if_version=written.version)
+                with pytest.raises(NotFound):
+                    await client.get_document("a/b")
+        finally:
+            await app.state.stop()
+
+    run(body())
+
+
+def busy(times: int, then: httpx.Response) -> httpx.MockTransport:
+    left = [times]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if left[0] > 0:
+            left[0] -= 1
+            problem = {"code": "OVERLOADED", "detail": "queue is full", "status": 503}
+            return httpx.Response(503, content=orjson.dumps(problem), headers={"retry-after": "0"})
+        return then
+
+    return httpx.MockTransport(answer)
+
+
+def test_503_is_tried_again_when_the_service_says_so() -> None:
+    document = httpx.Response(200, json={"id": "a", "text": "t"})
+    with Client("http://service", transport=busy(3, document)) as client:
+        assert client.get_document("a").text == "t"
+
+
+def test_503_ends_with_the_deadline() -> None:
+    with Client("http://service", transport=busy(10**9, httpx.Response(200))) as client:
+        with pytest.raises(QueueFull, match="queue is full") as raised:
+            client.ask("Who?", timeout_ms=50)
+        assert raised.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error"),
+    [
+        (504, "DEADLINE", DeadlineExceeded),
+        (404, "NOTFOUND", NotFound),
+        (412, "CONFLICT", VersionConflict),
+        (422, "VALIDATION", InvalidInput),
+        (418, "X", InvalidInput),
+        (500, "INTERNAL", ClusterError),
+    ],
+)
+def test_problems_become_exceptions(status: int, code: str, error: type[Exception]) -> None:
+    problem = httpx.Response(status, content=orjson.dumps({"code": code, "detail": "because"}))
+    with Client("http://service", transport=busy(0, problem)) as client, pytest.raises(error, match="because"):
+        client.get_document("a")
+
+
+def test_a_response_of_something_else_is_no_result() -> None:
+    proxy = Client("http://service", transport=busy(0, httpx.Response(502, text="<html>proxy")))
+    with proxy as client, pytest.raises(ClusterError, match="502 <html>proxy"):
+        client.get_document("a")
+    page = Client("http://service", transport=busy(0, httpx.Response(200, text="<html>")))
+    with page as client, pytest.raises(ProtocolError, match="not JSON"):
+        client.put_document("a", "t")
+
+
+def test_nobody_there() -> None:
+    with Client("http://127.0.0.1:1") as client, pytest.raises(ClusterError, match="cannot be reached"):
+        client.ask("Who?", timeout_ms=100)

@@ -1,0 +1,130 @@
+"""The command line as a user meets it: help, exit codes, messages without tracebacks, settings from everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from qa_cluster.cluster.cli import exit_code, shared_first
+from qa_cluster.cluster.ports import free_node_ports
+
+from qa_cluster.config import SETTINGS
+from qa_cluster.errors import (
+    ClusterError,
+    ConfigError,
+    DeadlineExceeded,
+    InvalidInput,
+    ModelError,
+    NoWorker,
+    QueueFull,
+)
+
+COMMANDS = ("demo", "up", "down", "status", "ingest", "pretokenize", "ask", "serve", "model", "bench", "config")
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "qa_cluster.cluster.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS if name != "bench")])
+def test_help_teaches(tmp_path: Path, arguments: list[str]) -> None:
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    if arguments == ["--help"]:
+        assert all(name in done.stdout for name in COMMANDS)
+        assert "Exit codes" in done.stdout
+    elif arguments[0] != "model":
+        assert "Example" in done.stdout
+        assert "qa-cluster" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "Usage"),
+        (["fly"], 2, "No such command"),
+        (["up", "--shards", "x"], 2, "--shards"),
+        (["up", "--shards", "0"], 2, "'shards'"),
+        (["--set", "shards", "config"], 2, "NAME=VALUE"),
+        (["--set", "shard=3", "config"], 2, "did you mean 'shards'"),
+        (["--config", "missing.toml", "config"], 2, "missing.toml"),
+        (["ask"], 2, "question"),
+        (["ingest", "nowhere.txt"], 2, "nowhere.txt"),
+        (["ingest", ".", "--on-error", "panic"], 2, "panic"),
+        (["model", "load", "nowhere"], 2, "nowhere"),
+        (["status"], 3, "qa-cluster up"),
+        (["ask", "Why?"], 3, "qa-cluster up"),
+        (["serve"], 3, "qa-cluster up"),
+        (["pretokenize"], 3, "qa-cluster up"),
+        (["--cluster-url", "http://x", "status"], 2, "redis://host:port"),
+        (["--cluster-url", "redis://127.0.0.1:99999", "status"], 2, "99999"),
+        (["down"], 0, "nothing was running"),
+    ],
+)
+def test_exit_codes_and_messages(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    done = run(tmp_path, *arguments)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert words in said
+    assert "Traceback" not in said
+
+
+def test_a_cluster_that_is_not_reachable(tmp_path: Path) -> None:
+    port = free_node_ports(1)[0]
+    done = run(tmp_path, "status", "--cluster-url", f"redis://user:hunter2@127.0.0.1:{port}")
+    assert done.returncode == 3
+    assert str(port) in done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_config_shows_value_and_source_and_hides_secrets(tmp_path: Path) -> None:
+    (tmp_path / "qa-cluster.toml").write_text("replicas = 1\n")
+    done = run(tmp_path, "config", "--json", "--set", "http-port=9000", QA_SHARDS="5", QA_CLUSTER_PASSWORD="hunter2")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert set(shown) == set(SETTINGS)
+    assert (shown["shards"]["value"], shown["shards"]["source"]) == ("5", "environment")
+    assert (shown["replicas"]["value"], shown["replicas"]["source"]) == ("1", "file qa-cluster.toml")
+    assert (shown["http_port"]["value"], shown["http_port"]["source"]) == ("9000", "flag")
+    assert shown["waves"]["source"] == "default"
+    assert "hunter2" not in done.stdout
+    assert "hunter2" not in run(tmp_path, "config", QA_CLUSTER_PASSWORD="hunter2").stdout
+
+
+def test_version(tmp_path: Path) -> None:
+    assert run(tmp_path, "--version").stdout.startswith("qa-cluster ")
+
+
+def test_shared_options_may_stand_anywhere() -> None:
+    assert shared_first(["up", "--data-dir", "x", "--shards", "5"]) == ["--data-dir", "x", "up", "--shards", "5"]
+    assert shared_first(["ask", "Why?", "--set=shards=3"]) == ["--set=shards=3", "ask", "Why?"]
+    assert shared_first(["ask", "--", "--config"]) == ["ask", "--", "--config"]
+    assert shared_first(["up", "--config"]) == ["--config", "up"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (InvalidInput("x"), 1),
+        (ModelError("x"), 1),
+        (ClusterError("x"), 3),
+        (NoWorker("x"), 3),
+        (QueueFull("x"), 4),
+        (DeadlineExceeded("x"), 4),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(error: Exception, code: int) -> None:
+    assert exit_code(error) == code

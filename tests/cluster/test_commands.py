@@ -1,0 +1,216 @@
+"""The commands on a cluster with module, workers and reader, as a user runs them; on every server program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from qa_cluster.cluster.ports import free_node_ports
+from qa_cluster.cluster.setup import default_reader_folder
+
+from qa_cluster.manifest import MODEL_FILE
+
+READER = Path(os.environ.get("QA_TEST_READER") or default_reader_folder())
+needs_reader = pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}")
+pytestmark = [needs_reader, pytest.mark.timeout(300)]
+
+QA = [sys.executable, "-m", "qa_cluster.cluster.cli"]
+TEXT = "Ada Lovelace wrote the first program in 1843. Charles Babbage designed the engine. Zürich lies on a lake."
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment(server: str) -> dict[str, str]:
+    return {**os.environ, "QA_READER": str(READER), "QA_SERVER": server, "NO_COLOR": "1", "TERM": "dumb"}
+
+
+@pytest.fixture
+def qa(tmp_path: Path, server: str) -> Iterator[Run]:
+    """Runs the command in the test's folder, and stops in the end what it started."""
+
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*QA, *arguments],
+            cwd=tmp_path,
+            env=environment(server),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    yield run
+    run("down")
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.1)
+
+
+def processes_with(marker: str) -> list[str]:
+    """Command lines of live processes that hold `marker`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if marker in line:
+            found.append(line)
+    return found
+
+
+def test_from_nothing_to_an_answer_and_back(qa: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada.txt").write_text(TEXT)
+    (tmp_path / "more.jsonl").write_text('{"id": "nile", "text": "The Nile flows north."}\nbroken\n')
+
+    qa("up")
+    assert json.loads(qa("status", "--json").stdout)["ready"]
+    stored = qa("ingest", "ada.txt", "more.jsonl", "--on-error", "skip")
+    assert "2 documents stored, 1 skipped" in stored.stdout
+    assert "more.jsonl:2" in stored.stderr
+
+    first = json.loads(qa("ask", "Who wrote the first program?", "--json").stdout)
+    best = first["answers"][0]
+    assert best["answer"] == "Ada Lovelace"
+    assert TEXT[best["start"] : best["end"]] == "Ada Lovelace"
+    assert "Ada Lovelace" in qa("ask", "Who wrote the first program?").stdout
+
+    qa("down")
+    qa("ask", "Who wrote the first program?", code=3)
+    qa("up")
+    again = json.loads(qa("ask", "Who designed the engine?", "--json").stdout)
+    assert again["answers"][0]["answer"] == "Charles Babbage"
+    report = json.loads(qa("status", "--json").stdout)
+    assert sum(shard["documents"] for shard in report["shards"]) == 2
+
+
+def test_pre_tokenization_now_and_in_the_background(qa: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada.txt").write_text(TEXT)
+    qa("up")
+    qa("ingest", "ada.txt")
+    assert "1 documents, 0 sentences tokenized, 0 failed" in qa("pretokenize").stdout
+    assert "1 documents, 3 sentences tokenized, 0 failed" in qa("pretokenize", "--force").stdout
+    qa("pretokenize", "--force", "--background")
+
+    def finished() -> bool:
+        [job] = json.loads(qa("status", "--json").stdout)["jobs"]
+        assert job["state"] in ("queued", "started", "finished"), job
+        return bool(job["state"] == "finished")
+
+    wait_for(finished)
+    assert "5 processes stopped" in qa("down").stdout
+
+
+def test_a_reader_is_loaded_and_a_lost_one_comes_back(qa: Run, tmp_path: Path) -> None:
+    import redis
+
+    qa("up")
+    rows = json.loads(qa("model", "list", "--json").stdout)
+    assert len(rows) == 3
+    assert all(row["complete"] for row in rows)
+    host, port = rows[1]["shard"].split(":")
+    with redis.Redis(host=host, port=int(port)) as client:
+        client.delete(rows[1]["key"])
+    assert "no model" in qa("status", code=3).stderr
+    qa("up")
+    qa("status")
+    assert "loaded" in qa("model", "load", str(READER)).stdout
+    qa("model", "load", str(tmp_path), code=1)
+    assert "F1" in qa("model", "card", str(READER)).stdout or "model_id" in qa("model", "card", str(READER)).stdout
+
+
+def test_serve_answers_until_it_is_told_to_stop(qa: Run, tmp_path: Path, server: str) -> None:
+    (tmp_path / "ada.txt").write_text(TEXT)
+    qa("up")
+    qa("ingest", "ada.txt")
+    port = free_node_ports(1)[0]
+    with (
+        (tmp_path / "serve.log").open("w") as log,
+        subprocess.Popen(
+            [*QA, "serve", "--port", str(port)], cwd=tmp_path, env=environment(server), stdout=log, stderr=log
+        ) as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+
+        def ready() -> bool:
+            try:
+                return client.get("/readyz").is_success
+            except httpx.TransportError:
+                return False
+
+        try:
+            wait_for(ready)
+            result = client.get("/qa", params={"question": "Who wrote the first program?"}).json()
+            assert result["answers"][0]["answer"] == "Ada Lovelace"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def test_an_attached_cluster_is_set_up_by_its_address(qa: Run, tmp_path: Path) -> None:
+    qa("up", "--bare")
+    [shard, *_] = json.loads(qa("status", "--json", code=3).stdout)["shards"]
+    url = f"redis://{shard['address']}"
+    other = str(tmp_path / "elsewhere")
+    missing = qa("status", "--cluster-url", url, "--data-dir", other, code=3).stderr
+    for words in ("no model", "no manifest", "no tokenizer", "no functions", "qa:partitions"):
+        assert words in missing
+    qa("up", "--cluster-url", url, "--data-dir", other)
+    qa("status", "--cluster-url", url, "--data-dir", other)
+
+
+def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*QA, "demo", "--once", "--data-dir", "demo"],
+        cwd=tmp_path,
+        env=environment(""),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
+        assert words in done.stdout
+    assert processes_with(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = taken.getsockname()[1]
+        with subprocess.Popen(
+            [*QA, "demo", "--data-dir", "demo", "--port", str(busy)],
+            cwd=tmp_path,
+            env=environment(""),
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "err").open("w"),
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "Ctrl-C" in line:
+                    break
+            assert len(processes_with(str(tmp_path))) == 3
+            process.send_signal(number)
+            assert process.wait(60) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
+    assert f"port {busy} is taken" in (tmp_path / "err").read_text()
+    wait_for(lambda: not processes_with(str(tmp_path)))

@@ -1,0 +1,243 @@
+"""A local cluster of plain servers: created, stopped, started again, killed, on every server program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+from qa_cluster.cluster import ports, topology
+from qa_cluster.cluster.connect import NotRunning, cluster_client
+from qa_cluster.cluster.local import LocalCluster
+from qa_cluster.cluster.state import ClusterState, locked, read_state, write_state
+
+from qa_cluster.errors import ClusterError, ConfigError
+
+from .conftest import MakeCluster
+
+WORDS = [f"key-{number}" for number in range(200)]
+
+
+@contextmanager
+def client_of(cluster: LocalCluster) -> Iterator[redis.RedisCluster]:
+    with cluster_client(cluster.settings, cluster.url()) as client:
+        yield client
+
+
+def pids(cluster: LocalCluster) -> list[int]:
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    return [process.pid for process in cluster.processes(state)]
+
+
+def wait_gone(cluster: LocalCluster, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while cluster.is_running():
+        assert time.monotonic() < deadline, "servers are still running"
+        time.sleep(0.05)
+
+
+def test_data_survives_down_and_up(make_cluster: MakeCluster, server: str) -> None:
+    cluster = make_cluster(server=server)
+    first = cluster.up()
+    assert first.created
+    assert first.started == 3
+    with client_of(cluster) as client:
+        for word in WORDS:
+            client.set(word, word)
+        nodes = topology.primaries(topology.nodes_of(client.get_primaries()[0].redis_connection))
+    assert sum(node.slot_count for node in nodes) == 16384
+    assert len(cluster.down()) == 3
+    assert not cluster.is_running()
+
+    again = cluster.up()
+    assert not again.created
+    assert again.url == first.url
+    with client_of(cluster) as client:
+        assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
+
+
+def test_up_twice_starts_nothing_twice(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    cluster.up()
+    before = pids(cluster)
+    report = cluster.up()
+    assert report.started == 0
+    assert pids(cluster) == before
+
+
+def test_a_killed_server_is_started_again_with_its_data(make_cluster: MakeCluster, server: str) -> None:
+    cluster = make_cluster(server=server)
+    cluster.up()
+    with client_of(cluster) as client:
+        for word in WORDS:
+            client.set(word, word)
+    deadline = time.monotonic() + 5  # appendfsync everysec writes at once, it only syncs later
+    os.kill(pids(cluster)[1], signal.SIGKILL)
+    while len(pids(cluster)) == 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert cluster.up().started == 1
+    with client_of(cluster) as client:
+        assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
+
+
+def test_replicas_follow_their_primaries(make_cluster: MakeCluster, server: str) -> None:
+    cluster = make_cluster(server=server, shards=2, replicas=1)
+    cluster.up()
+    with client_of(cluster) as client:
+        nodes = topology.nodes_of(client.get_primaries()[0].redis_connection)
+    assert len(nodes) == 4
+    assert sorted(node.primary_id for node in nodes if node.primary_id) == sorted(
+        node.id for node in topology.primaries(nodes)
+    )
+
+
+def test_one_shard_is_a_cluster_too(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(shards=1)
+    cluster.up()
+    with client_of(cluster) as client:
+        assert client.set("a", "b")
+
+
+def test_a_taken_port_is_reported_and_replaced(make_cluster: MakeCluster, server: str) -> None:
+    cluster = make_cluster(server=server)
+    cluster.up()
+    with client_of(cluster) as client:
+        client.set("a", "b")
+    cluster.down()
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    with socket.socket() as first, socket.socket() as second:
+        for taken, port in ((first, state.ports[0]), (second, state.ports[1] + ports.BUS_OFFSET)):
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind((ports.HOST, port))
+            taken.listen()
+        report = cluster.up()
+    assert len(report.notices) == 2
+    assert str(state.ports[0]) in report.notices[0]
+    moved = read_state(cluster.data_dir)
+    assert moved is not None
+    assert moved.ports[2] == state.ports[2]
+    assert not {moved.ports[0], moved.ports[1]} & set(state.ports)
+    with client_of(cluster) as client:
+        assert client.get("a") == b"b"
+        assert {node.port for node in client.get_primaries()} == set(moved.ports)
+
+
+def test_a_long_folder_name_still_has_short_sockets(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("d" * 120)
+    cluster.up()
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    for spec in cluster.specs(state):
+        assert len(os.fsencode(spec.socket_path)) < 100
+        assert spec.socket_path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_servers_listen_on_loopback_only(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    cluster.up()
+    with client_of(cluster) as client:
+        for node in client.get_primaries():
+            settings = node.redis_connection.config_get("*")
+            assert settings["bind"] == "127.0.0.1"
+            assert settings["protected-mode"] == "yes"
+            assert settings["appendonly"] == "yes"
+            assert settings["maxmemory-policy"] == "volatile-lru"
+            assert settings["unixsocketperm"] == "700"
+
+
+def test_another_number_of_shards_is_refused(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(shards=2)
+    cluster.up()
+    with pytest.raises(ConfigError, match=r"'shards' is 5, but .* created with 2"):
+        make_cluster(shards=5).up()
+
+
+def test_two_commands_do_not_change_one_cluster(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    with locked(cluster.data_dir), pytest.raises(ClusterError, match="another qa-cluster command"):
+        cluster.up()
+
+
+def test_an_unfinished_creation_is_begun_anew(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    cluster.data_dir.mkdir()
+    write_state(cluster.data_dir, ClusterState(3, 0, tuple(ports.free_node_ports(3)), "/gone/server", created=False))
+    (cluster.data_dir / "node-0").mkdir()
+    (cluster.data_dir / "node-0" / "nodes.conf").write_text("garbage")
+    assert cluster.up().created
+
+
+def test_a_server_that_does_not_start_says_why_and_nothing_stays(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    broken = LocalCluster(cluster.settings, module_options=[("loadmodule", "/nowhere/qa.so")])
+    with pytest.raises(ClusterError, match=r"(?s)ended while it started.*/nowhere/qa\.so"):
+        broken.up()
+    assert not cluster.is_running()
+    assert cluster.up().created
+
+
+def test_a_server_program_that_does_not_exist_is_refused(make_cluster: MakeCluster) -> None:
+    with pytest.raises(ConfigError, match="'no-such-server'"):
+        make_cluster(server="no-such-server").up()
+
+
+def test_a_broken_state_file_is_named(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    cluster.data_dir.mkdir()
+    file = cluster.data_dir / "cluster.json"
+    file.write_text('{"format": 99}')
+    with pytest.raises(ClusterError, match="format 99"):
+        cluster.up()
+    file.write_text("{")
+    with pytest.raises(ClusterError, match=r"cannot read .*cluster\.json"):
+        cluster.up()
+    file.unlink()
+
+
+def test_the_address_of_a_cluster_that_does_not_run(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    with pytest.raises(NotRunning, match="no cluster in"):
+        cluster.url()
+    cluster.up()
+    cluster.down()
+    with pytest.raises(NotRunning, match="is not running"):
+        cluster.url()
+    assert cluster.down() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ties to the parent are a Linux feature")
+def test_a_tethered_cluster_ends_when_its_command_is_killed(make_cluster: MakeCluster, server: str) -> None:
+    cluster = make_cluster(server=server)
+    code = (
+        "import sys, time; from dataclasses import replace; from pathlib import Path\n"
+        "from qa_cluster.cluster.local import LocalCluster; from qa_cluster.config import Settings\n"
+        "settings = replace(Settings(), data_dir=Path(sys.argv[1]), server=sys.argv[2])\n"
+        "LocalCluster(settings, tethered=True).up(); print('up', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(cluster.data_dir), server], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "up\n"
+        assert len(pids(cluster)) == 3
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+    wait_gone(cluster)
+
+
+def test_the_state_file_is_replaced_at_once(tmp_path: Path) -> None:
+    state = ClusterState(1, 0, (7000,), "server", created=True)
+    write_state(tmp_path, state)
+    assert read_state(tmp_path) == state
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]

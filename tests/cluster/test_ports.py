@@ -1,0 +1,54 @@
+"""Ports for cluster nodes: the bus port, 10000 above, must exist and be free too."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from qa_cluster.cluster import ports
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket() as taken:
+        taken.bind((ports.HOST, 0))
+        taken.listen()
+        yield taken
+
+
+def test_found_ports_have_a_valid_bus_port_and_do_not_collide() -> None:
+    found = ports.free_node_ports(20)
+    everything = [*found, *(port + ports.BUS_OFFSET for port in found)]
+    assert len(set(everything)) == 40
+    assert max(everything) < 65536
+    assert all(map(ports.is_free, everything))
+
+
+def test_a_port_in_use_is_not_free(listener: socket.socket) -> None:
+    assert not ports.is_free(listener.getsockname()[1])
+
+
+def test_a_port_whose_bus_port_is_taken_is_not_free_for_a_node() -> None:
+    port = ports.free_node_ports(1)[0]
+    assert ports.is_free_for_node(port)
+    with socket.socket() as bus:
+        bus.bind((ports.HOST, port + ports.BUS_OFFSET))
+        assert not ports.is_free_for_node(port)
+
+
+@pytest.mark.parametrize("port", [0, -1, 55536, 65535])
+def test_a_port_without_a_bus_port_is_not_free_for_a_node(port: int) -> None:
+    assert not ports.is_free_for_node(port)
+
+
+def test_next_free_skips_a_port_in_use(listener: socket.socket) -> None:
+    taken = listener.getsockname()[1]
+    assert ports.next_free(taken) > taken
+
+
+def test_avoided_ports_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ports.free_node_ports(1)[0]
+    choices = iter([first, first + ports.BUS_OFFSET, first, *range(30_000, 30_100)])
+    monkeypatch.setattr("random.randint", lambda low, high: next(choices))
+    assert ports.free_node_ports(1, avoid=[first])[0] >= 30_000

@@ -1,0 +1,82 @@
+"""Processes are signalled only when they are ours, end in time, and do not outlive whom they are tied to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from qa_cluster.cluster.processes import ProcessRef, command_line, spawn, stop
+
+from qa_cluster.errors import ClusterError
+
+SLEEPER = "import time; print('up', flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPER}"
+
+
+def start(tmp_path: Path, program: str, marker: str) -> ProcessRef:
+    log = tmp_path / "log"
+    pid = spawn([sys.executable, "-c", program, marker], log=log)
+    until(lambda: "up" in log.read_text())
+    return ProcessRef(pid, marker, "sleeper")
+
+
+def until(condition: object, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def test_stop_ends_a_process(tmp_path: Path) -> None:
+    process = start(tmp_path, SLEEPER, "marker-a")
+    assert process.is_running()
+    stop(process, timeout_seconds=5)
+    assert not process.is_running()
+
+
+def test_stop_escalates_when_a_process_ignores_it(tmp_path: Path) -> None:
+    process = start(tmp_path, STUBBORN, "marker-b")
+    began = time.monotonic()
+    stop(process, timeout_seconds=0.3)
+    assert not process.is_running()
+    assert time.monotonic() - began >= 0.3
+
+
+def test_a_process_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    process = start(tmp_path, SLEEPER, "marker-c")
+    stop(ProcessRef(process.pid, "another marker", "impostor"), timeout_seconds=0.1)
+    assert process.is_running()
+    stop(process, timeout_seconds=5)
+
+
+def test_a_pid_that_does_not_exist_is_not_running() -> None:
+    assert not ProcessRef(2**22 + 1, "x", "nobody").is_running()
+    assert command_line(2**22 + 1) == ""
+
+
+def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"/nowhere/program.*No such file"):
+        spawn(["/nowhere/program"], log=tmp_path / "log")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ties to the parent are a Linux feature")
+def test_a_tethered_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    parent_code = (
+        "import signal, sys, time; from pathlib import Path; from qa_cluster.cluster.processes import spawn\n"
+        f"pid = spawn([sys.executable, '-c', {SLEEPER!r}, 'marker-d'], log=Path({str(tmp_path / 'log')!r}),"
+        " tether_signal=signal.SIGTERM)\n"
+        "print(pid, flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent_code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = ProcessRef(int(parent.stdout.readline()), "marker-d", "child")
+        until(lambda: "up" in (tmp_path / "log").read_text())
+        assert child.is_running()
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait()
+        until(lambda: not child.is_running())

@@ -1,0 +1,1 @@
+"""Scripts and functions that run on the shards, on real servers."""

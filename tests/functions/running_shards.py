@@ -1,0 +1,111 @@
+"""Three shards with reader and functions, as `qa-cluster up` makes them, and what a client does with them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.gears.functions.register import SESSION
+
+from qa_cluster import documents, keys
+from qa_cluster.documents import DocumentRecord, PutResult
+from qa_cluster.hashtags import hashtag_for_slot
+from qa_cluster.keys import SentenceRef
+from qa_cluster.ranking import Ranking, merge
+from tests.servers import ROOT, Cluster, Server, eventually
+
+WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
+REGISTER = "from qa_cluster.gears.functions.register import register_all; register_all()"
+PARTITIONS = 12
+MODEL = ROOT / "models" / "default"
+SECONDS = 30.0
+
+
+class Shards:
+    """The cluster under test."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.nodes = cluster.nodes
+        self.client = cluster.client()
+
+    def register(self, *options: str) -> Any:
+        return self.on(self.nodes[0], "RG.PYEXECUTE", REGISTER, "ID", SESSION, *options)
+
+    def on(self, node: Server, *words: object) -> Any:
+        with node.client(socket_timeout=120) as client:
+            return client.execute_command(*words)
+
+    def load_reader(self) -> None:
+        for index, node in enumerate(self.nodes):
+            tag = hashtag_for_slot(index * (16384 // len(self.nodes)))
+            model = (MODEL / "reader.onnx").read_bytes()
+            self.on(node, "AI.MODELSTORE", keys.model_key(tag), "ONNX", "CPU", "BLOB", model)
+            self.on(node, "SET", keys.tokenizer_key(tag), (MODEL / "tokenizer.json").read_bytes())
+            self.on(node, "SET", keys.manifest_key(tag), (MODEL / "manifest.json").read_bytes())
+
+    def put(self, document_id: str, text: str, title: str = "") -> PutResult:
+        call = documents.put_document(documents.check_document(document_id, text, title), tag(document_id))
+        return documents.parse_put(self.client.execute_command(*call.command()))
+
+    def delete(self, document_id: str) -> str:
+        call = documents.delete_document(document_id, tag(document_id))
+        return documents.parse_delete(self.client.execute_command(*call.command())).status
+
+    def record(self, document_id: str) -> DocumentRecord | None:
+        return documents.parse_record(
+            self.client.execute_command(*documents.read_record(document_id, tag(document_id)))
+        )
+
+    def wait_tokenized(self, *document_ids: str) -> None:
+        def tokenized() -> bool:
+            records = [self.record(document_id) for document_id in document_ids]
+            return all(record is not None and record.tokenized for record in records)
+
+        eventually(tokenized, SECONDS)
+
+    def ask(self, document_id: str, i: int, question: str) -> dict[str, Any] | None:
+        """A stock GET of the answer of one sentence."""
+        value = self.client.get(keys.answer_key(SentenceRef(document_id, tag(document_id), i), question))
+        return None if value is None else dict(json.loads(value))
+
+    def rank(self, question: str, count: int = 8) -> Ranking:
+        replies = [self.on(node, "RG.TRIGGER", "qa.rank", count, question) for node in self.nodes]
+        return merge([json.loads(reply[0]) for reply in replies], count)
+
+    def ranked_documents(self, question: str) -> list[str]:
+        return [keys.parse_sentence(c.sentence).document_id for c in self.rank(question).candidates]
+
+    def node_of(self, key: str) -> Server:
+        port = self.client.get_node_from_key(key).port
+        return next(node for node in self.nodes if node.port == port)
+
+
+def tag(document_id: str) -> str:
+    return keys.partition_of(document_id, PARTITIONS)
+
+
+def sentence_name(document_id: str, i: int) -> str:
+    return str(SentenceRef(document_id, tag(document_id), i))
+
+
+EARLY = ("early bird", "The early bird catches the worm.")
+
+
+@contextmanager
+def running(binary: Path) -> Iterator[Shards]:
+    """The cluster. One document is written before there is a reader: it is taken up when that arrives."""
+    with Cluster(binary, worker=WORKER) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready(60)
+        shards = Shards(cluster)
+        shards.client.set(keys.PARTITIONS_KEY, PARTITIONS)
+        assert shards.register() == "OK"
+        shards.put(*EARLY)
+        eventually(lambda: (found := shards.record(EARLY[0])) is not None and found.sentences == 1, SECONDS)
+        assert shards.record(EARLY[0]).tokenized is False  # type: ignore[union-attr]
+        shards.load_reader()
+        yield shards

@@ -1,0 +1,80 @@
+"""What the functions do to a document, step by step and without a worker: drives the scripts as the functions do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import redis
+
+from qa_cluster import documents, keys
+from qa_cluster.postings import IndexWriter, build_postings
+from qa_cluster.scripts import ScriptCall
+from qa_cluster.sentences import split_sentences
+from qa_cluster.tokenization import SentenceTokens
+
+TAG = "06S"
+_NO_TOKENS = SentenceTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
+# Arguments of index_document before the tensors: a plain server has no AI.TENSORSET.
+_INDEX_ARGUMENTS = 11
+
+
+def run(client: redis.Redis, call: ScriptCall) -> Any:
+    return client.execute_command(*call.command())
+
+
+def put(
+    client: redis.Redis, document_id: str, text: str, if_version: str = documents.ANY_VERSION
+) -> documents.PutResult:
+    call = documents.put_document(documents.check_document(document_id, text), TAG, if_version)
+    return documents.parse_put(run(client, call))
+
+
+def delete(client: redis.Redis, document_id: str, if_version: str = documents.ANY_VERSION) -> documents.DeleteResult:
+    return documents.parse_delete(run(client, documents.delete_document(document_id, TAG, if_version)))
+
+
+def record(client: redis.Redis, document_id: str) -> documents.DocumentRecord | None:
+    return documents.parse_record(client.execute_command(*documents.read_record(document_id, TAG)))
+
+
+def split(client: redis.Redis, document_id: str, version: str, text: str) -> str:
+    spans = split_sentences(text)
+    call = documents.split_document(document_id, TAG, version, spans, [text[a:b] for a, b in spans])
+    return str(run(client, call)[0])
+
+
+def writer(document_id: str, version: str, text: str) -> IndexWriter:
+    spans = split_sentences(text)
+    return IndexWriter(
+        document_id=document_id,
+        tag=TAG,
+        version=version,
+        tokenizer="none",
+        fingerprint=1,
+        spans=spans,
+        tokens=[_NO_TOKENS] * len(spans),
+        postings=build_postings([text[a:b] for a, b in spans]),
+    )
+
+
+def index(client: redis.Redis, document_id: str, version: str, text: str) -> str:
+    """All steps of indexing; the status of the last one."""
+    status, number = "", ""
+    steps = writer(document_id, version, text)
+    for first, last, kind in steps.steps():
+        call = steps.call(first, last, kind, number)
+        status, number = run(client, ScriptCall(call.script, call.keys, call.args[:_INDEX_ARGUMENTS]))
+        if status != "stored":
+            break
+    return status
+
+
+def store_answer(
+    client: redis.Redis, document_id: str, question: str, source: tuple[int, str, str], value: str
+) -> bool:
+    """Store the answer read from ``source``: number, version and text of a sentence."""
+    i, version, text = source
+    sentence = keys.SentenceRef(document_id, TAG, i)
+    call = documents.store_answer(sentence, question, version=version, text=text, answer=value, ttl_seconds=60)
+    return bool(run(client, call))

@@ -1,0 +1,178 @@
+"""What a stock GET of an answer key gives, and the trigger `qa.read`."""
+
+# ruff: noqa: RUF001 (text of many scripts is the point)
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from qa_cluster import keys
+from qa_cluster.sentences import split_sentences
+from tests.servers import eventually
+
+from .running_shards import Shards, sentence_name, tag
+
+CURIE = "The cat sat on the mat. Marie Curie discovered radium in Paris in 1898. It was a great day."
+
+
+def triggered(shards: Shards, description: str) -> int:
+    entries = [entry for node in shards.nodes for entry in shards.on(node, "RG.DUMPREGISTRATIONS")]
+    data = [dict(zip(entry[7][::2], entry[7][1::2], strict=True)) for entry in entries if entry[5] == description]
+    return sum(int(entry["numTriggered"]) for entry in data)
+
+
+def test_the_first_get_reads_and_the_second_is_a_plain_cached_read(shards: Shards) -> None:
+    shards.put("curie: {1}_a", CURIE, "Curie")
+    shards.wait_tokenized("curie: {1}_a")
+    before = triggered(shards, "read a sentence when its answer is missing")
+    first = shards.ask("curie: {1}_a", 1, "Who discovered radium?")
+    assert first is not None
+    assert (first["answer"], first["title"], first["sentence_index"]) == ("Marie Curie", "Curie", 1)
+    assert CURIE[first["start"] : first["end"]] == first["answer"]
+    assert shards.ask("curie: {1}_a", 1, "Who discovered radium?") == first
+    assert triggered(shards, "read a sentence when its answer is missing") == before + 1
+    key = keys.answer_key(keys.parse_sentence(sentence_name("curie: {1}_a", 1)), "Who discovered radium?")
+    assert 0 < shards.client.ttl(key) <= 86400
+
+
+MULTI_SCRIPT = [
+    "Ünïcödé 😀 wörks. Der Fluß heißt Spree. 👩‍👩‍👧‍👦 family!",
+    "你好。东京是日本的首都。我是人！",
+    "Москва — столица России. Это большой город.",
+    "नमस्ते दुनिया। दिल्ली भारत की राजधानी है।",
+    "e\u0301te\u0301 means summer.\u200b\u3000 Line\u2028breaks\r\n\r\nand \x00 control \x1b characters.",
+    "a\tb\n1\t2\n\n- item one\n- item two\n\n" + "x" * 2000 + " end.",
+]
+
+
+@pytest.mark.parametrize("text", MULTI_SCRIPT)
+@pytest.mark.parametrize("document_id", ["q\"u'o_te:%41 {b}", "标识_😀"])
+def test_answers_are_where_they_say_in_the_document(shards: Shards, text: str, document_id: str) -> None:
+    shards.put(document_id, text)
+    shards.wait_tokenized(document_id)
+    for i, (start, end) in enumerate(split_sentences(text)):
+        answer = shards.ask(document_id, i, "What is 'this'_: {really} 何?")
+        assert answer is not None
+        assert text[answer["start"] : answer["end"]] == answer["answer"]
+        assert (answer["sentence_start"], answer["sentence_end"], answer["sentence"]) == (start, end, text[start:end])
+        assert answer["document_id"] == document_id
+
+
+def test_what_does_not_exist_is_nil_and_nothing_is_kept(shards: Shards) -> None:
+    shards.put("nil", "One sentence.")
+    shards.wait_tokenized("nil")
+    for i, question in [(1, "Is there a second one?"), (0, ""), (0, "  ")]:
+        assert shards.ask("nil", i, question) is None
+    for key in ("bertqa", "bertqa{x}_", f"bertqa{{{tag('nil')}}}_nil:{{{tag('nil')}}}:00_What?"):
+        assert shards.client.get(key) is None
+    assert not shards.client.smembers(keys.answers_key("nil", tag("nil")))
+
+
+def test_many_who_ask_at_once_get_one_reading(shards: Shards) -> None:
+    shards.put("flight", CURIE)
+    shards.wait_tokenized("flight")
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda _: shards.ask("flight", 1, "Where was radium discovered?"), range(16)))
+    assert len({answer["created"] for answer in answers if answer is not None}) == 1
+
+
+def test_a_changed_document_is_not_answered_from(shards: Shards) -> None:
+    for number in range(20):
+        text = f"The number is {number}. The answer is {number * 7}."
+        version = shards.put("changing", text).version
+        answer = shards.ask("changing", 0, "What is the number?")
+        assert answer is None or answer["document_version"] == version
+        shards.wait_tokenized("changing")
+        answer = shards.ask("changing", 0, "What is the number?")
+        assert answer is not None
+        assert (answer["document_version"], answer["sentence"]) == (version, f"The number is {number}.")
+    assert shards.delete("changing") == "deleted"
+    assert shards.ask("changing", 0, "What is the number?") is None
+
+
+def test_readers_and_a_writer_at_once_never_see_an_old_version(shards: Shards) -> None:
+    shards.put("race", "The number is 0.")
+    shards.wait_tokenized("race")
+    written = [0]
+
+    def read(number: int) -> int:
+        seen = 0
+        for _ in range(60):
+            oldest = written[0]
+            answer = shards.ask("race", 0, f"What is the number, reader {number % 3}?")
+            if answer is not None:
+                assert int(answer["sentence"][14:-1]) >= oldest
+                seen += 1
+        return seen
+
+    with ThreadPoolExecutor(6) as threads:
+        readers = [threads.submit(read, number) for number in range(6)]
+        while not all(reader.done() for reader in readers):
+            shards.put("race", f"The number is {written[0] + 1}.")
+            written[0] += 1
+            # A pause between writes, of different lengths, so that readers get to see something.
+            time.sleep(written[0] % 7 * 0.01)
+    assert sum(reader.result() for reader in readers) > 0
+    assert written[0] > 5
+
+
+def read(shards: Shards, question: str, *names: str) -> list[Any]:
+    node = shards.node_of(names[0])
+    replies = shards.on(node, "RG.TRIGGER", "qa.read", question, *names)
+    return [reply if isinstance(reply, Exception) else json.loads(reply) for reply in replies]
+
+
+def test_reading_several_sentences_in_order(shards: Shards) -> None:
+    shards.put("several", CURIE)
+    shards.wait_tokenized("several")
+    names = [sentence_name("several", i) for i in (2, 0, 1)]
+    question = "Who discovered radium, then?"
+    first = read(shards, question, *names)
+    assert [answer["sentence_index"] for answer in first] == [2, 0, 1]
+    assert {answer.pop("cache") for answer in first} == {"miss"}
+    again = read(shards, question, *names)
+    assert {answer.pop("cache") for answer in again} == {"shard"}
+    assert again == first
+    assert shards.ask("several", 1, question) == first[2]
+
+
+def test_one_bad_sentence_does_not_spoil_the_others(shards: Shards) -> None:
+    shards.put("good", CURIE)
+    shards.wait_tokenized("good")
+    good = sentence_name("good", 0)
+    here = shards.node_of(good)
+    elsewhere = next(
+        f"x:{{{found}}}:0" for found in keys.partition_tags(12) if shards.node_of(f"{{{found}}}") is not here
+    )
+    missing = sentence_name("good", 9)
+    replies = shards.on(here, "RG.TRIGGER", "qa.read", "What sat?", good, elsewhere, "nonsense", missing)
+    assert json.loads(replies[0])["answer"]
+    assert isinstance(replies[1], redis.exceptions.MovedError)
+    assert "sentence key must be" in str(replies[2])
+    assert "NOTFOUND" in str(replies[3])
+
+
+@pytest.mark.parametrize("arguments", [[], ["question only"], ["", "x:{a}:0"], [" ", "x:{a}:0"]])
+def test_bad_arguments_of_the_trigger_are_refused(shards: Shards, arguments: list[str]) -> None:
+    with pytest.raises(redis.ResponseError, match="question"):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.read", *arguments)
+
+
+def test_sentences_without_a_document_can_be_read(shards: Shards) -> None:
+    key = keys.sentence_key("loose", tag("loose"))
+    shards.client.hset(key, mapping={"0": "The moon orbits the Earth.", "1": "The Earth orbits the sun."})
+    eventually(lambda: shards.client.exists(keys.tokens_prefix("loose", tag("loose")) + "1"))
+    answer = shards.ask("loose", 1, "What does the Earth orbit?")
+    assert answer is not None
+    assert answer["sentence"] == "The Earth orbits the sun."
+    shards.client.hset(key, "1", "The Earth orbits nothing.")
+    eventually(
+        lambda: (shards.ask("loose", 1, "What does the Earth orbit?") or {}).get("sentence", "")[-8:] == "nothing."
+    )
+    assert "loose" not in shards.ranked_documents("moon orbits Earth")

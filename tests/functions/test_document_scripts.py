@@ -1,0 +1,205 @@
+"""Put, split, index and delete change everything about a document, or nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import redis
+
+from qa_cluster import documents, keys
+from qa_cluster.postings import removals
+
+from . import shard_model as shard
+from .shard_model import TAG
+
+TEXT = "A cat sat on the mat. The dog slept. Nobody saw the cat."
+
+
+def ingest(client: redis.Redis, document_id: str, text: str) -> str:
+    result = shard.put(client, document_id, text)
+    shard.split(client, document_id, result.version, text)
+    shard.index(client, document_id, result.version, text)
+    return result.version
+
+
+def dump(client: redis.Redis) -> dict[str, bytes | None]:
+    return {key: client.execute_command("DUMP", key, NEVER_DECODE=True) for key in client.scan_iter()}
+
+
+def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
+    version = ingest(client, "a_b: {x}", TEXT)
+    record = shard.record(client, "a_b: {x}")
+    assert record is not None
+    assert (record.version, record.sentences, record.tokenized) == (version, 3, True)
+    assert client.zrange(keys.terms_prefix(TAG) + "cat", 0, -1) == ["1.0", "1.2"]
+    assert client.hgetall(keys.docs_key(TAG)) == {"1": "a_b: %7Bx%7D"}
+    assert client.hgetall(keys.stats_key(TAG)) == {"next": "1", "sentences": "3", "terms": "8"}
+
+
+def test_the_same_version_again_changes_nothing(client: redis.Redis) -> None:
+    ingest(client, "d", TEXT)
+    before = dump(client)
+    result = shard.put(client, "d", TEXT)
+    assert (result.status, result.tokenized) == ("unchanged", True)
+    assert dump(client) == before
+
+
+@pytest.mark.parametrize("condition", ["0" * 16, documents.NO_VERSION])
+def test_a_condition_that_does_not_hold_changes_nothing(client: redis.Redis, condition: str) -> None:
+    version = ingest(client, "d", TEXT)
+    before = dump(client)
+    result = shard.put(client, "d", "Other.", condition)
+    assert (result.status, result.version) == ("conflict", version)
+    if condition:
+        assert shard.delete(client, "d", condition) == documents.DeleteResult("conflict", version)
+    assert dump(client) == before
+
+
+def test_a_condition_that_holds(client: redis.Redis) -> None:
+    first = shard.put(client, "d", TEXT, documents.NO_VERSION)
+    assert (first.status, first.created) == ("stored", True)
+    second = shard.put(client, "d", "Other.", first.version)
+    assert (second.status, second.created) == ("stored", False)
+    assert shard.delete(client, "d", second.version).status == "deleted"
+
+
+def test_nothing_of_a_deleted_document_is_left_but_its_garbage(client: redis.Redis) -> None:
+    version = ingest(client, "d", TEXT)
+    assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
+    assert shard.delete(client, "d").status == "deleted"
+    assert shard.delete(client, "d") == documents.DeleteResult("missing", "")
+    left = {key for key in client.scan_iter() if not key.startswith("terms:")}
+    assert left == {keys.garbage_key(TAG), keys.stats_key(TAG), keys.epoch_key(TAG)}
+    assert client.hmget(keys.stats_key(TAG), "sentences", "terms") == ["0", "0"]
+    for entry in client.lrange(keys.garbage_key(TAG), 0, -1):
+        for command in removals(TAG, entry):
+            client.execute_command(*command)
+    assert not list(client.scan_iter(match="terms:*"))
+
+
+def test_every_change_moves_the_epoch(client: redis.Redis) -> None:
+    epochs = []
+    version = shard.put(client, "d", TEXT).version
+    epochs.append(client.get(keys.epoch_key(TAG)))
+    shard.split(client, "d", version, TEXT)
+    shard.index(client, "d", version, TEXT)
+    epochs.append(client.get(keys.epoch_key(TAG)))
+    shard.delete(client, "d")
+    epochs.append(client.get(keys.epoch_key(TAG)))
+    assert epochs == ["1", "2", "3"]
+
+
+def test_a_late_split_or_index_of_an_old_version_is_refused(client: redis.Redis) -> None:
+    old = shard.put(client, "d", TEXT).version
+    new = shard.put(client, "d", "New text.").version
+    assert shard.split(client, "d", old, TEXT) == "stale"
+    assert shard.split(client, "d", new, "New text.") == "stored"
+    assert shard.split(client, "d", new, "New text.") == "unchanged"
+    assert shard.index(client, "d", old, TEXT) == "stale"
+    assert shard.index(client, "d", new, "New text.") == "stored"
+
+
+def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_trace(client: redis.Redis) -> None:
+    text = " ".join(f"Sentence number{i} holds word{i % 700} here." for i in range(5000))
+    version = shard.put(client, "d", text).version
+    shard.split(client, "d", version, text)
+    steps = shard.writer("d", version, text)
+    kinds = [kind for _, _, kind in steps.steps()]
+    assert kinds == ["b", *[""] * (len(kinds) - 2), "c"]
+    assert shard.index(client, "d", version, text) == "stored"
+    assert client.zcard(keys.terms_prefix(TAG) + "word3") == len(range(3, 5000, 700))
+    other = "Other text."
+    newer = shard.put(client, "d", other).version
+    shard.split(client, "d", newer, other)
+    assert shard.index(client, "d", newer, other) == "stored"
+    for entry in client.lrange(keys.garbage_key(TAG), 0, -1):
+        for command in removals(TAG, entry):
+            client.execute_command(*command)
+    assert {key.rpartition(":")[2] for key in client.scan_iter(match="terms:*")} == {"other", "text"}
+
+
+def test_a_text_written_with_set_is_adopted_only_while_it_stands(client: redis.Redis) -> None:
+    client.set(keys.paragraphs_key("d", TAG), "First.")
+    stale = documents.adopt_document(documents.check_document("d", "Older."), TAG, "")
+    assert documents.parse_put(shard.run(client, stale)).status == "stale"
+    call = documents.adopt_document(documents.check_document("d", "First."), TAG, "")
+    assert documents.parse_put(shard.run(client, call)).status == "stored"
+    assert documents.parse_put(shard.run(client, call)).status == "conflict"
+    assert client.get(keys.paragraphs_key("d", TAG)) == "First."
+
+
+def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> None:
+    ingest(client, "d", TEXT)
+    assert documents.parse_delete(shard.run(client, documents.forget_document("d", TAG))).status == "stale"
+    client.delete(keys.paragraphs_key("d", TAG))
+    assert documents.parse_delete(shard.run(client, documents.forget_document("d", TAG))).status == "deleted"
+    assert not client.exists(keys.document_key("d", TAG), keys.sentence_key("d", TAG))
+
+
+def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
+    version = ingest(client, "d", TEXT)
+    call = documents.read_sentence(keys.SentenceRef("d", TAG, 1))
+    sentence = documents.parse_sentence(shard.run(client, call))
+    assert sentence is not None
+    assert (sentence.text, sentence.version, sentence.document_id, sentence.tensor) == (
+        "The dog slept.",
+        version,
+        "d",
+        None,
+    )
+    start, end = json.loads(sentence.spans)[1]
+    assert TEXT[start:end] == sentence.text
+    missing = documents.read_sentence(keys.SentenceRef("d", TAG, 3))
+    assert documents.parse_sentence(shard.run(client, missing)) is None
+
+
+def test_the_set_of_answers_forgets_what_has_expired(client: redis.Redis) -> None:
+    version = ingest(client, "d", TEXT)
+    for number in range(300):
+        shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")
+        client.delete(keys.answer_key(keys.SentenceRef("d", TAG, 0), f"q{number}"))
+    assert client.scard(keys.answers_key("d", TAG)) < 20
+
+
+def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
+    """Readers take a sentence, think, and store; writers change the document at any point in between."""
+    chooser = random.Random(7)
+    texts = {f"d{n}": [f"Version {v} of text {n}. It says {v}." for v in range(6)] for n in range(3)}
+    versions: dict[str, tuple[str, str]] = {}
+    pending: list[tuple[str, tuple[int, str, str]]] = []
+    stored = refused = 0
+    for _ in range(4000):
+        document_id = chooser.choice(sorted(texts))
+        action = chooser.choice(
+            ["put", "put", "delete", "split", "split", "read", "read", "read", "store", "store", "store"]
+        )
+        text, version = versions.get(document_id, ("", ""))
+        if action == "put":
+            text = chooser.choice(texts[document_id])
+            versions[document_id] = (text, shard.put(client, document_id, text).version)
+        elif action == "delete":
+            shard.delete(client, document_id)
+            versions.pop(document_id, None)
+        elif action == "split" and version:
+            shard.split(client, document_id, version, text)
+            shard.index(client, document_id, version, text)
+        elif action == "read":
+            call = documents.read_sentence(keys.SentenceRef(document_id, TAG, 1))
+            found = documents.parse_sentence(shard.run(client, call))
+            if found is not None:
+                pending.append((document_id, (1, found.version, found.text)))
+        elif action == "store" and pending:
+            taken_id, source = pending.pop(chooser.randrange(len(pending)))
+            done = shard.store_answer(client, taken_id, "What?", source, json.dumps(source))
+            stored, refused = stored + done, refused + (not done)
+        for checked in texts:
+            cached = client.get(keys.answer_key(keys.SentenceRef(checked, TAG, 1), "What?"))
+            if cached is not None:
+                assert checked in versions
+                current_text, current = versions[checked]
+                assert json.loads(cached)[1] == current
+                assert json.loads(cached)[2] in current_text
+    assert stored > 100
+    assert refused > 100

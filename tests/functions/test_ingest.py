@@ -1,0 +1,129 @@
+"""Writing a document is enough: it is split, tokenized, indexed and found, and changes and removals are followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+import redis
+
+from qa_cluster import keys
+from tests.servers import eventually
+
+from .running_shards import EARLY, PARTITIONS, SECONDS, Shards, tag
+
+
+def test_a_document_written_before_the_reader_came_is_taken_up(shards: Shards) -> None:
+    shards.wait_tokenized(EARLY[0])
+    assert EARLY[0] in shards.ranked_documents("Which bird catches the worm?")
+
+
+def test_a_document_is_found_changed_and_gone(shards: Shards) -> None:
+    shards.put("zebra", "Zebras have stripes. Horses have none.")
+    shards.wait_tokenized("zebra")
+    ranking = shards.rank("Which zebras have stripes?")
+    assert ranking.candidates[0].sentence == f"zebra:{{{tag('zebra')}}}:0"
+    shards.put("zebra", "Okapis have striped legs.")
+    assert "zebra" not in shards.ranked_documents("zebras")
+    shards.wait_tokenized("zebra")
+    assert "zebra" in shards.ranked_documents("okapis")
+    assert "zebra" not in shards.ranked_documents("zebras")
+    later = shards.rank("okapis")
+    assert later.epochs[tag("zebra")] > ranking.epochs[tag("zebra")]
+    assert len(later.epochs) == PARTITIONS
+    shards.delete("zebra")
+    assert "zebra" not in shards.ranked_documents("okapis")
+    eventually(lambda: not shards.client.exists(keys.garbage_key(tag("zebra"))))
+    assert not shards.client.exists(keys.terms_prefix(tag("zebra")) + "okapi")
+
+
+def test_a_plain_set_is_enough_and_a_plain_del_too(shards: Shards) -> None:
+    key = keys.paragraphs_key("plain", tag("plain"))
+    shards.client.set(key, "Quokkas smile. They live in Australia.")
+    shards.wait_tokenized("plain")
+    assert "plain" in shards.ranked_documents("Do quokkas smile?")
+    shards.client.append(key, " Numbats eat termites.")
+    eventually(lambda: "plain" in shards.ranked_documents("numbats"), SECONDS)
+    shards.client.delete(key)
+    eventually(lambda: shards.record("plain") is None)
+    assert "plain" not in shards.ranked_documents("Do quokkas smile?")
+
+
+def test_a_key_without_a_tag_is_passed_on_to_its_partition(shards: Shards) -> None:
+    # One for every shard at least, and most of them written on another shard than the document's.
+    names = [f"stock client {number}" for number in range(6)]
+    for name in names:
+        shards.client.set(f"paragraphs:{name}", f"Wombats dig burrows, says {name}.")
+    shards.wait_tokenized(*names)
+    assert set(names) <= set(shards.ranked_documents("wombats burrows"))
+    for name in names:
+        shards.client.delete(f"paragraphs:{name}")
+    eventually(lambda: not any(shards.record(name) for name in names), SECONDS)
+
+
+def test_documents_of_any_size(shards: Shards) -> None:
+    shards.put("empty", " \n ")
+    shards.put(
+        "large", " ".join(f"Sentence number{i} of the large document tells of word{i % 50}." for i in range(2000))
+    )
+    shards.wait_tokenized("empty", "large")
+    assert shards.rank("number1234").candidates[0].sentence == f"large:{{{tag('large')}}}:1234"
+    record = shards.record("empty")
+    assert record is not None
+    assert record.sentences == 0
+
+
+def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:
+    shards.client.set(keys.paragraphs_key("broken", tag("broken")), b"\xff\xfe broken")
+    shards.put("whole", "Tapirs swim.")
+    shards.wait_tokenized("whole")
+    assert shards.record("broken") is None
+    shards.client.delete(keys.paragraphs_key("broken", tag("broken")))
+
+
+def test_what_was_written_while_the_worker_was_dead_is_taken_up(shards: Shards) -> None:
+    key = keys.paragraphs_key("orphan", tag("orphan"))
+    node = shards.node_of(key)
+    os.kill(int(node.field("worker_pid")), signal.SIGKILL)
+    shards.client.set(key, "Narwhals have tusks.")
+    shards.wait_tokenized("orphan")
+    node.wait_ready(30)
+    assert "orphan" in shards.ranked_documents("narwhals")
+
+
+def test_registering_again_is_harmless(shards: Shards) -> None:
+    before = [len(shards.on(node, "RG.DUMPREGISTRATIONS")) for node in shards.nodes]
+    assert shards.register("UPGRADE") == "OK"
+    eventually(lambda: [len(shards.on(node, "RG.DUMPREGISTRATIONS")) for node in shards.nodes] == before)
+    shards.put("again", "Ocelots climb trees.")
+    shards.wait_tokenized("again")
+    assert "again" in shards.ranked_documents("ocelots")
+
+
+def test_pretokenization_in_bulk(shards: Shards) -> None:
+    shards.put("bulk", "Lynxes hunt hares.")
+    shards.wait_tokenized("bulk")
+    script = "from qa_cluster.gears.functions.pretokenize import run; run(force={})"
+    results, errors = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(False))
+    assert errors == []
+    first = [json.loads(result) for result in results]
+    assert len(first) == len(shards.nodes)
+    assert all(shard["state"] == "done" and shard["done"] == shard["total"] for shard in first)
+    results, _ = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(True))
+    forced = [json.loads(result) for result in results]
+    assert sum(shard["tokenized"] for shard in forced) > sum(shard["tokenized"] for shard in first)
+    assert sum(shard["failed"] for shard in forced) == 0
+    assert "bulk" in shards.ranked_documents("lynxes")
+
+
+@pytest.mark.parametrize("arguments", [[], ["8"], ["0", "q"], ["1001", "q"], ["x", "q"], ["-1", "q"]])
+def test_bad_arguments_of_rank_are_refused(shards: Shards, arguments: list[str]) -> None:
+    with pytest.raises(redis.ResponseError, match="count"):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", *arguments)
+
+
+def test_a_question_without_terms_finds_nothing(shards: Shards) -> None:
+    for question in ("", "?", "who is the", "😀"):
+        assert shards.rank(question).candidates == []

@@ -1,0 +1,216 @@
+"""Micro-batching: who shares a batch, what padding does, and that nobody pays for a neighbour."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
+from qa_cluster.gears.backends import Port, is_token_model, load_model
+from qa_cluster.gears.batcher import Batcher, Item, ServedModel, batch_rows, choose_batch
+from qa_cluster.gears.tensors import Array
+
+INT64 = np.dtype("<i8")
+POISON = 666
+READER = Path(__file__).resolve().parents[2] / "models" / "default" / "model.onnx"
+
+
+class FakeModel:
+    """A token model that answers the sum of each row's ids at every token, and remembers the shapes it ran."""
+
+    def __init__(self) -> None:
+        self.inputs = tuple(Port(name, INT64, (None, None)) for name in ("input_ids", "attention_mask"))
+        self.outputs = (Port("logits", np.dtype("<f4"), (None, None)),)
+        self.shapes: list[tuple[int, ...]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        self.gate.wait(5)
+        ids, mask = arrays
+        self.shapes.append(ids.shape)
+        if POISON in ids:
+            raise RuntimeError("poison\nin two lines")
+        assert not (ids * (1 - mask)).any(), "padding carries ids"
+        return [np.repeat((ids * mask).sum(axis=1, keepdims=True), ids.shape[1], axis=1).astype("<f4")]
+
+
+def row(length: int, value: int = 1) -> list[Array]:
+    return [np.full((1, length), value, INT64), np.ones((1, length), INT64)]
+
+
+def in_loop(main: Callable[[Batcher, FakeModel, ServedModel], Coroutine[Any, Any, None]], **options: int) -> None:
+    async def run() -> None:
+        batcher = Batcher(asyncio.get_running_loop(), **options)
+        fake = FakeModel()
+        try:
+            await main(batcher, fake, ServedModel(1, fake))
+        finally:
+            fake.gate.set()
+            batcher.stop()
+
+    asyncio.run(run())
+
+
+def items(lengths: Sequence[int]) -> list[Item]:
+    model = ServedModel(1, FakeModel())
+    loop = asyncio.new_event_loop()
+    try:
+        return [Item(model, row(length), loop.create_future(), 1, length) for length in lengths]
+    finally:
+        loop.close()
+
+
+def test_a_lone_request_runs_at_once_and_is_cut_back() -> None:
+    async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+        (logits,) = await batcher.submit(model, row(5, 2))
+        assert logits.tolist() == [[10.0] * 5]
+        assert fake.shapes == [(1, 16)]
+        assert (batcher.totals.tokens, batcher.totals.padded_tokens, batcher.totals.batches) == (5, 16, 1)
+
+    in_loop(main)
+
+
+def test_what_arrives_while_a_batch_runs_shares_the_next() -> None:
+    async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+        fake.gate.clear()
+        first = batcher.submit(model, row(4))
+        await asyncio.sleep(0.05)
+        rest = [batcher.submit(model, row(4, n)) for n in range(8)]
+        await asyncio.sleep(0.05)
+        fake.gate.set()
+        await first
+        answers = [float((await future)[0][0, 0]) for future in rest]
+        assert answers == [4.0 * n for n in range(8)]
+        assert fake.shapes == [(1, 16), (8, 16)]
+
+    in_loop(main)
+
+
+def test_requests_of_one_turn_share_a_batch() -> None:
+    async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+        await asyncio.gather(*[batcher.submit(model, row(20)) for _ in range(4)])
+        assert fake.shapes == [(4, 32)]
+
+    in_loop(main)
+
+
+def test_poison_fails_alone() -> None:
+    async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+        futures = [batcher.submit(model, row(4, value)) for value in (1, POISON, 3, 4)]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        assert [isinstance(outcome, InferenceFailed) for outcome in outcomes] == [False, True, False, False]
+        assert str(outcomes[1]) == "poison in two lines"
+        assert fake.shapes == [(4, 16), (1, 16), (1, 16), (1, 16), (1, 16)]
+
+    in_loop(main)
+
+
+def test_a_cancelled_request_is_not_run() -> None:
+    async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+        fake.gate.clear()
+        first = batcher.submit(model, row(4))
+        await asyncio.sleep(0.05)
+        gone, stays = batcher.submit(model, row(4)), batcher.submit(model, row(40))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        fake.gate.set()
+        await first
+        await stays
+        assert fake.shapes == [(1, 16), (1, 48)]
+
+    in_loop(main)
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+        fake.gate.clear()
+        waiting = [batcher.submit(model, row(4)) for _ in range(3)]
+        with pytest.raises(QueueFull, match="3 requests wait"):
+            batcher.submit(model, row(4))
+        fake.gate.set()
+        await asyncio.gather(*waiting)
+
+    in_loop(main, max_queue=3)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (row(4)[:1], "the model has 2 inputs, got 1"),
+        ([row(4)[0], row(5)[0]], "must have one shape"),
+        ([row(4)[0], row(4)[0].astype("<f4")], "attention_mask is float32, the model takes int64"),
+        ([row(4)[0][0], row(4)[0]], r"input_ids has shape \[4\]"),
+        ([np.ones((1, 0), INT64)] * 2, "must not be empty"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(arrays: list[Array], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        ServedModel(1, FakeModel()).check(arrays)
+
+
+def test_narrow_integers_are_widened() -> None:
+    checked = ServedModel(1, FakeModel()).check([np.ones((1, 4), "<i4"), np.ones((1, 4), "<i4")])
+    assert [array.dtype for array in checked] == [INT64, INT64]
+
+
+def test_batch_stays_in_its_budget_and_keeps_the_oldest() -> None:
+    queued = items([64, 16, 16, 200, 70, 64])
+    batch = choose_batch(queued, 4 * 64)
+    assert queued[0] in batch
+    assert sorted(item.length for item in batch) == [16, 16, 64, 64]
+    assert choose_batch(items([400, 16]), 64)[0].length == 400
+
+
+def test_batch_sizes_avoid_filler() -> None:
+    assert [batch_rows(n) for n in (1, 2, 3, 5, 7, 8, 15, 20, 31)] == [
+        (1, 1),
+        (2, 2),
+        (2, 2),
+        (4, 4),
+        (7, 8),
+        (8, 8),
+        (15, 16),
+        (16, 16),
+        (31, 32),
+    ]
+
+
+def test_models_of_other_shapes_are_not_token_models() -> None:
+    fake = FakeModel()
+    assert is_token_model(fake)
+    fake.outputs = (Port("pooled", np.dtype("<f4"), (None, 384)),)
+    assert not is_token_model(fake)
+
+
+@pytest.mark.skipif(not READER.exists(), reason="the bundled reader is not built")
+def test_the_bundled_reader_answers_alone_as_in_any_batch() -> None:
+    compiled = load_model("ONNX", "CPU", READER.read_bytes(), 1)
+    assert is_token_model(compiled)
+    random = np.random.default_rng(7)
+    inputs = []
+    for length in (9, 16, 23, 40, 41, 60, 12, 33):
+        ids = random.integers(1000, 20000, (1, length))
+        inputs.append([ids if p.name == "input_ids" else np.full_like(ids, p.name == "attention_mask") for p in compiled.inputs])
+
+    async def main() -> None:
+        batcher = Batcher(asyncio.get_running_loop())
+        model = ServedModel(1, compiled)
+        try:
+            alone = [await batcher.submit(model, arrays) for arrays in inputs]
+            together = await asyncio.gather(*[batcher.submit(model, arrays) for arrays in inputs])
+        finally:
+            batcher.stop()
+        assert batcher.totals.batches == len(inputs) + 1
+        for one, other in zip(alone, together, strict=True):
+            for a, b in zip(one, other, strict=True):
+                assert int(a.argmax()) == int(b.argmax())
+                np.testing.assert_allclose(a, b, atol=0.05)
+
+    asyncio.run(main())

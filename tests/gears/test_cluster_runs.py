@@ -1,0 +1,106 @@
+"""Runs and registrations over three shards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from tests.servers import Cluster, Server, eventually
+
+
+def execute(server: Server, *words: object) -> Any:
+    with server.client() as client:
+        return client.execute_command(*words)
+
+
+def test_runs_cover_all_shards(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        for number in range(300):
+            client.set(f"k:{number}", number % 3)
+    first, second, third = cluster.nodes
+    ids = {execute(node, "CLUSTER", "MYID") for node in cluster.nodes}
+    results, errors = execute(first, "RG.PYEXECUTE", "GB('ShardsIDReader').run()")
+    assert (set(results), errors) == (ids, [])
+    assert execute(second, "RG.PYEXECUTE", "GB().count().run('k:*')") == [["300"], []]
+    results, errors = execute(third, "RG.PYEXECUTE", "GB().countby(lambda r: r['value']).run('k:*')")
+    assert sorted(results) == [f"{{'key': '{n}', 'value': 100}}" for n in range(3)]
+    results, errors = execute(first, "RG.PYEXECUTE", "GB().map(lambda r: int(r['value'])).avg().run('k:*')")
+    assert (results, errors) == (["1.0"], [])
+    results, _ = execute(first, "RG.PYEXECUTE", "GB('ShardsIDReader').run(mode='async_local')")
+    assert results == [execute(first, "CLUSTER", "MYID")]
+    results, errors = execute(second, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: 1 // 0).run()")
+    assert (results, len(errors)) == ([], 3)
+
+
+def test_repartition_moves_records_to_the_owner_of_their_key(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        for number in range(200):
+            client.set(f"k:{number}", "x" * 20_000)
+    script = """
+def write(r):
+    execute('SET', 'copy:' + r['key'], r['value'])
+GB().repartition(lambda r: 'copy:' + r['key']).foreach(write).count().run('k:*')
+"""
+    assert execute(cluster.nodes[1], "RG.PYEXECUTE", script) == [["200"], []]
+    with cluster.client() as client:
+        assert len(client.get("copy:k:7")) == 20_000
+    sent = "GB('ShardsIDReader').flatmap(lambda r: ['x' * 3000000]).repartition(lambda r: 'foo').map(len).run()"
+    assert execute(cluster.nodes[0], "RG.PYEXECUTE", sent) == [["3000000"] * 3, []]
+
+
+def test_registrations_are_on_all_shards(cluster: Cluster) -> None:
+    script = """
+def started():
+    execute('SET', 'started:{%s}' % hashtag(), 1)
+GB('CommandReader').map(lambda r: hashtag()).register(trigger='tag', mode='async_local', onRegistered=started)
+GB('CommandReader').repartition(lambda r: r[1]).map(lambda r: [r[1], hashtag()]).register(trigger='where', convertToStr=False)
+"""
+    assert execute(cluster.nodes[0], "RG.PYEXECUTE", script, "ID", "s") == "OK"
+    tags = [execute(node, "RG.TRIGGER", "tag")[0] for node in cluster.nodes]
+    assert len(set(tags)) == 3
+    for node, tag in zip(cluster.nodes, tags, strict=True):
+        eventually(lambda node=node, tag=tag: execute(node, "GET", f"started:{{{tag}}}") == "1")  # type: ignore[misc]
+    found = {tuple(execute(node, "RG.TRIGGER", "where", "foo")[0]) for node in cluster.nodes}
+    assert len(found) == 1
+    changed = "GB('CommandReader').map(lambda r: 'v2').register(trigger='tag')"
+    assert execute(cluster.nodes[2], "RG.PYEXECUTE", changed, "ID", "other") == ["ERR trigger already registered: tag"]
+    assert execute(cluster.nodes[2], "RG.PYEXECUTE", changed, "ID", "s", "UPGRADE") == "OK"
+    assert [execute(node, "RG.TRIGGER", "tag") for node in cluster.nodes] == [["v2"]] * 3
+    with pytest.raises(redis.ResponseError, match="subcommand not found"):
+        execute(cluster.nodes[0], "RG.TRIGGER", "where", "foo")
+
+
+def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> None:
+    silent = cluster.nodes[1]
+    pid = silent.field("worker_pid")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        script = "GB('CommandReader').register(trigger='t')"
+        (error,) = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "did not answer within" in error or "no" in error
+    for node in cluster.nodes:
+        eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [])  # type: ignore[misc]
+
+
+def test_run_without_progress_ends(cluster: Cluster) -> None:
+    own = execute(cluster.nodes[0], "CLUSTER", "MYID")
+    for node in cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "1000")
+    script = f"""
+async def f(r):
+    if r != '{own}':
+        await asyncio.sleep(20)
+    return 1
+GB('ShardsIDReader').map(f).run()
+"""
+    began = time.monotonic()
+    results, errors = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
+    assert (results, errors) == (["1"], ["Execution max idle reached"])
+    assert time.monotonic() - began < 5

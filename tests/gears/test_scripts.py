@@ -1,0 +1,214 @@
+"""`RG.PYEXECUTE` on a real server: runs, registrations, sessions, errors; and what a killed worker leaves behind."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+from typing import Any
+
+import pytest
+import redis
+
+from tests.servers import Server, eventually
+
+ECHO = "GB('CommandReader').map(lambda r: r[1:]).register(trigger='echo', convertToStr=False)"
+
+
+def execute(server: Server, *words: object) -> Any:
+    with server.client() as client:
+        return client.execute_command(*words)
+
+
+def test_runs_answer_results_and_errors(shard: Server) -> None:
+    with shard.client() as client:
+        client.mset({"a:1": "x", "a:2": "y"})
+        client.hset("h", mapping={"f": "v"})
+        client.execute_command("SET", "bin", b"\xff\xfe")
+    results, errors = execute(shard, "RG.PYEXECUTE", "GB().map(lambda r: (r['key'], r['value'], r['type'])).run('*')")
+    assert errors == []
+    assert sorted(results) == [
+        "('a:1', 'x', 'string')",
+        "('a:2', 'y', 'string')",
+        "('bin', bytearray(b'\\xff\\xfe'), 'string')",
+        "('h', {'f': 'v'}, 'hash')",
+    ]
+    assert execute(shard, "RG.PYEXECUTE", "GB().count().run('a:*')") == [["2"], []]
+    assert execute(shard, "RG.PYEXECUTE", "GB('KeysOnlyReader').filter(lambda k: k == 'h').run()") == [["h"], []]
+    assert execute(shard, "RG.PYEXECUTE", "GB().run('a:1', noScan=True, readValue=False)")[0] == [
+        "{'key': 'a:1', 'event': None}"
+    ]
+    assert execute(shard, "RG.PYEXECUTE", "GB('PythonReader').run(lambda: iter([1, 2]))") == [["1", "2"], []]
+    assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: hashtag()).run()") == [["06S"], []]
+
+
+def test_script_errors_are_the_list_of_traceback_lines(shard: Server) -> None:
+    with pytest.raises(redis.ResponseError) as caught:
+        execute(shard, "RG.PYEXECUTE", "def f():\n    1/0\nf()")
+    lines = ast.literal_eval(str(caught.value))
+    assert lines[-1] == "ZeroDivisionError: division by zero\n"
+    assert "line 2, in f" in lines[-2]
+    with pytest.raises(redis.ResponseError, match="invalid syntax"):
+        execute(shard, "RG.PYEXECUTE", "1 +")
+    results, errors = execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: execute('NOSUCH')).run()")
+    assert results == []
+    assert "unknown command" in errors[0]
+
+
+@pytest.mark.parametrize("leave", ["raise SystemExit(3)", "import sys; sys.exit()", "raise KeyboardInterrupt"])
+def test_a_script_cannot_end_the_worker(shard: Server, leave: str) -> None:
+    number = shard.field("worker_number")
+    with pytest.raises(redis.ResponseError):
+        execute(shard, "RG.PYEXECUTE", leave)
+    script = f"import asyncio\nasync def f(r):\n    async def g():\n        {leave}\n    await asyncio.create_task(g())\n"
+    execute(shard, "RG.PYEXECUTE", script + "GB('ShardsIDReader').map(f).run()")
+    assert shard.field("worker_number") == number
+
+
+def test_unblocking_run_is_followed_by_its_id(shard: Server) -> None:
+    script = "import asyncio\nasync def f(r):\n    await asyncio.sleep(0.2)\n    return 'done'\nGB('ShardsIDReader').map(f).run()"
+    name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
+    with pytest.raises(redis.ResponseError, match="execution is still running"):
+        execute(shard, "RG.GETRESULTS", name)
+    with pytest.raises(redis.ResponseError, match="can not drop a not yet finished execution"):
+        execute(shard, "RG.DROPEXECUTION", name)
+    assert execute(shard, "RG.GETRESULTSBLOCKING", name) == [["done"], []]
+    assert [entry[1] for entry in execute(shard, "RG.DUMPEXECUTIONS")] == [name]
+    assert execute(shard, "RG.GETEXECUTION", name)[0][3][1] == "done"
+    assert execute(shard, "RG.DROPEXECUTION", name) == "OK"
+    with pytest.raises(redis.ResponseError, match="execution plan does not exist"):
+        execute(shard, "RG.GETRESULTS", name)
+
+
+def test_aborted_run_ends(shard: Server) -> None:
+    script = "import asyncio\nGB('ShardsIDReader').map(lambda r: asyncio.sleep(60)).run()"
+    name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
+    assert execute(shard, "RG.ABORTEXECUTION", name) == "OK"
+    eventually(lambda: execute(shard, "RG.GETEXECUTION", name)[0][3][1] == "aborted")
+
+
+def test_sessions_are_named_upgraded_and_replaced(shard: Server) -> None:
+    assert execute(shard, "RG.PYEXECUTE", ECHO, "ID", "one", "DESCRIPTION", "says it again") == "OK"
+    assert execute(shard, "RG.TRIGGER", "echo", "a", "b") == [["a", "b"]]
+    with pytest.raises(redis.ResponseError, match="Session one already exists"):
+        execute(shard, "RG.PYEXECUTE", ECHO, "ID", "one")
+    assert execute(shard, "RG.PYEXECUTE", ECHO, "ID", "two") == ["ERR trigger already registered: echo"]
+    second = ECHO.replace("r[1:]", "'second'")
+    assert execute(shard, "RG.PYEXECUTE", second, "ID", "one", "UPGRADE") == "OK"
+    assert execute(shard, "RG.TRIGGER", "echo") == ["second"]
+    with pytest.raises(redis.ResponseError, match="Can not replace with none, session does not exists"):
+        execute(shard, "RG.PYEXECUTE", ECHO, "ID", "two", "REPLACE_WITH", "none")
+    assert execute(shard, "RG.PYEXECUTE", ECHO, "ID", "two", "REPLACE_WITH", "one") == "OK"
+    (session,) = execute(shard, "RG.PYDUMPSESSIONS")
+    assert session[1] == "two"
+
+
+def test_a_refused_upgrade_leaves_the_old_version(shard: Server) -> None:
+    execute(shard, "RG.PYEXECUTE", ECHO, "ID", "one")
+    execute(shard, "RG.PYEXECUTE", ECHO.replace("echo", "other"), "ID", "two")
+    clash = ECHO.replace("r[1:]", "'new'") + "\n" + ECHO.replace("echo", "other")
+    assert execute(shard, "RG.PYEXECUTE", clash, "ID", "one", "UPGRADE") == ["ERR trigger already registered: other"]
+    assert execute(shard, "RG.TRIGGER", "echo", "x") == [["x"]]
+
+
+def test_requirements_must_be_installed(shard: Server) -> None:
+    assert execute(shard, "RG.PYEXECUTE", "1", "REQUIREMENTS", "numpy", "redis>=5") == "OK"
+    with pytest.raises(redis.ResponseError, match="Could not satisfy requirements: install 'no-such-thing'"):
+        execute(shard, "RG.PYEXECUTE", "1", "REQUIREMENTS", "no-such-thing==3")
+
+
+def test_trigger_error_is_one_line(shard: Server) -> None:
+    execute(shard, "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 1 // 0).register(trigger='bad')", "ID", "s")
+    with pytest.raises(redis.ResponseError, match=r"ZeroDivisionError: .* \(<script s>:1 in <lambda>\)"):
+        execute(shard, "RG.TRIGGER", "bad")
+
+
+def test_events_see_types_and_skip_others(shard: Server) -> None:
+    script = """
+GB().foreach(lambda r: execute('RPUSH', 'seen', str(sorted(r.items())))).register(
+    prefix='ev:*', keyTypes=['hash'], mode='async_local')
+GB().foreach(lambda r: execute('RPUSH', 'gone', str(r['type']) + str(r['value']) + r['event'])).register(
+    prefix='ev:1', eventTypes=['DEL'], mode='async_local')
+"""
+    assert execute(shard, "RG.PYEXECUTE", script) == "OK"
+    with shard.client() as client:
+        client.set("ev:1", "text")
+        client.hset("ev:2", mapping={"f": "v"})
+        assert eventually(lambda: client.lrange("seen", 0, -1)) == [
+            "[('event', 'hset'), ('key', 'ev:2'), ('type', 'hash'), ('value', {'f': 'v'})]"
+        ]
+        client.delete("ev:1")
+        assert eventually(lambda: client.lrange("gone", 0, -1)) == ["emptyNonedel"]
+        counts = {entry[7][1]: entry[7][3] for entry in execute(shard, "RG.DUMPREGISTRATIONS")}
+        assert counts == {"async_local": 1}
+
+
+def test_registrations_survive_the_worker_and_on_registered_runs_again(shard: Server) -> None:
+    script = """
+def started():
+    execute('INCR', 'started')
+n = [0]
+def count(r):
+    n[0] += 1
+    return n[0]
+GB('CommandReader').map(count).register(trigger='count', convertToStr=False, onRegistered=started)
+GB('CommandReader').map(lambda r: n[0]).register(trigger='read', convertToStr=False)
+"""
+    execute(shard, "RG.PYEXECUTE", script)
+    execute(shard, "RG.TRIGGER", "count")
+    assert execute(shard, "RG.TRIGGER", "read") == [1]
+    names = [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
+    execute(shard, "RG.UNREGISTER", names[1])
+    os.kill(shard.field("worker_pid"), signal.SIGKILL)
+    eventually(lambda: execute(shard, "GET", "started") == "2")
+    eventually(lambda: execute(shard, "RG.TRIGGER", "count") == [1], ignore=redis.ResponseError)
+    assert [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")] == names[:1]
+    with pytest.raises(redis.ResponseError, match="subcommand not found"):
+        execute(shard, "RG.TRIGGER", "read")
+    fresh = execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: asyncio.sleep(0)).run()", "UNBLOCKING")
+    assert fresh not in names
+
+
+def test_functions_register_and_run(shard: Server) -> None:
+    script = """
+async def more(r):
+    GB('CommandReader').map(lambda r: 'late').register(trigger='late')
+    results, errors = await GB('ShardsIDReader').map(lambda r: 'inner').run()
+    return results + errors
+GB('CommandReader').map(more).register(trigger='more', convertToStr=False)
+"""
+    execute(shard, "RG.PYEXECUTE", script)
+    assert execute(shard, "RG.TRIGGER", "more") == [["inner"]]
+    eventually(lambda: execute(shard, "RG.TRIGGER", "late") == ["late"], ignore=redis.ResponseError)
+
+
+def test_function_must_not_wait_for_its_own_worker(shard: Server) -> None:
+    execute(shard, "RG.PYEXECUTE", ECHO)
+    _, errors = execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: execute('RG.TRIGGER', 'echo')).run()")
+    assert "can not run inside a function" in errors[0]
+
+
+def test_gears_future_suspends_and_continues(shard: Server) -> None:
+    script = """
+import threading
+def step(r):
+    f = gearsFuture()
+    threading.Timer(0.05, lambda: f.continueRun('continued')).start()
+    return f
+def fails(r):
+    f = gearsFuture()
+    f.continueFailed('not today')
+    return f
+GB('CommandReader').map(step).register(trigger='waits')
+GB('CommandReader').map(fails).register(trigger='fails')
+"""
+    execute(shard, "RG.PYEXECUTE", script)
+    assert execute(shard, "RG.TRIGGER", "waits") == ["continued"]
+    with pytest.raises(redis.ResponseError, match="not today"):
+        execute(shard, "RG.TRIGGER", "fails")
+
+
+def test_settings_are_read_by_functions(shard: Server) -> None:
+    execute(shard, "RG.CONFIGSET", "MyOwn", "7")
+    script = "GB('ShardsIDReader').map(lambda r: [configGet('MyOwn'), configGet('None'), gearsConfigGet('None', 'x')]).run()"
+    assert execute(shard, "RG.PYEXECUTE", script) == [["['7', None, 'x']"], []]

@@ -1,0 +1,130 @@
+"""Sessions: their functions survive pickling with shared globals, and the registry holds what is registered."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from qa_cluster.gears import sessions
+from qa_cluster.gears.executions import Execution, ExecutionHistory, IdSource
+from qa_cluster.gears.failures import GearsError, error_line, traceback_text
+from qa_cluster.gears.pipeline import Step, StepKind
+from qa_cluster.gears.readers import CommandReader, KeysReader
+from qa_cluster.gears.registrar import StoredSession
+from qa_cluster.gears.sessions import Registration, Session, SessionRegistry
+
+
+def registrations_of(source: str) -> list[Registration]:
+    namespace: dict[str, Any] = {"__name__": "gears_session_t"}
+    exec(source, namespace)
+    steps = [(Step(StepKind.MAP, namespace[name]),) for name in ("write", "read")]
+    return [Registration(f"r-{n}", CommandReader(f"t{n}"), s, "async_local", "") for n, s in enumerate(steps)]
+
+
+SHARED = """
+state = {"n": 0}
+def write(x):
+    state["n"] = x
+def read(x):
+    return state["n"]
+"""
+
+
+def test_functions_of_a_session_share_their_globals_after_a_round_trip() -> None:
+    loaded = sessions.load(sessions.dump(registrations_of(SHARED)))
+    assert loaded is not None
+    write, read = (registration.steps[0].function for registration in loaded)
+    assert write is not None and read is not None
+    write(7)
+    assert read(0) == 7
+
+
+def test_what_cannot_be_pickled_is_refused() -> None:
+    source = "import threading\nlock = threading.Lock()\ndef write(x): return lock\ndef read(x): return 0\n"
+    with pytest.raises(GearsError, match="Error occured when serialized a python callback"):
+        sessions.dump(registrations_of(source))
+
+
+def test_payload_of_another_python_is_not_loaded() -> None:
+    assert sessions.load(b"2.7\n" + sessions.dump([])) is None
+    assert sessions.load(sessions.dump([])) == []
+
+
+def test_stored_session_is_whole_again() -> None:
+    stored = StoredSession("s", "what it is", SHARED, sessions.dump(registrations_of(SHARED)))
+    session = stored.restore()
+    assert (session.id, session.description, list(session.registrations)) == ("s", "what it is", ["r-0", "r-1"])
+
+
+def test_register_command_has_nine_fields_each() -> None:
+    session = Session("s", "d", "src", {r.id: r for r in registrations_of(SHARED)})
+    reader = KeysReader("k*", event_types=("keymiss",), commands=("get",))
+    session.registrations["r-2"] = Registration("r-2", reader, (), "sync", "keys")
+    command = session.register_command(b"payload")
+    assert command[:6] == ("QA.REGISTER", "s", "d", "src", b"payload", 3)
+    assert len(command) == 6 + 3 * 9
+    assert command[-9:-2] == ("r-2", "KeysReader", "sync", "keys", "k*", "keymiss", "get")
+
+
+def test_registry_replaces_and_removes() -> None:
+    registry = SessionRegistry()
+    one, two = registrations_of(SHARED)
+    registry.adopt(Session("s", "", "", {one.id: one, two.id: two}))
+    assert registry.registration("r-1")[1] is two
+    assert registry.adopt(Session("s", "", "", {two.id: two})) == ["r-0"]
+    with pytest.raises(GearsError, match="r-0"):
+        registry.registration("r-0")
+    left = registry.remove_registration("r-1")
+    assert left is not None
+    assert not left.registrations
+    assert registry.get("s") is None
+
+
+def test_ids_count_past_what_was_used() -> None:
+    ids = IdSource("f" * 40)
+    assert ids.next().endswith("-0")
+    ids.skip_past("f" * 40 + "-17")
+    ids.skip_past("e" * 40 + "-99")
+    ids.skip_past("a name of the user's")
+    assert ids.next().endswith("-18")
+
+
+def test_history_is_bounded_and_keeps_what_runs() -> None:
+    history = ExecutionHistory()
+    running = Execution("running", None)
+    history.add(running)
+    for number in range(1500):
+        execution = Execution(str(number), None)
+        execution.finish()
+        history.add(execution)
+    assert len(history.all()) == 1000
+    assert history.get("running") is running
+    with pytest.raises(GearsError, match="can not drop a not yet finished execution"):
+        history.drop("running")
+    with pytest.raises(GearsError, match="execution does not exist"):
+        history.drop("0")
+
+
+def test_override_once_and_only_for_a_client() -> None:
+    with pytest.raises(GearsError, match="Can not get command ctx"):
+        Execution("x", None).override("a")
+    execution = Execution("x", None, can_override=True)
+    execution.override("a")
+    with pytest.raises(GearsError, match="Can only override reply once"):
+        execution.override("b")
+    assert execution.overriding == b"$1\r\na\r\n"
+
+
+def test_failures_are_told_in_both_forms() -> None:
+    try:
+        exec(compile("def f():\n    raise ValueError('two\\nlines')\nf()", "<script s>", "exec"), {})
+    except ValueError as error:
+        lines = eval(traceback_text(error))
+        assert lines[0] == "Traceback (most recent call last):\n"
+        assert "ValueError: two\nlines\n" in lines[-1] or lines[-1] == "lines\n"
+        assert error_line(error) == "ERR ValueError: two lines (<script s>:2 in f)"
+    assert error_line(GearsError("WRONGTYPE not a string")) == "WRONGTYPE not a string"
+    assert error_line(GearsError("Can not do it")) == "ERR Can not do it"
+    assert sys.exc_info() == (None, None, None)

@@ -1,0 +1,62 @@
+"""Thresholds and calibration are found where they are known, and refused where there is nothing to find."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from qa_cluster.models.calibrate import best_threshold, fit, fit_logistic, with_negatives
+from qa_cluster.models.evaluate import Prediction
+from qa_cluster.models.examples import Example
+
+from qa_cluster.errors import ModelError
+
+
+def test_logistic_finds_the_one_that_made_the_data() -> None:
+    random = np.random.default_rng(7)
+    scores = random.normal(3, 5, 20_000)
+    right = random.random(20_000) < 1 / (1 + np.exp(-(0.4 * scores - 1.5)))
+    found = fit_logistic(scores, right)
+    assert found.a == pytest.approx(0.4, abs=0.02)
+    assert found.b == pytest.approx(-1.5, abs=0.08)
+
+
+def test_separable_scores_still_give_a_finite_logistic() -> None:
+    found = fit_logistic(np.array([-3.0, -2.0, 2.0, 3.0]), np.array([False, False, True, True]))
+    assert 0 < found.a < 1000
+
+
+@pytest.mark.parametrize(
+    ("scores", "right", "message"),
+    [
+        ([1.0, 2.0], [True, True], "nothing to calibrate"),
+        ([1.0, 2.0], [False, False], "nothing to calibrate"),
+        ([1.0, 2.0, 3.0, 4.0], [True, True, False, False], "not a usable reader"),
+    ],
+)
+def test_scores_that_mean_nothing_are_refused(scores: list[float], right: list[bool], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        fit_logistic(np.array(scores), np.array(right))
+
+
+def test_threshold_separates_what_can_be_separated() -> None:
+    scores = np.array([-4.0, -2.0, -1.0, 3.0, 5.0, 6.0])
+    unanswerable = np.array([True, True, True, False, False, False])
+    assert best_threshold(scores, 1.0 - unanswerable, unanswerable) == 1.0
+
+
+def test_negatives_are_as_many_and_do_not_hold_the_answer() -> None:
+    examples = [
+        Example("Who wrote the program?", "Ada wrote the program.", ("Ada",)),
+        Example("Who wrote the novel?", "Mary wrote the novel.", ("Mary",)),
+        Example("Where is Rome?", "Rome is in Italy.", ("Italy",)),
+    ]
+    negatives = with_negatives(examples)[3:]
+    assert [example.answers for example in negatives] == [(), (), ()]
+    assert negatives[0].context == "Mary wrote the novel."
+    labelled = [*examples, Example("Why?", "No reason given.", ())]
+    assert with_negatives(labelled) == labelled
+
+
+def test_too_few_examples_are_refused() -> None:
+    with pytest.raises(ModelError, match="at least 20"):
+        fit([Prediction("a", 0, 1, 1.0)], [Example("q", "a", ("a",))])

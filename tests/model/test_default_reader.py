@@ -1,0 +1,117 @@
+"""The bundled reader: small, self-consistent, right on easy questions, and the same alone as in any batch."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from qa_cluster.models.evaluate import Reading, silent
+from qa_cluster.models.examples import Example
+from qa_cluster.models.runtimes import RUNTIMES, Runner, open_runner
+from qa_cluster.models.windows import PairEncoder
+
+from qa_cluster.manifest import MODEL_FILE, Manifest
+from qa_cluster.reading import Span, best_spans
+
+EASY = [
+    ("Who wrote the first program?", "Ada Lovelace wrote the first program in 1843.", "Ada Lovelace"),
+    ("When did Ada write the first program?", "Ada Lovelace wrote the first program in 1843.", "1843"),
+    ("Where was Frida Kahlo born?", "The painter Frida Kahlo was born in Coyoacán, near Mexico City.", "Coyoacán"),
+    ("What causes tides?", "Tides are caused by the gravity of the Moon, and less so of the Sun.", "gravity"),
+]
+
+
+@pytest.fixture(scope="module", params=RUNTIMES)
+def runner(request: pytest.FixtureRequest, reader: Path) -> Runner:
+    return open_runner(reader / MODEL_FILE, request.param, threads=2)
+
+
+def test_easy_questions_are_answered(runner: Runner, encoder: PairEncoder, manifest: Manifest) -> None:
+    examples = [Example(question, context, (answer,)) for question, context, answer in EASY]
+    found = Reading(encoder, runner, manifest.max_answer_tokens).predict(examples, silent, "")
+    for prediction, example in zip(found, examples, strict=True):
+        assert example.answers[0] in prediction.text
+        assert example.context[prediction.start : prediction.end] == prediction.text
+        assert prediction.score > manifest.no_answer_threshold
+
+
+def test_what_is_not_in_the_text_scores_below_the_threshold(
+    runner: Runner, encoder: PairEncoder, manifest: Manifest
+) -> None:
+    contexts = ["Tides are caused by the gravity of the Moon.", "The painter was born near Mexico City."]
+    examples = [Example("Which exception does a missing key raise?", context, ()) for context in contexts]
+    found = Reading(encoder, runner, manifest.max_answer_tokens).predict(examples, silent, "")
+    assert all(prediction.score < manifest.no_answer_threshold for prediction in found)
+
+
+@pytest.mark.parametrize("batch_size", [2, 8, 13])
+def test_an_answer_alone_equals_the_answer_in_a_batch(
+    runner: Runner, encoder: PairEncoder, pairs: list[tuple[str, str]], batch_size: int
+) -> None:
+    windows = [(encoder.windows(question, context)[0], context) for question, context in pairs]
+
+    def read(indices: list[int]) -> list[tuple[Span, np.ndarray]]:
+        starts, ends = runner(encoder.batch([windows[index][0] for index in indices]))
+        spans = []
+        for start, end, index in zip(starts, ends, indices, strict=True):
+            window, context = windows[index]
+            place = (window.starts, window.ends)
+            reading = best_spans(start, end, place, context, sentence_start=window.context_start, max_answer_tokens=30)
+            spans.append((reading.spans[0], start[: len(window.input_ids)]))
+        return spans
+
+    alone = [read([index])[0] for index in range(len(windows))]
+    order = list(range(len(windows)))
+    random.Random(batch_size).shuffle(order)
+    for first in range(0, len(order), batch_size):
+        indices = order[first : first + batch_size]
+        for index, (span, logits) in zip(indices, read(indices), strict=True):
+            assert (span.start, span.end) == (alone[index][0].start, alone[index][0].end), pairs[index]
+            np.testing.assert_allclose(logits, alone[index][1], atol=1e-3)
+
+
+def test_runtimes_mostly_agree(
+    reader: Path, encoder: PairEncoder, manifest: Manifest, pairs: list[tuple[str, str]]
+) -> None:
+    examples = [Example(question, context, ()) for question, context in pairs]
+    spans = [
+        [
+            (found.start, found.end)
+            for found in Reading(
+                encoder, open_runner(reader / MODEL_FILE, runtime, threads=2), manifest.max_answer_tokens
+            ).predict(examples, silent, "")
+        ]
+        for runtime in RUNTIMES
+    ]
+    assert np.mean([left == right for left, right in zip(*spans, strict=True)]) > 0.8
+
+
+def test_the_file_is_small_and_has_the_inputs_the_manifest_names(reader: Path, manifest: Manifest) -> None:
+    import onnxruntime
+
+    assert (reader / MODEL_FILE).stat().st_size < 25_000_000
+    session = onnxruntime.InferenceSession(str(reader / MODEL_FILE), providers=["CPUExecutionProvider"])
+    assert tuple(value.name for value in session.get_inputs()) == manifest.inputs
+    assert tuple(value.name for value in session.get_outputs()) == manifest.outputs
+    assert {value.type for value in session.get_inputs()} == {"tensor(int64)"}
+    assert all(value.shape == ["batch", "length"] for value in session.get_inputs())
+
+
+def test_int8_costs_less_than_a_point_of_f1(manifest: Manifest) -> None:
+    assert manifest.precision == "int8"
+    assert {metric.dataset for metric in manifest.metrics} == {"xquad_en_a", "covidqa_a"}
+    for metric in manifest.metrics:
+        assert metric.before.f1 - metric.after.f1 < 0.01
+
+
+def test_the_model_card_states_the_manifest_s_numbers(reader: Path, manifest: Manifest) -> None:
+    card = (reader / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert manifest.revision in card
+    for metric in manifest.metrics:
+        row = next(line for line in card.splitlines() if line.startswith(f"| `{metric.dataset}`"))
+        shown = re.findall(r"\d\.\d{3}", row)
+        scores = (metric.before.exact_match, metric.before.f1, metric.after.exact_match, metric.after.f1)
+        assert shown == [f"{value:.3f}" for value in scores]

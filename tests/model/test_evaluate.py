@@ -1,0 +1,64 @@
+"""The evaluation finds an answer wherever it stands in a long context, and refuses what it cannot read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from qa_cluster.models.__main__ import main
+from qa_cluster.models.evaluate import evaluate
+
+from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.manifest import MODEL_FILE
+
+FILLER = "The weather was mild and the harbour was quiet that week. "
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    lines = [
+        {
+            "question": "Who wrote the first program?",
+            "context": FILLER * before + "Ada Lovelace wrote the first program in 1843. " + FILLER * after,
+            "answer": "Ada Lovelace",
+            "answer_start": len(FILLER) * before,
+        }
+        for before, after in ((0, 0), (0, 90), (45, 45), (90, 0))
+    ]
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    return path
+
+
+def test_answers_are_found_in_any_window(reader: Path, questions: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    report = evaluate(reader, questions, progress=lambda *step: seen.append(step))
+    assert (report.exact_match, report.f1, report.questions) == (1.0, 1.0, 4)
+    assert report.windows > 10
+    assert seen[-1] == ("reading questions.jsonl", report.windows, report.windows)
+
+
+def test_what_cannot_be_measured_is_refused(reader: Path, questions: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="unknown runtime 'tpu'"):
+        evaluate(reader, questions, runtime="tpu")
+    with pytest.raises(InvalidInput, match="threads is 0"):
+        evaluate(reader, questions, threads=0)
+    with pytest.raises(InvalidInput, match="window of 600"):
+        evaluate(reader, questions, window_tokens=600)
+    with pytest.raises(ModelError, match="cannot read manifest"):
+        evaluate(tmp_path, questions)
+    shutil.copytree(reader, tmp_path / "changed")
+    (tmp_path / "changed" / MODEL_FILE).write_bytes(b"other")
+    with pytest.raises(ModelError, match="does not belong to manifest"):
+        evaluate(tmp_path / "changed", questions)
+
+
+def test_command_prints_the_report_or_the_error(
+    reader: Path, questions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", str(reader), str(questions), "--limit", "1", "--runtime", "onnxruntime"]) == 0
+    assert json.loads(capsys.readouterr().out)["f1"] == 1.0
+    assert main(["evaluate", str(questions.with_name("none.json"))]) == 1
+    assert "none.json" in capsys.readouterr().err

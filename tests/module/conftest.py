@@ -1,0 +1,8 @@
+"""Fixtures of the module's tests."""
+
+from __future__ import annotations
+
+from tests.module.ai import ai, ai_server
+from tests.servers import server, server_binary
+
+__all__ = ["ai", "ai_server", "server", "server_binary"]

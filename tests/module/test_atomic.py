@@ -1,0 +1,69 @@
+"""QA.ATOMIC: the server serves the worker only, for as long as the lease lasts."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.servers import Pending, Server, eventually, fake_worker_command
+
+
+def atomic(server: Server, commands: list[list[str]], **options: Any) -> list[Any]:
+    with server.client() as client:
+        return list(json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"atomic": commands, **options}))))
+
+
+def test_commands_run_and_read_their_own_writes(server: Server) -> None:
+    replies = atomic(server, [["SET", "a", "1"], ["INCR", "a"], ["GET", "a"], ["NOSUCH"], ["LRANGE", "l", "0", "-1"]])
+    assert replies[:4] == ["GO", "OK", 2, "2"]
+    assert str(replies[4]).startswith("-")
+    assert replies[5:] == [[], "OK"]
+
+
+def test_administration_and_blocking_are_refused(server: Server) -> None:
+    replies = atomic(server, [["CONFIG", "SET", "save", ""], ["SUBSCRIBE", "x"], ["MULTI"], ["QA.DONE", "1", "OK"]])
+    assert all(str(reply).startswith("-") for reply in replies[1:-1])
+    assert replies[-1] == "OK"
+
+
+def test_nobody_else_is_served_meanwhile_and_the_lease_ends_it(server: Server) -> None:
+    started = time.monotonic()
+    replies = atomic(server, [["SET", "a", "1"]], lease=200, pause=600)
+    assert replies == ["GO", "OK", "-ERR atomic block exceeded its lease of 200 ms", "-ATOMICEND atomic block is over"]
+    assert time.monotonic() - started < 2
+    with server.client() as client:
+        assert client.get("a") == "1"
+    assert atomic(server, [["GET", "a"]]) == ["GO", "1", "OK"]
+
+
+def test_lease_is_bounded_by_the_setting(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.atomic-lease-ms": 100}, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        replies = atomic(server, [], lease=60000, pause=400)
+        assert replies[1] == "-ERR atomic block exceeded its lease of 100 ms"
+
+
+def test_worker_death_ends_the_block_at_once(server: Server) -> None:
+    orders = json.dumps({"atomic": [["SET", "a", "1"]], "lease": 1000, "die": 1})
+    with Pending(server, "RG.PYEXECUTE", orders), server.client() as client:
+        eventually(lambda: server.field("worker_restarts") >= 1)
+        started = time.monotonic()
+        client.ping()
+        assert time.monotonic() - started < 0.5
+        assert client.get("a") == "1"
+    server.wait_ready()
+
+
+def test_block_reaches_the_append_only_file_as_one_transaction(server_binary: Path) -> None:
+    settings = {"appendonly": "yes", "appendfsync": "always"}
+    with Server(server_binary, settings, worker=fake_worker_command("--bare")) as server:
+        server.wait_ready()
+        atomic(server, [["SET", "a", "1"], ["SET", "b", "2"]])
+        text = b"".join(path.read_bytes() for path in server.directory.glob("appendonlydir/*incr*"))
+        inside = text[text.index(b"MULTI") : text.index(b"EXEC")]
+        assert inside.count(b"SET") == 2
+        server.restart()
+        with server.client() as client:
+            assert client.mget("a", "b") == ["1", "2"]

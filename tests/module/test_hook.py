@@ -1,0 +1,180 @@
+"""The keymiss hook: a stock client's read of a missing key waits for a function's answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.servers import Cluster, Pending, Server, eventually, fake_worker_command
+
+
+def test_miss_is_answered_by_the_function(server: Server) -> None:
+    with server.client() as client:
+        assert client.get("hook:x: a 'quoted' ü {tag}") == "answer of hook:x: a 'quoted' ü {tag}"
+    assert server.field("hook_misses") == 1
+    assert server.field("hook_inferences") == 1
+    assert server.field("jobs_event")["overridden"] == 1
+
+
+def test_hit_is_a_plain_read(server: Server) -> None:
+    with server.client() as client:
+        client.set("hook:x", "stored")
+        assert client.get("hook:x") == "stored"
+        assert client.get("other") is None
+    assert server.field("hook_misses") == 0
+    assert server.field("hook_hits") == 1
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_captured_reply_when_the_function_gives_none(server: Server, protocol: int) -> None:
+    with server.client(protocol=protocol) as client:
+        assert client.get("hook:none:x") is None
+        assert client.get("hook:skip:x") is None
+        assert client.get("hook:error:x") is None
+        client.set("hook:there", "1")
+        assert client.mget("hook:there", "hook:none:y") == ["1", None]
+        registrations = {entry[1]: entry for entry in raw_registrations(server)}
+    data = registrations["id-hook"][7]
+    fields = dict(zip(data[::2], data[1::2], strict=True))
+    assert (fields["numTriggered"], fields["numSuccess"], fields["numFailures"]) == (3, 2, 1)
+    assert fields["lastError"] == "ERR broken"
+
+
+def raw_registrations(server: Server) -> list[list[Any]]:
+    with server.client(protocol=2) as client:
+        return list(client.execute_command("RG.DUMPREGISTRATIONS"))
+
+
+def test_transaction_and_script_get_the_captured_reply(server: Server) -> None:
+    with server.client() as client:
+        pipeline = client.pipeline(transaction=True)
+        pipeline.get("hook:multi")
+        assert pipeline.execute() == [None]
+        assert client.eval("return redis.call('GET', 'hook:lua')", 0) is None
+        eventually(lambda: client.llen("seen") == 2)
+        assert client.lrange("seen", 0, -1) == ["id-hook keymiss hook:multi", "id-hook keymiss hook:lua"]
+
+
+def test_other_database_is_not_hooked(server: Server) -> None:
+    with server.client(db=1) as client:
+        assert client.get("hook:x") is None
+    assert server.field("hook_misses") == 0
+
+
+def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.hook-timeout-ms": 150}, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        with server.client() as client:
+            started = time.monotonic()
+            assert client.get("hook:hang:x") is None
+            assert time.monotonic() - started < 0.9
+        assert server.field("jobs_event")["deadline"] == 1
+
+
+def test_worker_that_dies_once_costs_nothing(server: Server) -> None:
+    with server.client() as client:
+        assert client.get("hook:die-once:x") == "answer of hook:die-once:x"
+    assert server.field("worker_restarts") == 1
+
+
+def test_worker_that_dies_twice_is_told(server: Server) -> None:
+    with (
+        server.client() as client,
+        pytest.raises(redis.ResponseError, match="WORKERLOST worker died twice on this job"),
+    ):
+        client.get("hook:die:x")
+
+
+def test_client_that_leaves_drops_its_job(server: Server) -> None:
+    with Pending(server, "GET", "hook:hang:x"):
+        eventually(lambda: server.field("in_flight") == 1)
+    eventually(lambda: server.field("in_flight") == 0)
+
+
+def test_read_of_the_worker_itself_is_not_hooked(server: Server) -> None:
+    with server.client() as client:
+        reply = client.execute_command("RG.PYEXECUTE", '{"run": [["GET", "hook:x"]]}')
+        assert reply == "[null]"
+    assert server.field("hook_misses") == 0
+    assert server.field("in_flight") == 0
+
+
+def test_only_hooked_commands_run_inside(server: Server) -> None:
+    with server.client() as client:
+        client.set("hook:x", "1")
+        with pytest.raises(redis.ResponseError, match="runs only commands that a function hooks"):
+            client.execute_command("RG.INNERHOOK", "DEL", "hook:x")
+        assert client.get("hook:x") == "1"
+        with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
+            client.execute_command("RG.INNERHOOK", "GET")
+        with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
+            client.execute_command("GET", "hook:x", "hook:y")
+
+
+def test_rights_are_those_of_the_caller(server: Server) -> None:
+    with server.client() as client:
+        rules = ["on", ">pw", "resetkeys", "%R~hook:*", "-@all", "+@read"]
+        if server.binary.name == "redis-server":
+            rules.append("+rg.innerhook")  # modules' commands are in no category there
+        client.execute_command("ACL", "SETUSER", "reader", *rules)
+        client.execute_command("ACL", "SETUSER", "noget", "on", ">pw", "~*", "-@all", "+ping", "+rg.innerhook", "+mget")
+        client.execute_command("ACL", "SETUSER", "elsewhere", "on", ">pw", "~other*", "+@all")
+    with server.client(username="reader", password="pw") as client:
+        assert client.get("hook:x") == "answer of hook:x"
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.get("hidden")
+    with (
+        server.client(username="noget", password="pw") as client,
+        pytest.raises(redis.ResponseError, match=r"(?i)permission"),
+    ):
+        client.get("hook:x")
+    with (
+        server.client(username="elsewhere", password="pw") as client,
+        pytest.raises(redis.exceptions.NoPermissionError),
+    ):
+        client.get("hook:x")
+
+
+def test_stock_cluster_client_follows_redirections(server_binary: Path) -> None:
+    with Cluster(server_binary, worker=fake_worker_command()) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready()
+        with cluster.client() as client:
+            for number in range(12):
+                key = f"hook:x:{number}"
+                assert client.get(key) == f"answer of {key}"
+        with cluster.nodes[0].client() as client:
+            replies = []
+            for number in range(12):
+                try:
+                    replies.append(client.get(f"hook:x:{number}"))
+                except redis.exceptions.MovedError:
+                    replies.append("moved")
+            assert "moved" in replies
+            assert any(str(reply).startswith("answer") for reply in replies)
+            with pytest.raises(redis.ResponseError, match=r"(?i)same slot|CROSSSLOT"):
+                client.mget("hook:a", "hook:b")
+
+
+def test_ping_is_answered_while_clients_wait_and_the_worker_dies(server: Server) -> None:
+    waiting = [Pending(server, "GET", f"hook:hang:{number}") for number in range(20)]
+    eventually(lambda: server.field("in_flight") == 20)
+    os.kill(server.field("worker_pid"), signal.SIGKILL)
+    with server.client() as client:
+        slowest = 0.0
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            started = time.monotonic()
+            client.ping()
+            slowest = max(slowest, time.monotonic() - started)
+    assert slowest < 0.25
+    for number, pending in enumerate(waiting):
+        answer = f"answer of hook:hang:{number}"
+        assert pending.reply() == f"${len(answer)}\r\n{answer}\r\n".encode()
+        pending.hang_up()

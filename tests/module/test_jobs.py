@@ -1,0 +1,191 @@
+"""Jobs from the client's side: round trips, limits, deadlines, fairness, clients that leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.servers import Pending, Server, eventually, fake_worker_command
+
+
+def trigger(server: Server, *args: str, **options: Any) -> Any:
+    with server.client(**options) as client:
+        return client.execute_command("RG.TRIGGER", *args)
+
+
+def trigger_later(server: Server, results: list[object], *args: str) -> threading.Thread:
+    def run() -> None:
+        try:
+            results.append(trigger(server, *args))
+        except redis.RedisError as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_trigger_round_trip(server: Server) -> None:
+    assert trigger(server, "echo", "a", "b c", "ü") == ["a", "b c", "ü"]
+
+
+def test_unknown_trigger(server: Server) -> None:
+    with pytest.raises(redis.ResponseError, match=r"^subcommand not found$"):
+        trigger(server, "nobody")
+
+
+def test_error_of_a_function_is_the_reply(server: Server) -> None:
+    with pytest.raises(redis.ResponseError, match=r"^BROKEN very$"):
+        trigger(server, "do", "error", "BROKEN very")
+
+
+@pytest.mark.parametrize(
+    ("resp", "expected"),
+    [("+OK\r\n", "OK"), (":7\r\n", 7), ("$-1\r\n", None), ("*0\r\n", []), ("*1\r\n*1\r\n:1\r\n", [[1]])],
+)
+def test_any_resp_value_can_be_a_reply(server: Server, resp: str, expected: object) -> None:
+    assert trigger(server, "do", "raw", resp) == expected
+
+
+@pytest.mark.parametrize(
+    "resp", ["", "x", "+OK", ":x\r\n", "$5\r\nab\r\n", "*2\r\n:1\r\n", ":1\r\n:2\r\n", "*1\r\n" * 17 + ":1\r\n"]
+)
+def test_garbage_costs_one_job_an_error(server: Server, resp: str) -> None:
+    with pytest.raises(redis.ResponseError, match="PROTOCOL worker sent an invalid reply"):
+        trigger(server, "do", "raw", resp)
+    assert trigger(server, "echo", "x") == ["x"]
+    assert server.field("worker_restarts") == 0
+
+
+def test_script_and_options(server: Server) -> None:
+    with server.client() as client:
+        reply = client.execute_command(
+            "RG.PYEXECUTE", "code", "ID", "i", "DESCRIPTION", "d", "UNBLOCKING", "UPGRADE", "REQUIREMENTS", "a", "b"
+        )
+        assert reply == ["code", "1", "i", "d", "1", "", "a", "b"]
+        with pytest.raises(redis.ResponseError, match=r"^ID is missing$"):
+            client.execute_command("RG.PYEXECUTE", "code", "ID")
+        with pytest.raises(redis.ResponseError, match="Unknown arguments were given: bogus"):
+            client.execute_command("RG.PYEXECUTE", "code", "bogus")
+
+
+def test_worker_command(server: Server) -> None:
+    with server.client() as client:
+        assert client.execute_command("RG.GETRESULTS", "x-1") == ["RG.GETRESULTS", "x-1"]
+
+
+def test_no_worker_configured(server_binary: Path) -> None:
+    with Server(server_binary) as server, server.client() as client:
+        with pytest.raises(redis.ResponseError, match="NOWORKER"):
+            client.execute_command("RG.PYEXECUTE", "x")
+        assert server.field("worker_state") == "stopped"
+
+
+def test_multi_and_lua_are_refused(server: Server) -> None:
+    with server.client() as client:
+        pipeline = client.pipeline(transaction=True)
+        pipeline.execute_command("RG.TRIGGER", "echo", "a")
+        pipeline.execute_command("RG.PYEXECUTE", "a")
+        replies = pipeline.execute(raise_on_error=False)
+        assert "can not run a non-sync execution inside a MULTI/LUA" in str(replies[0])
+        assert "Can not run gears inside a multi exec" in str(replies[1])
+        with pytest.raises(redis.ResponseError, match="can not run a non-sync execution"):
+            client.eval("return redis.call('RG.TRIGGER', 'echo', 'a')", 0)
+
+
+def test_full_queue_is_an_immediate_error(server_binary: Path) -> None:
+    settings = {"qa.max-queue": 4, "qa.worker-start-ms": 60000}
+    with Server(server_binary, settings, worker="sleep 60") as server:
+        eventually(lambda: server.field("worker_state") == "starting")
+        waiting = [Pending(server, "RG.PYEXECUTE", "x") for _ in range(4)]
+        eventually(lambda: server.field("queued_clients") == 4)
+        started = time.monotonic()
+        with server.client() as client, pytest.raises(redis.ResponseError) as error:
+            client.execute_command("RG.PYEXECUTE", "x")
+        assert time.monotonic() - started < 0.5
+        assert str(error.value) == "OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), try again later"
+        for client_that_leaves in waiting:
+            client_that_leaves.hang_up()
+        eventually(lambda: server.field("queued_clients") == 0)
+        assert server.field("jobs_script")["client_gone"] == 4
+
+
+def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.script-timeout-ms": 200}, worker="sleep 60") as server, server.client() as client:
+        with pytest.raises(redis.ResponseError, match=r"DEADLINE job waited \d+ ms, limit 200 ms"):
+            client.execute_command("RG.PYEXECUTE", "x")
+        assert server.field("queued_clients") == 0
+
+
+def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.job-timeout-ms": 200}, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        with pytest.raises(redis.ResponseError, match=r"DEADLINE job ran \d+ ms, limit 200 ms"):
+            trigger(server, "do", "sleep", "600")
+        with server.client() as client:
+            eventually(lambda: client.lrange("late", 0, -1))
+            assert client.lrange("late", 0, -1)[0].startswith("NOJOB no such job: ")
+            assert client.lrange("notices", 0, -1)[0].startswith("cancel ")
+        assert server.field("worker_restarts") == 0
+
+
+def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
+    settings = {"qa.job-timeout-ms": 200, "qa.cancel-grace-ms": 200}
+    with Server(server_binary, settings, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        with pytest.raises(redis.ResponseError, match="DEADLINE"):
+            trigger(server, "do", "hang")
+        eventually(lambda: server.field("worker_restarts") == 1)
+        server.wait_ready()
+        assert trigger(server, "echo", "x") == ["x"]
+        assert server.field("worker_killed") == 1
+
+
+def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
+    with Pending(server, "RG.TRIGGER", "do", "sleep", "500"):
+        eventually(lambda: server.field("in_flight") == 1)
+    eventually(lambda: server.field("in_flight") == 0)
+    with server.client() as other:
+        eventually(lambda: [n for n in other.lrange("notices", 0, -1) if n.startswith("cancel")])
+    assert server.field("jobs_trigger")["client_gone"] == 1
+    assert server.field("worker_restarts") == 0
+
+
+def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-backoff-ms": 500}, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        os.kill(server.field("worker_pid"), signal.SIGKILL)
+        eventually(lambda: server.field("worker_state") == "backoff")
+        waiting = [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40)]
+        eventually(lambda: server.field("queued_clients") == 40)
+        server.wait_ready()
+        for number, pending in enumerate(waiting):
+            assert pending.reply().endswith(f"{number}\r\n".encode())
+            pending.hang_up()
+
+
+def test_ping_while_the_worker_is_busy(server: Server) -> None:
+    results: list[object] = []
+    threads = [trigger_later(server, results, "do", "sleep", "300") for _ in range(8)]
+    with server.client() as client:
+        for _ in range(100):
+            started = time.monotonic()
+            client.ping()
+            assert time.monotonic() - started < 0.25
+    for thread in threads:
+        thread.join(10)
+    assert len(results) == 8
+
+
+def test_remote_control(server: Server) -> None:
+    with server.client() as client:
+        reply = client.execute_command("RG.PYEXECUTE", json.dumps({"run": [["SET", "a", "1"], ["GET", "a"]]}))
+        assert json.loads(reply) == ["OK", "1"]

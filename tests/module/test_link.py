@@ -1,0 +1,101 @@
+"""The worker's links: who may be one, and what the internal commands refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.servers import Server, eventually, fake_worker_command
+
+INTERNAL = [
+    "READY",
+    "NEXT 1 0",
+    "DONE 1 OK",
+    "BEAT 1 1 1 1 1 1",
+    "SESSIONS",
+    "REGISTER s d c p 0",
+    "SEND n p",
+    "ATOMIC 10",
+]
+
+
+def run(server: Server, *commands: list[object]) -> list[Any]:
+    """Runs commands on a link of the worker."""
+    with server.client() as client:
+        return list(json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": commands}))))
+
+
+@pytest.mark.parametrize("command", INTERNAL)
+def test_internal_commands_are_for_links(server: Server, command: str) -> None:
+    name, *args = command.split()
+    with server.client() as client, pytest.raises(redis.exceptions.NoPermissionError, match="internal to the worker"):
+        client.execute_command(f"QA.{name}", *args)
+
+
+def test_hello_needs_the_token_and_the_version(server: Server) -> None:
+    with server.client() as client:
+        with pytest.raises(redis.exceptions.NoPermissionError, match="wrong worker token"):
+            client.execute_command("QA.HELLO", "1", "0" * 64)
+        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 2, module speaks 1"):
+            client.execute_command("QA.HELLO", "2", "0" * 64)
+
+
+def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None:
+    with Server(server_binary, worker=fake_worker_command("--version", "9")) as server:
+        eventually(lambda: server.field("worker_restarts") >= 1)
+        assert server.field("worker_state") != "ready"
+        assert "PROTOCOL worker speaks version 9, module speaks 1" in server.output()
+
+
+def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:
+    with Server(server_binary, {"requirepass": "secret"}, worker=fake_worker_command()) as server:
+        eventually(lambda: "fake worker is ready" in server.output())
+        with server.client(password="secret") as client:
+            assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
+
+
+def test_worker_is_not_an_administrator(server: Server) -> None:
+    replies = run(server, ["CONFIG", "GET", "port"], ["ACL", "WHOAMI"], ["FLUSHALL"], ["SET", "a", "1"])
+    assert str(replies[0]).startswith("-NOPERM")
+    assert replies[1] == "qa-worker"
+    assert replies[3] == "OK"
+
+
+def test_bad_arguments(server: Server) -> None:
+    replies = run(
+        server,
+        ["QA.NEXT", "0", "0"],
+        ["QA.NEXT", "1", "-1"],
+        ["QA.DONE", "x", "OK"],
+        ["QA.DONE", "999999", "OK"],
+        ["QA.DONE", "1", "WHAT"],
+        ["QA.BEAT", "1", "1", "1", "1", "1", "-1"],
+        ["QA.SEND", "nobody", "x"],
+        ["QA.ATOMIC", "0"],
+    )
+    assert all(str(reply).startswith("-ERR") for index, reply in enumerate(replies) if index != 3)
+    assert replies[3] == "-NOJOB no such job: 999999"
+
+
+def test_token_is_not_in_the_log(server: Server) -> None:
+    assert "token" not in server.output()
+
+
+def test_users_without_admin_cannot_run_scripts(server: Server) -> None:
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-@admin")
+    with server.client(username="plain", password="pw") as client:
+        for command in (
+            ["RG.PYEXECUTE", "x"],
+            ["RG.UNREGISTER", "id-echo"],
+            ["RG.CONFIGSET", "a", "b"],
+            ["RG.REFRESHCLUSTER"],
+            ["RG.DROPEXECUTION", "1"],
+        ):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*command)
+        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]

@@ -1,0 +1,167 @@
+"""Storing, reading and deleting models; AI.CONFIG."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.module.ai import restore_corrupted, rewrite_and_load_aof
+from tests.servers import Server, eventually
+
+META = [b"backend", b"ONNX", b"device", b"CPU:1", b"tag", b"v1", b"batchsize", 4, b"minbatchsize", 2]
+META += [b"inputs", [b"x"], b"outputs", [b"y"], b"minbatchtimeout", 1000]
+
+
+def store(client: redis.Redis, key: str = "m", blob: bytes = b"identity") -> None:
+    options = ["TAG", "v1", "BATCHSIZE", 4, "MINBATCHSIZE", 2]
+    assert client.execute_command("AI.MODELSTORE", key, "onnx", "cpu:1", *options, "BLOB", blob[:3], blob[3:]) == b"OK"
+
+
+def test_store_and_get(ai: redis.Redis) -> None:
+    store(ai)
+    assert ai.execute_command("AI.MODELGET", "m") == [*META, b"blob", b"identity"]
+    assert ai.execute_command("AI.MODELGET", "m", "META", "BLOB") == [*META, b"blob", b"identity"]
+    assert ai.execute_command("AI.MODELGET", "m", "META") == META
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == b"identity"
+    assert ai.execute_command("AI.MODELSET", "old", "TORCH", "GPU", "BLOB", "b") == b"OK"
+    assert ai.execute_command("AI.MODELGET", "old", "META")[:4] == [b"backend", b"TORCH", b"device", b"GPU"]
+
+
+def test_blob_comes_in_chunks(ai: redis.Redis) -> None:
+    store(ai)
+    assert ai.execute_command("AI.CONFIG", "GET", "MODEL_CHUNK_SIZE") == 511 * 1024 * 1024
+    assert ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 3) == b"OK"
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [b"ide", b"nti", b"ty"]
+    ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 4)
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [b"iden", b"tity", b""]
+    ai.execute_command("DEBUG", "RELOAD")
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [b"iden", b"tity", b""]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["XLA", "CPU", "BLOB", "b"], "^unsupported backend$"),
+        (["TF", "CPU", "BLOB", "b"], "^unsupported backend TF: .* ONNX"),
+        (["ONNX", "TPU", "BLOB", "b"], "^Invalid DEVICE$"),
+        (["ONNX", "CPU:x", "BLOB", "b"], "^Invalid DEVICE$"),
+        (["ONNX", "CPU:1234567", "BLOB", "b"], "^Invalid DEVICE$"),
+        (["ONNX", "CPU", "BATCHSIZE", "x", "BLOB", "b"], "^Invalid argument for BATCHSIZE$"),
+        (["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHSIZE", -1, "BLOB", "b"], "^Invalid argument for MINBATCHSIZE$"),
+        (["ONNX", "CPU", "MINBATCHSIZE", 2, "BLOB", "b"], "^MINBATCHSIZE specified without BATCHSIZE$"),
+        (
+            ["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHTIMEOUT", 2, "BLOB", "b"],
+            "^MINBATCHTIMEOUT specified without",
+        ),
+        (["ONNX", "CPU", "INPUTS", 1, "a", "OUTPUTS", 1, "b", "BLOB", "b"], "^INPUTS argument should not be specified"),
+        (["ONNX", "CPU", "FILE", "b"], "^Invalid argument, expected BLOB$"),
+        (["ONNX", "CPU", "TAG", "t"], "^Insufficient arguments, missing model BLOB$"),
+        (["ONNX", "CPU", "BLOB", ""], "^Insufficient arguments, missing model BLOB$"),
+        (["ONNX", "CPU", "BLOB", "refuse"], "^No graph was found in the protobuf.$"),
+        (["ONNX", "CPU", "BLOB", "bad names"], "^PROTOCOL worker sent an invalid reply"),
+        (
+            ["ONNX", "CPU", "BLOB", b"x" * 1048577],
+            r"1048577 bytes .* limit of 1048576 bytes \(qa.max-model-mb\)",
+        ),
+    ],
+)
+def test_bad_input_changes_nothing(ai: redis.Redis, arguments: list[Any], text: str) -> None:
+    store(ai)
+    ai.config_set("qa.max-model-mb", 1)
+    with pytest.raises(redis.ResponseError, match=text):
+        ai.execute_command("AI.MODELSTORE", "m", *arguments)
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == b"identity"
+
+
+def test_keys_of_other_types_and_delete(ai: redis.Redis) -> None:
+    ai.set("text", "x")
+    wrong = ["AI.MODELSTORE", "text", "BAD", "BAD", "BLOB", "b"]
+    for command in (wrong, ["AI.MODELGET", "text"], ["AI.MODELDEL", "text"]):
+        with pytest.raises(redis.ResponseError, match=r"^WRONGTYPE"):
+            ai.execute_command(*command)
+    store(ai)
+    assert ai.execute_command("AI.MODELDEL", "m") == b"OK"
+    for name in ("AI.MODELGET", "AI.MODELDEL"):
+        with pytest.raises(redis.ResponseError, match=r"^model key is empty$"):
+            ai.execute_command(name, "m")
+    eventually(lambda: ai.llen("drops") == 1)
+
+
+def test_type_changed_while_the_worker_looks(ai: redis.Redis, ai_server: Server) -> None:
+    """The key becomes a string while an earlier slow run keeps the worker from looking at the file."""
+    store(ai, "slow", b"slow")
+    ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
+    errors: list[str] = []
+
+    def other(*command: Any) -> None:
+        with ai_server.client() as client:
+            try:
+                client.execute_command(*command)
+            except redis.ResponseError as error:
+                errors.append(str(error))
+
+    threads = [threading.Thread(target=other, args=("AI.MODELEXECUTE", "slow", "INPUTS", 1, "t", "OUTPUTS", 1, "o"))]
+    threads.append(threading.Thread(target=other, args=("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "identity")))
+    threads[0].start()
+    eventually(lambda: ai_server.field("in_flight") == 1)
+    threads[1].start()
+    eventually(lambda: ai_server.field("queued_clients") == 1)
+    ai.set("m", "text")
+    for thread in threads:
+        thread.join()
+    assert [error[:9] for error in errors] == ["WRONGTYPE"]
+    assert ai.get("m") == b"text"
+
+
+def test_scan_follows_renames_and_copies(ai: redis.Redis) -> None:
+    store(ai)
+    ai.rename("m", "n")
+    ai.copy("n", "o")
+    assert sorted(ai.execute_command("AI._MODELSCAN")) == [[b"n", b"v1"], [b"o", b"v1"]]
+    ai.delete("n")
+    assert ai.execute_command("AI._MODELSCAN") == [[b"o", b"v1"]]
+    ai.execute_command("DEBUG", "RELOAD")
+    assert ai.execute_command("AI._MODELSCAN") == [[b"o", b"v1"]]
+    ai.flushall(asynchronous=True)
+    assert ai.execute_command("AI._MODELSCAN") == []
+
+
+def test_rdb_and_aof_need_no_worker(ai: redis.Redis) -> None:
+    store(ai)
+    digest = ai.execute_command("DEBUG", "DIGEST-VALUE", "m")
+    ai.execute_command("DEBUG", "LOADAOF")
+    assert ai.execute_command("AI.MODELGET", "m") == [*META, b"blob", b"identity"]
+    rewrite_and_load_aof(ai)
+    assert ai.execute_command("DEBUG", "DIGEST-VALUE", "m") == digest
+    assert int(str(ai.memory_usage("m"))) > 200
+
+
+def test_damaged_payloads(ai: redis.Redis) -> None:
+    store(ai)
+    assert restore_corrupted(ai, "m", 1000) > 100
+    assert ai.ping()
+
+
+def test_replica_stores_without_a_worker(ai: redis.Redis, ai_server: Server, server_binary: Path) -> None:
+    store(ai, "before")
+    primary = {"replicaof": f"127.0.0.1 {ai_server.port}"}
+    with Server(server_binary, primary) as replica, replica.client(decode_responses=False) as client:
+        eventually(lambda: client.exists("before"), ignore=redis.RedisError)
+        store(ai, "after")
+        eventually(lambda: client.exists("after"))
+        for key in ("before", "after"):
+            assert client.execute_command("AI.MODELGET", key) == [*META, b"blob", b"identity"]
+        with pytest.raises(redis.ReadOnlyError):
+            client.execute_command("AI.MODELSTORE", "x", "ONNX", "CPU", "BLOB", "b")
+
+
+def test_worker_commands_are_internal(ai: redis.Redis) -> None:
+    store(ai)
+    commands: list[list[Any]] = [["QA.MODELREF", "m"], ["QA.MODEL", 1]]
+    for command in commands:
+        with pytest.raises(redis.ResponseError, match=f"{command[0]} is internal to the worker"):
+            ai.execute_command(*command)

@@ -1,0 +1,209 @@
+"""Registrations: what QA.REGISTER accepts, events, counters, persistence, replication, removal."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.servers import Cluster, Server, eventually, fake_worker_command
+
+ARGS = "*0\r\n"
+
+
+def dump(server: Server) -> dict[str, dict[str, Any]]:
+    with server.client(protocol=2) as client:
+        entries = [
+            dict(zip(entry[::2], entry[1::2], strict=True)) for entry in client.execute_command("RG.DUMPREGISTRATIONS")
+        ]
+    for entry in entries:
+        data = entry["RegistrationData"]
+        entry["RegistrationData"] = dict(zip(data[::2], data[1::2], strict=True))
+    return {entry["id"]: entry for entry in entries}
+
+
+def lacks(server: Server, registration: str) -> bool:
+    return registration not in dump(server)
+
+
+def register(server: Server, session: str, *registrations: list[str]) -> str:
+    arguments = [word for registration in registrations for word in registration]
+    words = ["QA.REGISTER", session, "", "source", "payload", len(registrations), *arguments]
+    with server.client() as client:
+        return str(json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": [words]})))[0])
+
+
+def keys_reader(name: str, match: str, events: str = "", commands: str = "") -> list[str]:
+    return [name, "KeysReader", "async_local", "", match, events, commands, ARGS, ""]
+
+
+def trigger(name: str, word: str) -> list[str]:
+    return [name, "CommandReader", "async_local", "", word, "", "", ARGS, ""]
+
+
+def test_dump_has_the_shape_of_redisgears(server: Server) -> None:
+    entries = dump(server)
+    assert sorted(entries) == ["id-do", "id-echo", "id-ev", "id-hook", "id-miss"]
+    entry = entries["id-ev"]
+    assert list(entry) == ["id", "reader", "desc", "RegistrationData", "PD", "ExecutionThreadPool"]
+    assert (entry["reader"], entry["desc"], entry["PD"]) == ("KeysReader", "the events", "pd")
+    assert list(entry["RegistrationData"]) == [
+        "mode", "numTriggered", "numSuccess", "numFailures", "numAborted",
+        "lastRunDurationMS", "totalRunDurationMS", "avgRunDurationMS", "lastError", "args",
+    ]  # fmt: skip
+    assert entry["RegistrationData"]["lastError"] is None
+    assert entry["RegistrationData"]["args"][:2] == ["regex", "hook*"]
+    assert entries["id-echo"]["desc"] is None
+
+
+@pytest.mark.parametrize(
+    ("registration", "error"),
+    [
+        (trigger("t", "echo"), "ERR trigger already registered: echo"),
+        (trigger("id-echo", "new"), "ERR registration id is taken: id-echo"),
+        (keys_reader("k", "x*", "keymiss", "eval"), "ERR Can not hook a command which is not allowed inside a script"),
+        (keys_reader("k", "x*", "keymiss", "nosuch"), "ERR Can not hook a command that does not exist: nosuch"),
+        (keys_reader("k", "x*", "keymiss", "set"), "ERR Can not hook a command which is not read only: set"),
+        (keys_reader("k", "x*", "keymiss", "blpop"), "ERR Can not hook a command"),
+        (keys_reader("k", "x*", "set", "get"), "ERR Can not hook a command without the keymiss event"),
+        (["k", "NoReader", "async", "", "x", "", "", ARGS, ""], "ERR unknown reader: NoReader"),
+        (["k", "KeysReader", "odd", "", "x", "", "", ARGS, ""], "ERR unknown mode: odd"),
+        (["k", "KeysReader", "async", "", "x", "", "", "junk", ""], "ERR args of a registration is not RESP"),
+    ],
+)
+def test_bad_registration_changes_nothing(server: Server, registration: list[str], error: str) -> None:
+    before = sorted(dump(server))
+    reply = register(server, "other", trigger("fine", "fine"), registration)
+    if "eval" in registration:
+        assert reply.startswith("-ERR Can not hook a command")
+    else:
+        assert reply.startswith(f"-{error}")
+    assert sorted(dump(server)) == before
+
+
+def test_session_is_replaced_as_a_whole(server: Server) -> None:
+    assert register(server, "s", trigger("a", "ta"), trigger("b", "tb")) == "OK"
+    assert register(server, "s", trigger("b", "tb2"), keys_reader("c", "c*")) == "OK"
+    assert {"a", "b", "c"} & set(dump(server)) == {"b", "c"}
+    assert server.field("sessions") == 2
+    assert register(server, "s") == "OK"
+    assert server.field("sessions") == 1
+
+
+def test_events_reach_the_worker(server: Server) -> None:
+    with server.client() as client:
+        client.set("ev:a", "1")
+        client.delete("ev:a")
+        client.set("evil", "1")
+        client.get("miss:a")
+        with server.client(db=1) as other:
+            other.set("ev:elsewhere", "1")
+        client.execute_command("RG.PYEXECUTE", json.dumps({"run": [["SET", "ev:chain", "1"], ["GET", "ev:none"]]}))
+        expected = {"id-ev set ev:a", "id-ev del ev:a", "id-miss keymiss miss:a", "id-ev set ev:chain"}
+        eventually(lambda: client.llen("seen") >= 4)
+        assert set(client.lrange("seen", 0, -1)) == expected
+    data = dump(server)["id-ev"]["RegistrationData"]
+    assert (data["numTriggered"], data["numSuccess"]) == (3, 3)
+
+
+def test_dropped_events_are_made_good(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.max-events": 10}, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        with server.client() as client:
+            pipeline = client.pipeline(transaction=True)
+            for number in range(50):
+                pipeline.set(f"ev:{number}", "1")
+            pipeline.execute()
+            eventually(lambda: client.lrange("repaired", 0, -1) == ["id-ev"])
+        assert server.field("events_dropped") == 40
+        assert dump(server)["id-ev"]["RegistrationData"]["numAborted"] == 40
+
+
+def test_registrations_survive_reload_and_restart(server_binary: Path) -> None:
+    settings = {"appendonly": "yes", "appendfsync": "always"}
+    with Server(server_binary, settings, worker=fake_worker_command("--bare")) as server:
+        server.wait_ready()
+        assert register(server, "s", trigger("a", "ta"), keys_reader("k", "hook:*", "keymiss", "get")) == "OK"
+        with server.client() as client:
+            client.execute_command("DEBUG", "RELOAD")
+            assert sorted(dump(server)) == ["a", "k"]
+            server.wait_ready()
+            assert client.get("hook:x") == "answer of hook:x"
+        server.restart()
+        server.wait_ready()
+        assert sorted(dump(server)) == ["a", "k"]
+        with server.client() as client:
+            assert client.get("hook:y") == "answer of hook:y"
+            assert json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": [["QA.SESSIONS"]]}))) == [
+                [["s", "", "source", "payload"]]
+            ]
+            client.bgrewriteaof()
+            eventually(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0)
+            assert client.execute_command("RG.UNREGISTER", "a") == "OK"
+        server.restart()
+        assert sorted(dump(server)) == ["k"]
+
+
+def test_server_without_registrations_leaves_no_trace(server_binary: Path) -> None:
+    with Server(server_binary, {"save": "3600 1"}) as server, server.client() as client:
+        client.set("a", "1")
+        client.save()
+        client.execute_command("DEBUG", "RELOAD")
+        assert client.get("a") == "1"
+
+
+def test_unregister(server: Server) -> None:
+    with server.client() as client:
+        assert client.execute_command("RG.UNREGISTER", "id-echo") == "OK"
+        with pytest.raises(redis.ResponseError, match=r"^execution is not registered$"):
+            client.execute_command("RG.UNREGISTER", "id-echo")
+        with pytest.raises(redis.ResponseError, match="subcommand not found"):
+            client.execute_command("RG.TRIGGER", "echo")
+        eventually(lambda: "unregister id-echo" in client.lrange("notices", 0, -1))
+        assert client.execute_command("RG.UNREGISTER", "id-hook", "ABORTPENDING") == "OK"
+        assert client.get("hook:x") is None
+
+
+def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> None:
+    with Server(server_binary, worker=fake_worker_command()) as primary:
+        primary.wait_ready()
+        with Server(server_binary, worker=fake_worker_command()) as replica:
+            with replica.client() as client:
+                client.execute_command("REPLICAOF", "127.0.0.1", primary.port)
+                eventually(lambda: client.info("replication")["master_link_status"] == "up")
+            eventually(lambda: sorted(dump(replica)) == sorted(dump(primary)))
+            replica.wait_ready()
+            with primary.client() as client:
+                client.set("ev:x", "1")
+                eventually(lambda: client.llen("seen") == 1)
+            with replica.client() as client:
+                eventually(lambda: client.lrange("seen", 0, -1) == ["id-ev set ev:x"])
+                assert client.get("hook:x") is None
+            assert replica.field("jobs_event")["submitted"] == 0
+            with primary.client() as client:
+                assert client.execute_command("RG.UNREGISTER", "id-echo") == "OK"
+            eventually(lambda: "id-echo" not in dump(replica))
+
+
+def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path) -> None:
+    with Cluster(server_binary, worker=fake_worker_command()) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready()
+        first, second, _third = cluster.nodes
+        with first.client() as client, second.client() as other:
+            target = other.execute_command("CLUSTER MYID")
+            sender = client.execute_command("CLUSTER MYID")
+            words = [["QA.SEND", target, "hello"], ["QA.SEND", "0" * 40, "hello"]]
+            replies = json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": words})))
+            assert replies == ["OK", "-ERR unknown node: " + "0" * 40]
+            assert sender != target
+            reply = client.execute_command("RG.INFOCLUSTER")
+            assert reply[1] == sender
+            assert len(reply[4]) == 3
+            assert client.execute_command("RG.UNREGISTER", "id-do") == "OK"
+        for node in cluster.nodes:
+            eventually(partial(lacks, node, "id-do"))

@@ -1,0 +1,113 @@
+"""The worker process: restart, backoff, silence, clean end, no leaks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.servers import Pending, Server, eventually, fake_worker_command
+
+
+def ended(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None:
+    with Pending(server, "RG.TRIGGER", "do", "sleep", "300") as pending:
+        eventually(lambda: server.field("in_flight") == 1)
+        first = server.field("worker_pid")
+        killed = time.monotonic()
+        os.kill(first, signal.SIGKILL)
+        assert pending.reply() == b"*3\r\n$5\r\nsleep\r\n$3\r\n300\r\n$1\r\n2\r\n"
+        assert time.monotonic() - killed < 3
+    assert server.field("worker_last_exit") == "signal 9"
+    assert server.field("jobs_trigger")["retried"] == 1
+    assert server.field("worker_pid") != first
+
+
+def test_job_that_kills_two_workers_is_poison(server: Server) -> None:
+    with server.client() as client:
+        with pytest.raises(redis.ResponseError, match="WORKERLOST worker died twice on this job"):
+            client.execute_command("RG.TRIGGER", "do", "die")
+        assert client.execute_command("RG.TRIGGER", "do", "die-once") == ["die-once", "", "2"]
+        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
+    assert server.field("worker_restarts") == 3
+    assert server.field("jobs_trigger")["lost"] == 1
+
+
+def test_silent_worker_is_killed(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-silence-ms": 300}, worker=fake_worker_command("--silent")) as server:
+        eventually(lambda: server.field("worker_restarts") >= 1)
+        assert server.field("worker_killed") >= 1
+        assert "has been silent for more than 300 ms" in server.output()
+
+
+def test_worker_that_never_says_hello_is_killed(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-start-ms": 200}, worker="sleep 60") as server:
+        eventually(lambda: server.field("worker_restarts") >= 1)
+
+
+def test_worker_that_cannot_start_is_tried_again_ever_more_rarely(server_binary: Path) -> None:
+    with Server(server_binary, worker=fake_worker_command("--crash")) as server:
+        eventually(lambda: server.field("worker_restarts") >= 3)
+        assert server.field("worker_restarts") < 8
+        with server.client() as client:
+            assert client.ping()
+
+
+def test_program_that_does_not_exist(server_binary: Path) -> None:
+    with Server(server_binary, worker="/no/such/program") as server:
+        eventually(lambda: "worker cannot be started: /no/such/program: No such file or directory" in server.output())
+        assert server.field("worker_pid") == 0
+
+
+def test_command_cannot_be_changed_at_run_time(server: Server) -> None:
+    with server.client() as client, pytest.raises(redis.ResponseError, match="immutable"):
+        client.config_set("qa.worker-command", "touch /tmp/x")
+
+
+def test_worker_ends_with_the_server(server_binary: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with Server(server_binary, worker=fake_worker_command()) as server:
+            server.wait_ready()
+            pid = server.field("worker_pid")
+            server.stop(number)
+            eventually(partial(ended, pid))
+
+
+def test_output_is_in_the_log(server: Server) -> None:
+    assert "worker: fake worker is ready" in server.output()
+
+
+def test_twenty_restarts_leak_nothing(server: Server) -> None:
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{server.pid}/fd"))
+
+    def kill() -> None:
+        pid = server.field("worker_pid")
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: server.field("worker_pid") not in (0, pid), pause=0.01)
+
+    kill()
+    eventually(lambda: server.field("worker_links") == 4)
+    before = descriptors()
+    for _ in range(5):
+        kill()
+    eventually(lambda: server.field("worker_links") == 4, 20)
+    assert descriptors() <= before
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    assert len(children) == 1
+
+
+def test_module_cannot_be_unloaded(server: Server) -> None:
+    with server.client() as client, pytest.raises(redis.ResponseError):
+        client.execute_command("MODULE", "UNLOAD", "qa")

@@ -1,0 +1,50 @@
+"""A BERT tokenizer with a vocabulary made here: words, their pieces, and single characters."""
+
+from __future__ import annotations
+
+import string
+from functools import cache
+
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from qa_cluster.tokenization import ReaderTokenizer
+
+_WORDS = (
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "mat",
+    "dog",
+    "who",
+    "what",
+    "is",
+    "it",
+    "un",
+    "happy",
+    "##happi",
+    "##ness",
+    "##ly",
+)
+
+
+@cache
+def tokenizer_json(lowercase: bool = True) -> bytes:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *_WORDS]
+    tokens += [*string.ascii_letters, *string.digits, *string.punctuation, *(f"##{c}" for c in string.ascii_letters)]
+    vocab = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
+    tokenizer = Tokenizer(WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = BertPreTokenizer()  # type: ignore[assignment]
+    # A tokenizer file may come with these switched on; they must not reach us.
+    tokenizer.enable_truncation(max_length=4)
+    tokenizer.enable_padding(length=16)
+    return tokenizer.to_str().encode()
+
+
+@cache
+def small_tokenizer() -> ReaderTokenizer:
+    return ReaderTokenizer(tokenizer_json())

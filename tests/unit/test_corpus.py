@@ -1,0 +1,147 @@
+"""Reading users' files: every format, and an error that names file, place and reason for what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qa_cluster.corpus import read_documents
+from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
+from qa_cluster.types import Document
+
+
+def write(folder: Path, name: str, content: object) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        file.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return file
+
+
+def read(*paths: Path) -> list[Document]:
+    return list(read_documents(paths))
+
+
+def test_plain_text_keeps_every_character(tmp_path: Path) -> None:
+    text = "Zürich lies on a lake.\r\n\r\n東京 does not. 🙂\n"
+    [document] = read(write(tmp_path, "cities.txt", text.encode()))
+    assert (document.id, document.title, document.text) == ("cities.txt", "cities", text)
+
+
+def test_markdown_takes_its_first_heading_as_title(tmp_path: Path) -> None:
+    [document] = read(write(tmp_path, "a.md", "intro\n\n## The title\n\ntext\n"))
+    assert document.title == "The title"
+    assert document.text.startswith("intro")
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    lines = [{"id": "a", "text": "One."}, {"id": "b", "title": "B", "text": "Two.", "metadata": {"year": 2020}}]
+    file = write(tmp_path, "d.jsonl", "\n".join(map(json.dumps, lines)) + "\n\n")
+    assert read(file) == [
+        Document(id="a", text="One."),
+        Document(id="b", text="Two.", title="B", metadata={"year": 2020}),
+    ]
+
+
+def test_squad_paragraphs_become_documents(tmp_path: Path) -> None:
+    data = [
+        {"title": "T", "paragraphs": [{"context": "One.", "qas": []}, {"context": "Two."}]},
+        {"title": "T", "paragraphs": [{"context": "Three."}]},
+        {"paragraphs": [{"context": "Four."}]},
+    ]
+    found = read(write(tmp_path, "s.json", {"version": "1", "data": data}))
+    assert [(document.id, document.title, document.text) for document in found] == [
+        ("T:0", "T", "One."),
+        ("T:1", "T", "Two."),
+        ("T:2", "T", "Three."),
+        ("s-2:0", "s-2", "Four."),
+    ]
+
+
+def test_cord19_article(tmp_path: Path) -> None:
+    article = {
+        "paper_id": "abc",
+        "metadata": {"title": "On lungs"},
+        "abstract": [{"text": "Short."}],
+        "body_text": [{"text": "Long."}, {"text": " "}],
+    }
+    [document] = read(write(tmp_path, "abc.json", article))
+    assert (document.id, document.title, document.text) == ("abc", "On lungs", "Short.\n\nLong.")
+
+
+def test_folders_are_read_in_order_and_name_their_files(tmp_path: Path) -> None:
+    write(tmp_path, "b.txt", "B.")
+    write(tmp_path, "sub/a.txt", "A.")
+    write(tmp_path, "picture.png", b"\x89PNG")
+    assert [document.id for document in read(tmp_path)] == ["b.txt", "sub/a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.txt", b"caf\xe9", ["a.txt", "not UTF-8 at byte 3"]),
+        ("a.txt", " \n", ["a.txt", "the text is empty"]),
+        ("a.pdf", "x", ["a.pdf", "'.pdf'", ".jsonl"]),
+        ("a.jsonl", '{"id": "x", "text": "ok"}\n{"id": ', ["a.jsonl:2", "not JSON"]),
+        ("a.jsonl", "[1]", ["a.jsonl:1", "must be an object", "[1]"]),
+        ("a.jsonl", '{"text": "x"}', ["a.jsonl:1", "'id'"]),
+        ("a.jsonl", '{"id": 7, "text": "x"}', ["a.jsonl:1", "'id' is 7"]),
+        ("a.jsonl", '{"id": "x", "text": 5}', ["a.jsonl:1", "'text' is 5"]),
+        ("a.jsonl", '{"id": "x", "text": "t", "metadata": []}', ["'metadata' is []"]),
+        ("a.jsonl", '{"id": "x", "text": "t", "body": "b"}', ["unknown field 'body'"]),
+        ("a.jsonl", '{"id": "x", "text": "\\ud800"}', ["surrogate"]),
+        ("a.jsonl", b'{"id": "x", "text": "\xff"}', ["a.jsonl:1", "not UTF-8 at byte"]),
+        ("a.json", "{}", ["a.json", "neither SQuAD", "CORD-19", ".jsonl"]),
+        ("a.json", "[" * 100_000, ["a.json", "not JSON"]),
+        ("a.json", {"data": [3]}, ["data[0]", "paragraphs"]),
+        ("a.json", {"data": [{"title": ["x"], "paragraphs": []}]}, ["data[0]", "'title'"]),
+        ("a.json", {"data": [{"paragraphs": [{"context": 4}]}]}, ["data[0].paragraphs[0]", "'text' is 4"]),
+        ("a.json", {"paper_id": "x", "body_text": "x"}, ["'body_text'", "list"]),
+        ("a.json", {"paper_id": "x", "body_text": []}, ["the text is empty"]),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: object, words: list[str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(write(tmp_path, name, content))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_missing_paths_and_empty_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"nowhere: no such file"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(InvalidInput, match=r"no file in this folder"):
+        read(tmp_path)
+
+
+def test_a_document_over_the_limit_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.txt", "é" * 600)
+    with pytest.raises(InputTooLong, match="1200 bytes, the limit is 1000"):
+        list(read_documents([file], max_bytes=1000))
+
+
+def test_skip_reports_and_goes_on(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl", '{"id": "x", "text": "ok"}\nbroken\n{"id": "y", "text": "ok"}\n')
+    write(tmp_path, "b.txt", b"\xff")
+    write(tmp_path, "c.txt", "Fine.")
+    skipped: list[RequestError] = []
+    found = list(read_documents([tmp_path], on_error="skip", on_skip=skipped.append))
+    assert [document.id for document in found] == ["x", "y", "c.txt"]
+    assert [str(error).split("/")[-1].split(":")[0] for error in skipped] == ["a.jsonl", "b.txt"]
+
+
+def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="'ignore'"):
+        list(read_documents([tmp_path], on_error="ignore"))
+
+
+def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", '{"id": "x", "text": "ok"}\nbroken\n')
+    documents = read_documents([file])
+    assert next(documents).id == "x"
+    with pytest.raises(InvalidInput, match=r"a\.jsonl:2"):
+        next(documents)

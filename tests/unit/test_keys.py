@@ -1,0 +1,104 @@
+"""Key names: any id and question survive, and partitions are where they should be."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qa_cluster import keys
+from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import SentenceRef
+
+ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40) | st.text(
+    "{}%_: :0257BD\"'", min_size=1
+)
+questions = ids | st.text("_:{}0129 ", max_size=20)
+tags = st.sampled_from(keys.partition_tags(12))
+
+
+@given(ids)
+def test_ids_survive_encoding(document_id: str) -> None:
+    encoded = keys.encode_id(document_id)
+    assert keys.decode_id(encoded) == document_id
+    assert not set("{}") & set(encoded)
+
+
+@given(ids, tags, st.integers(0, 10**9), questions)
+def test_answer_keys_are_taken_apart_as_they_were_built(document_id: str, tag: str, index: int, question: str) -> None:
+    sentence = SentenceRef(document_id, tag, index)
+    assert keys.parse_answer_key(keys.answer_key(sentence, question)) == (sentence, question)
+    assert keys.parse_sentence(str(sentence)) == sentence
+
+
+@given(ids, tags)
+def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: str, tag: str) -> None:
+    sentence = SentenceRef(document_id, tag, 0)
+    built = [
+        keys.paragraphs_key(document_id, tag),
+        keys.document_key(document_id, tag),
+        keys.sentence_key(document_id, tag),
+        keys.answers_key(document_id, tag),
+        keys.tokens_key(sentence),
+        keys.answer_key(sentence, "Who {is} this?"),
+        keys.terms_prefix(tag) + "term",
+        keys.docs_key(tag),
+        keys.stats_key(tag),
+        keys.garbage_key(tag),
+        keys.epoch_key(tag),
+    ]
+    assert {keys.slot(key) for key in built} == {keys.slot(tag)}
+
+
+@given(ids, tags)
+def test_tagged_keys_are_taken_apart(document_id: str, tag: str) -> None:
+    key = keys.paragraphs_key(document_id, tag)
+    assert keys.parse_tagged(key, keys.PARAGRAPHS_PREFIX) == (document_id, tag)
+    assert keys.parse_tagged(key, keys.SENTENCE_PREFIX) is None
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "bertqa",
+        "bertqa{a}_doc:{b}:0_q",
+        "bertqa{a}_doc:{a}:_q",
+        "bertqa{a}_doc:{a}:01_q",
+        "bertqa{a}_doc:{a}:-1_q",
+        "bertqa{a}_doc:{a}:٣_q",
+        "bertqa{a}_doc%zz:{a}:0_q",
+        "bertqa{}_doc:{}:0_q",
+        "xbertqa{a}_doc:{a}:0_q",
+    ],
+)
+def test_what_is_no_answer_key_is_refused(key: str) -> None:
+    with pytest.raises(InvalidInput, match=r"key"):
+        keys.parse_answer_key(key)
+
+
+def test_slots_are_the_servers() -> None:
+    assert keys.slot("123456789") == 12739
+    assert keys.slot("foo{bar}baz") == keys.slot("bar")
+    assert keys.slot("foo{}{bar}") != keys.slot("bar")
+    assert keys.slot("foo{{bar}}") == keys.slot("{bar")
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 12, 48, 1000, keys.MAX_PARTITIONS])
+def test_partitions_are_spread_evenly(partitions: int) -> None:
+    slots = [keys.slot(tag) for tag in keys.partition_tags(partitions)]
+    assert slots == [int((i + 0.5) * keys.SLOTS / partitions) for i in range(partitions)]
+    assert max(map(len, keys.partition_tags(partitions))) <= 4
+
+
+@pytest.mark.parametrize("partitions", [0, -1, keys.MAX_PARTITIONS + 1])
+def test_a_wrong_number_of_partitions_is_refused(partitions: int) -> None:
+    with pytest.raises(InvalidInput, match=str(partitions)):
+        keys.partition_tags(partitions)
+
+
+def test_documents_are_spread_over_partitions() -> None:
+    counts = dict.fromkeys(keys.partition_tags(12), 0)
+    for number in range(12_000):
+        counts[keys.partition_of(f"document-{number}", 12)] += 1
+    assert min(counts.values()) > 850
