@@ -73,7 +73,6 @@ class Service:
             status = await self._questions.near(scope, request_id, send)
             if status is not None:
                 metrics.requests.inc("/qa", "GET", str(status))
-                metrics.questions.inc("near", "repeat")
                 metrics.seconds.observe(perf_counter() - begun, "/qa")
                 return
         metrics.active += 1

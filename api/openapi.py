@@ -217,5 +217,12 @@ def _row(name: str, where: str, schema: dict[str, Any]) -> str:
     kind = schema.get("type", "") + (f" {' to '.join(limits)}" if limits else "")
     if "enum" in schema:
         kind = " | ".join(schema["enum"])
-    cells = (name, where, kind, str(schema.get("default", "")), schema.get("description", ""))
+    cells = (name, where, kind, _shown(schema.get("default")), schema.get("description", ""))
     return "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>"
+
+
+def _shown(default: Any) -> str:
+    """A default as it is written in a request."""
+    if default is None:
+        return ""
+    return str(default).lower() if isinstance(default, bool) else str(default)

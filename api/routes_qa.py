@@ -43,7 +43,8 @@ class QuestionRoute:
         found = engine.asker.near_hit(digest)
         if found is None:
             return None
-        body, etag, use, _ = found
+        body, etag, use, answerable = found
+        self._state.metrics.questions.inc("near", "answer" if answerable else "no_answer")
         taken = (perf_counter() - begun) * 1000
         headers = [
             (b"etag", etag.encode()),

@@ -341,5 +341,5 @@ class Distributor:
     def _max_idle(runtime: Runtime) -> float:
         reply = runtime.execute("RG.CONFIGGET", "ExecutionMaxIdleTime")
         value = decode_reply(reply[0]) if isinstance(reply, list) and reply else None
-        milliseconds = int(value) if str(value).isdigit() else DEFAULT_MAX_IDLE_MS
+        milliseconds = int(str(value)) if str(value).isdigit() else DEFAULT_MAX_IDLE_MS
         return max(milliseconds, 1) / 1000

@@ -91,9 +91,7 @@ class Jobs:
         record = registration.reader.event_record(self._runtime, key, event.decode())
         if record is None:
             return ("SKIP",)
-        execution = Execution(
-            self._runtime.ids.next(), session, registered=True, can_override=has_client in (1, b"1")
-        )
+        execution = Execution(self._runtime.ids.next(), session, registered=True, can_override=has_client in (1, b"1"))
         await self._run(session, registration, execution, record)
         if execution.overriding is not None:
             return ("OVERRIDE", execution.overriding)

@@ -40,8 +40,9 @@ class Neighbours:
 
     def _look(self) -> None:
         others = set(self._runtime.peers.others())
-        for node in sorted(others - self._known):
-            self._runtime.peers.send(node, "sessions?", self._runtime.registrar.session_ids)
+        unknown = sorted(others - self._known)
+        if unknown:
+            self._runtime.peers.send(unknown[0], "sessions?", self._runtime.registrar.session_ids)
         self._known = others
 
     def answer(self, sender: str, known: list[str]) -> None:

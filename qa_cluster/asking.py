@@ -333,12 +333,11 @@ class Asker:
         by_shard: dict[Shard, list[Candidate]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate)
-        replies = await asyncio.gather(
-            *(
-                self._trigger(shard, READ_TRIGGER, question.text, *(item.sentence for item in items))
-                for shard, items in by_shard.items()
-            )
-        )
+        asked = [
+            self._trigger(shard, READ_TRIGGER, question.text, *(item.sentence for item in items))
+            for shard, items in by_shard.items()
+        ]
+        replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         scored: list[Scored] = []
         for (shard, items), reply in zip(by_shard.items(), replies, strict=True):
             for item, reading in zip(items, parse_readings([item.sentence for item in items], reply), strict=True):

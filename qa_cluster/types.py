@@ -37,7 +37,12 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
-        return {**asdict(self), "highlights": [{"start": self.start, "end": self.end, "kind": "answer"}]}
+        values = {name: getattr(self, name) for name in _ANSWER_FIELDS}
+        values["highlights"] = [{"start": self.start, "end": self.end, "kind": "answer"}]
+        return values
+
+
+_ANSWER_FIELDS = tuple(entry.name for entry in fields(Answer))
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ TTL_SETTING = "qa.answer-ttl-seconds"
 DEFAULT_TTL_SECONDS = 86400
 SETTING_AGE_SECONDS = 10.0
 MAX_QUESTION_LENGTH = 4096
-MAX_ATTEMPTS = 4
+MAX_ATTEMPTS = 8
 # The score of a sentence in which there is nothing to answer with.
 NO_SPAN_SCORE = -100.0
 

@@ -1,7 +1,7 @@
 """Repairs what events have missed: at start, after a failover, after a full queue, and when a reader has arrived.
 
 Looks at every document of the shard and brings it through splitting and tokenizing where that is not done for its
-current text; then works off the garbage.
+current text; then works off the garbage. When the reader has changed, cached answers of the old one go.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from qa_cluster.gears.functions import garbage, partitions, split, tokenize
 from qa_cluster.gears.functions import reader as readers
 
 from qa_cluster.errors import QAError
-from qa_cluster.keys import DOCUMENT_PREFIX, PARAGRAPHS_PREFIX, SENTENCE_PREFIX, paragraphs_key, parse_tagged
+from qa_cluster.keys import (
+    ANSWER_PREFIX,
+    DOCUMENT_PREFIX,
+    PARAGRAPHS_PREFIX,
+    SENTENCE_PREFIX,
+    paragraphs_key,
+    parse_tagged,
+)
 
 SETTLE_SECONDS = 0.05
 SCAN_COUNT = 500
@@ -26,6 +33,7 @@ class _Sweep:
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.again = False
+        self.revision: str | None = None
 
 
 _state = _Sweep()
@@ -68,6 +76,7 @@ async def _sweep_until_settled() -> None:
 async def sweep() -> dict[str, int]:
     """Look at all documents of the shard; how many there were in each state."""
     counts: dict[str, int] = {}
+    _drop_answers_of_another_reader()
     for key in scan(DOCUMENT_PREFIX + "*"):
         found = parse_tagged(key, DOCUMENT_PREFIX)
         if found is not None and not rg.execute("EXISTS", paragraphs_key(*found)):
@@ -83,6 +92,17 @@ async def sweep() -> dict[str, int]:
     for tag in await partitions.local_tags():
         await garbage.collect(tag)
     return counts
+
+
+def _drop_answers_of_another_reader() -> None:
+    """A stock GET takes what is cached: after a change of the reader nothing of the old one may be."""
+    reader = readers.if_loaded()
+    if reader is None:
+        return
+    if _state.revision not in (None, reader.manifest.revision):
+        for key in scan(ANSWER_PREFIX + "{*"):
+            rg.execute("UNLINK", key)
+    _state.revision = reader.manifest.revision
 
 
 async def _tried(counts: dict[str, int], work: Any) -> None:

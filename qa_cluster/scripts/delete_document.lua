@@ -19,5 +19,5 @@ end
 drop_version()
 redis.call('UNLINK', DOCUMENT)
 redis.call('UNLINK', PARAGRAPHS)
-redis.call('INCR', EPOCH)
+move_epoch()
 return {'deleted', current or ''}

@@ -42,6 +42,6 @@ if steps:find('c', 1, true) then
   redis.call('HINCRBY', STATS, 'sentences', sentences)
   redis.call('HINCRBY', STATS, 'terms', terms_total)
   redis.call('HSET', DOCUMENT, 'tokenized', version, 'tokenizer', tokenizer)
-  redis.call('INCR', EPOCH)
+  move_epoch()
 end
 return {'stored', number}

@@ -4,6 +4,15 @@ local PARAGRAPHS, DOCUMENT, SENTENCE, ANSWERS = KEYS[1], KEYS[2], KEYS[3], KEYS[
 local DOCS, STATS, GARBAGE, EPOCH = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local TOKENS = ARGV[1]
 
+-- An epoch begins at the time of its creation, so that no value comes twice, not even after the keys were flushed.
+local function move_epoch()
+  if redis.call('EXISTS', EPOCH) == 0 then
+    local now = redis.call('TIME')
+    redis.call('SET', EPOCH, string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
+  end
+  redis.call('INCR', EPOCH)
+end
+
 local function drop_answers()
   for _, key in ipairs(redis.call('SMEMBERS', ANSWERS)) do
     redis.call('UNLINK', key)

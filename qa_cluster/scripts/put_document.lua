@@ -25,5 +25,5 @@ redis.call('HSET', DOCUMENT, 'id', ARGV[4], 'title', ARGV[5], 'metadata', ARGV[6
 if mode == 'put' then
   redis.call('SET', PARAGRAPHS, text)
 end
-redis.call('INCR', EPOCH)
+move_epoch()
 return {'stored', version, current == '' and 1 or 0, 0}

@@ -40,12 +40,19 @@ class Shards:
             return client.execute_command(*words)
 
     def load_reader(self) -> None:
-        for index, node in enumerate(self.nodes):
-            tag = hashtag_for_slot(index * (16384 // len(self.nodes)))
+        for tag, node in self._shard_tags():
             model = (MODEL / "reader.onnx").read_bytes()
             self.on(node, "AI.MODELSTORE", keys.model_key(tag), "ONNX", "CPU", "BLOB", model)
             self.on(node, "SET", keys.tokenizer_key(tag), (MODEL / "tokenizer.json").read_bytes())
-            self.on(node, "SET", keys.manifest_key(tag), (MODEL / "manifest.json").read_bytes())
+        self.write_manifest((MODEL / "manifest.json").read_text())
+
+    def write_manifest(self, text: str) -> None:
+        for tag, node in self._shard_tags():
+            self.on(node, "SET", keys.manifest_key(tag), text)
+
+    def _shard_tags(self) -> list[tuple[str, Server]]:
+        step = 16384 // len(self.nodes)
+        return [(hashtag_for_slot(index * step), node) for index, node in enumerate(self.nodes)]
 
     def put(self, document_id: str, text: str, title: str = "") -> PutResult:
         call = documents.put_document(documents.check_document(document_id, text, title), tag(document_id))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
 import pytest
 import redis
 
 from qa_cluster import documents, keys
 from qa_cluster.postings import removals
+from tests.servers import eventually
 
 from . import shard_model as shard
 from .shard_model import TAG
@@ -88,7 +90,16 @@ def test_every_change_moves_the_epoch(client: redis.Redis) -> None:
     epochs.append(client.get(keys.epoch_key(TAG)))
     shard.delete(client, "d")
     epochs.append(client.get(keys.epoch_key(TAG)))
-    assert epochs == ["1", "2", "3"]
+    assert [int(epoch) - int(epochs[0]) for epoch in epochs] == [0, 1, 2]
+
+
+def test_an_epoch_never_comes_again_even_after_a_flush(client: redis.Redis) -> None:
+    shard.put(client, "d", TEXT)
+    before = int(client.get(keys.epoch_key(TAG)) or 0)
+    client.flushall()
+    eventually(lambda: time.time() * 1000 > before + 1)
+    shard.put(client, "d", TEXT)
+    assert int(client.get(keys.epoch_key(TAG)) or 0) > before
 
 
 def test_a_late_split_or_index_of_an_old_version_is_refused(client: redis.Redis) -> None:

@@ -12,7 +12,7 @@ import redis
 from qa_cluster import keys
 from tests.servers import eventually
 
-from .running_shards import EARLY, PARTITIONS, SECONDS, Shards, tag
+from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 
 
 def test_a_document_written_before_the_reader_came_is_taken_up(shards: Shards) -> None:
@@ -73,6 +73,26 @@ def test_documents_of_any_size(shards: Shards) -> None:
     record = shards.record("empty")
     assert record is not None
     assert record.sentences == 0
+
+
+def test_answers_of_another_reader_are_dropped_when_the_manifest_changes(shards: Shards) -> None:
+    shards.put("model", "The kakapo is a parrot.")
+    shards.wait_tokenized("model")
+    first = shards.ask("model", 0, "What is the kakapo?")
+    assert first is not None
+    manifest = json.loads((MODEL / "manifest.json").read_text())
+    other = {**manifest, "revision": "0" * 12, "model_sha256": "0" * 64}
+    try:
+        shards.write_manifest(json.dumps(other))
+        eventually(lambda: answered_by(shards, "0" * 12), SECONDS)
+    finally:
+        shards.write_manifest(json.dumps(manifest))
+    eventually(lambda: answered_by(shards, first["model"]["revision"]), SECONDS)
+
+
+def answered_by(shards: Shards, revision: str) -> bool:
+    answer = shards.ask("model", 0, "What is the kakapo?")
+    return answer is not None and answer["model"]["revision"] == revision
 
 
 def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:

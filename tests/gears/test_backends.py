@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from qa_cluster.errors import ModelError
 from qa_cluster.gears.backends import is_token_model, load_model
 from qa_cluster.gears.failures import GearsError
 from qa_cluster.gears.onnx_backend import OnnxModel
 from qa_cluster.gears.openvino_backend import OpenVinoModel
 from qa_cluster.gears.tensors import from_wire, read_wire, to_blob, to_wire
+
+from qa_cluster.errors import ModelError
 from tests.gears.onnx_file import add_model, token_model
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
 from qa_cluster.gears.backends import Port, is_token_model, load_model
 from qa_cluster.gears.batcher import Batcher, Item, ServedModel, batch_rows, choose_batch
 from qa_cluster.gears.tensors import Array
+
+from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
 
 INT64 = np.dtype("<i8")
 POISON = 666
@@ -197,7 +197,8 @@ def test_the_bundled_reader_answers_alone_as_in_any_batch() -> None:
     inputs = []
     for length in (9, 16, 23, 40, 41, 60, 12, 33):
         ids = random.integers(1000, 20000, (1, length))
-        inputs.append([ids if p.name == "input_ids" else np.full_like(ids, p.name == "attention_mask") for p in compiled.inputs])
+        names = [port.name for port in compiled.inputs]
+        inputs.append([ids if name == "input_ids" else np.full_like(ids, name == "attention_mask") for name in names])
 
     async def main() -> None:
         batcher = Batcher(asyncio.get_running_loop())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from tests.gears.conftest import WORKER
 from tests.servers import Cluster, Server, eventually
 
 
@@ -58,7 +60,8 @@ def test_registrations_are_on_all_shards(cluster: Cluster) -> None:
 def started():
     execute('SET', 'started:{%s}' % hashtag(), 1)
 GB('CommandReader').map(lambda r: hashtag()).register(trigger='tag', mode='async_local', onRegistered=started)
-GB('CommandReader').repartition(lambda r: r[1]).map(lambda r: [r[1], hashtag()]).register(trigger='where', convertToStr=False)
+where = GB('CommandReader').repartition(lambda r: r[1]).map(lambda r: [r[1], hashtag()])
+where.register(trigger='where', convertToStr=False)
 """
     assert execute(cluster.nodes[0], "RG.PYEXECUTE", script, "ID", "s") == "OK"
     tags = [execute(node, "RG.TRIGGER", "tag")[0] for node in cluster.nodes]
@@ -77,6 +80,7 @@ GB('CommandReader').repartition(lambda r: r[1]).map(lambda r: [r[1], hashtag()])
 
 def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> None:
     silent = cluster.nodes[1]
+    execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", 60000)
     pid = silent.field("worker_pid")
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -84,7 +88,8 @@ def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> N
         (error,) = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert "did not answer within" in error or "no" in error
+    assert execute(silent, "CLUSTER", "MYID") in error
+    assert "did not answer within" in error
     for node in cluster.nodes:
         eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [])  # type: ignore[misc]
 
@@ -104,3 +109,16 @@ GB('ShardsIDReader').map(f).run()
     results, errors = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
     assert (results, errors) == (["1"], ["Execution max idle reached"])
     assert time.monotonic() - began < 5
+
+
+def test_shard_that_gets_slots_later_gets_the_sessions(cluster: Cluster, server_binary: Path) -> None:
+    execute(cluster.nodes[0], "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 'here').register(trigger='t')")
+    with Server(server_binary, {"cluster-enabled": "yes"}, worker=WORKER) as joining:
+        joining.wait_ready()
+        execute(joining, "CLUSTER MEET", "127.0.0.1", cluster.nodes[0].port)
+        name = execute(joining, "CLUSTER", "MYID")
+        eventually(lambda: name in str(execute(cluster.nodes[0], "CLUSTER", "NODES")))
+        for node in (joining, *cluster.nodes):
+            eventually(lambda node=node: len(execute(node, "CLUSTER", "SHARDS")) == 4)  # type: ignore[misc]
+            execute(node, "CLUSTER", "SETSLOT", 0, "NODE", name)
+        assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), ignore=redis.ResponseError) == ["here"]

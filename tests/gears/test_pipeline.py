@@ -1,4 +1,4 @@
-"""The operations of a pipeline on one shard: what comes out, what a failing record does, and that others get their turn."""
+"""The operations of a pipeline on one shard: what comes out, what a failing record does, who gets their turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
 from qa_cluster.gears.builder import GearsBuilder
 from qa_cluster.gears.executions import Execution
 from qa_cluster.gears.failures import GearsError
@@ -16,6 +15,8 @@ from qa_cluster.gears.pipeline import StepKind, key_text, run_local, split_stage
 from qa_cluster.gears.sessions import ScriptRun, Session, running_script
 
 NO_BLOCK: Any = SimpleNamespace(active=False)
+NO_FUNCTION: Any = 1
+NO_NUMBER: Any = "1"
 
 
 async def stream(records: Iterable[Any]) -> AsyncIterator[Any]:
@@ -65,7 +66,7 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
             [{"key": "1", "value": [1, 3]}, {"key": "0", "value": [2]}],
         ),
         (lambda gb: gb.repartition(str).collect(), [1, 2], [1, 2]),
-        (lambda gb: gb.aggregate([], lambda a, r: a + [r], lambda a, r: a + r), [1, 2], [[1, 2]]),
+        (lambda gb: gb.aggregate([], lambda a, r: [*a, r], lambda a, r: a + r), [1, 2], [[1, 2]]),
     ],
 )
 def test_operation(describe: Callable[[GearsBuilder], object], records: Iterable[Any], expected: list[Any]) -> None:
@@ -119,7 +120,7 @@ def test_an_exit_of_a_function_is_an_error_of_its_record(error: type[BaseExcepti
 
 
 def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
-    block = SimpleNamespace(active=True)
+    block: Any = SimpleNamespace(active=True)
 
     async def waits(_: object) -> str:
         try:
@@ -131,7 +132,7 @@ def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
     from qa_cluster.gears.atomic import guarded
 
     async def main() -> str:
-        text: str = await guarded(waits(0), block)  # type: ignore[arg-type]
+        text: str = await guarded(waits(0), block)
         return text
 
     assert asyncio.run(main()) == "await is not allow inside atomic block"
@@ -186,8 +187,8 @@ def test_stages_end_at_boundaries() -> None:
     ("misuse", "message"),
     [
         (lambda: GearsBuilder("NoReader"), "reader does not exists"),
-        (lambda: GearsBuilder().map(1), "argument must be a function"),  # type: ignore[arg-type]
-        (lambda: GearsBuilder().limit("1"), "argument must be a number"),  # type: ignore[arg-type]
+        (lambda: GearsBuilder().map(NO_FUNCTION), "argument must be a function"),
+        (lambda: GearsBuilder().limit(NO_NUMBER), "argument must be a number"),
         (lambda: GearsBuilder("CommandReader").run(), "do not support run"),
         (lambda: GearsBuilder("CommandReader").register(), "no trigger or hook argument was given"),
         (lambda: GearsBuilder("PythonReader").run("x"), "pyreader argument must be a function"),

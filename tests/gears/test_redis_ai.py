@@ -108,7 +108,13 @@ GB('CommandReader').map(f).flatmap(lambda r: r).register(trigger='f')
     execute(shard, "RG.PYEXECUTE", script)
     found = execute(shard, "RG.TRIGGER", "f")
     assert found[:5] == ["[[1, 2], [3, 4]]", "(2, 2)", "[1, 2, 3, 4]", "16", "[1.5, 2.0]"]
-    refusals = ("tensor key is empty", "key is not a tensor", "already set with non", "do not contain RedisAI", "length")
+    refusals = (
+        "tensor key is empty",
+        "key is not a tensor",
+        "already set with non",
+        "do not contain RedisAI",
+        "length",
+    )
     for text, expected in zip(found[5:], refusals, strict=True):
         assert expected in text
     assert execute(shard, "AI.TENSORGET", "copy", "VALUES") == [1, 2, 3, 4]

@@ -60,13 +60,20 @@ def test_a_script_cannot_end_the_worker(shard: Server, leave: str) -> None:
     number = shard.field("worker_number")
     with pytest.raises(redis.ResponseError):
         execute(shard, "RG.PYEXECUTE", leave)
-    script = f"import asyncio\nasync def f(r):\n    async def g():\n        {leave}\n    await asyncio.create_task(g())\n"
+    script = (
+        f"import asyncio\nasync def f(r):\n    async def g():\n        {leave}\n    await asyncio.create_task(g())\n"
+    )
     execute(shard, "RG.PYEXECUTE", script + "GB('ShardsIDReader').map(f).run()")
     assert shard.field("worker_number") == number
 
 
 def test_unblocking_run_is_followed_by_its_id(shard: Server) -> None:
-    script = "import asyncio\nasync def f(r):\n    await asyncio.sleep(0.2)\n    return 'done'\nGB('ShardsIDReader').map(f).run()"
+    script = """
+async def f(r):
+    await asyncio.sleep(0.2)
+    return 'done'
+GB('ShardsIDReader').map(f).run()
+"""
     name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
     with pytest.raises(redis.ResponseError, match="execution is still running"):
         execute(shard, "RG.GETRESULTS", name)
@@ -184,7 +191,8 @@ GB('CommandReader').map(more).register(trigger='more', convertToStr=False)
 
 def test_function_must_not_wait_for_its_own_worker(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", ECHO)
-    _, errors = execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: execute('RG.TRIGGER', 'echo')).run()")
+    script = "GB('ShardsIDReader').map(lambda r: execute('RG.TRIGGER', 'echo')).run()"
+    _, errors = execute(shard, "RG.PYEXECUTE", script)
     assert "can not run inside a function" in errors[0]
 
 
@@ -210,5 +218,9 @@ GB('CommandReader').map(fails).register(trigger='fails')
 
 def test_settings_are_read_by_functions(shard: Server) -> None:
     execute(shard, "RG.CONFIGSET", "MyOwn", "7")
-    script = "GB('ShardsIDReader').map(lambda r: [configGet('MyOwn'), configGet('None'), gearsConfigGet('None', 'x')]).run()"
+    script = """
+def read(r):
+    return [configGet('MyOwn'), configGet('None'), gearsConfigGet('None', 'x')]
+GB('ShardsIDReader').map(read).run()
+"""
     assert execute(shard, "RG.PYEXECUTE", script) == [["['7', None, 'x']"], []]

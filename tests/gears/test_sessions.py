@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import pytest
-
 from qa_cluster.gears import sessions
 from qa_cluster.gears.executions import Execution, ExecutionHistory, IdSource
 from qa_cluster.gears.failures import GearsError, error_line, traceback_text

@@ -1,12 +1,12 @@
-"""A scriptable worker for tests: speaks docs/worker-protocol.md with the standard library only, and misbehaves on demand.
+"""A scriptable worker for tests: speaks docs/worker-protocol.md with the standard library only, and misbehaves.
 
-Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends at once).
+Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
 
 Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments; `do` takes a word: `die` (SIGKILL itself), `die-once`
 (only at the first attempt), `hang MS`, `sleep MS`, `garbage`, `raw RESP`, `error TEXT`. A script (`RG.PYEXECUTE json`)
-remote-controls it: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease": ms, "pause":
-ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. Events on keys `ev:*` are appended to the list
-`seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
+remote-controls it: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease": ms,
+"pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. Events on keys `ev:*` are appended
+to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
 """
 
 from __future__ import annotations

@@ -1,0 +1,45 @@
+"""What a worker is allowed: memory, threads, and which descriptors it keeps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import redis
+
+from qa_cluster.gears.service import model_threads
+from qa_cluster.topology import Address, Shard, Topology
+from tests.gears.conftest import WORKER
+from tests.servers import Server
+
+
+def test_memory_limit_fails_the_script_and_not_the_worker(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-memory-mb": 700}, worker=WORKER) as shard:
+        shard.wait_ready()
+        with shard.client() as client:
+            with pytest.raises(redis.ResponseError, match="MemoryError"):
+                client.execute_command("RG.PYEXECUTE", "x = bytearray(800 << 20)")
+            assert client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
+        assert shard.field("worker_number") == 1
+
+
+def test_worker_keeps_no_descriptor_of_the_server(server_binary: Path) -> None:
+    with Server(server_binary, worker=WORKER) as shard:
+        shard.wait_ready()
+        own = Path(f"/proc/{shard.pid}/fd")
+        listening = {os.readlink(fd) for fd in own.iterdir() if os.readlink(fd).startswith("socket:")}
+        worker = Path(f"/proc/{shard.field('worker_pid')}/fd")
+        assert not listening & {os.readlink(fd) for fd in worker.iterdir()}
+
+
+def test_threads_are_the_share_of_the_host() -> None:
+    def shard(number: int, host: str) -> tuple[int, int, Shard]:
+        return number, number, Shard(str(number), Address(host, 7000 + number))
+
+    here = Topology([shard(0, "127.0.0.1"), shard(1, "127.0.0.1"), shard(2, "10.0.0.9")])
+    assert model_threads(3, here, "0", 8) == 3
+    assert model_threads(0, None, "0", 8) == 8
+    assert model_threads(0, here, "0", 8) == 4
+    assert model_threads(0, here, "2", 8) == 2
+    assert model_threads(0, here, "0", 1) == 1

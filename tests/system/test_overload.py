@@ -1,0 +1,71 @@
+"""A full queue answers at once: 503 with Retry-After over HTTP, OVERLOADED over RESP. Nothing hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from .conftest import System, wait_until
+
+
+@pytest.fixture
+def stuck(service: System) -> Iterator[System]:
+    """Workers that stand still, and room for four jobs."""
+    pids = [int(service.info(node)["qa_worker_pid"]) for node in service.nodes]
+    for node in service.nodes:
+        node.config_set("qa.max-queue", 4)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    yield service
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    for node in service.nodes:
+        node.config_set("qa.max-queue", 1024)
+    wait_until(lambda: service.total("qa_queued_clients") == 0, 20, "the queues drain")
+
+
+def test_full_queue_is_refused_at_once(stuck: System) -> None:
+    def ask(number: int) -> tuple[float, int, dict[str, str], bytes]:
+        started = time.monotonic()
+        reply = stuck.http(f"/qa?question=What+is+overload+{number}%3F&timeout_ms=2000")
+        return time.monotonic() - started, *reply
+
+    with ThreadPoolExecutor(40) as pool:
+        outcomes = list(pool.map(ask, range(40)))
+    refused = [o for o in outcomes if o[1] == 503]
+    late = [o for o in outcomes if o[1] == 504]
+    assert refused
+    assert len(refused) + len(late) == len(outcomes)
+    for _, _, headers, body in refused:
+        assert int(headers["retry-after"]) >= 1
+        problem = json.loads(body)
+        assert headers["content-type"].startswith("application/problem+json")
+        assert problem["code"] == "OVERLOADED"
+    # in a rush of forty threads on a small machine a refusal still comes well before any deadline
+    assert sorted(o[0] for o in refused)[len(refused) // 2] < 1.0
+    assert all(o[0] < 4 for o in outcomes)
+
+
+def test_full_queue_over_resp(stuck: System) -> None:
+    host, port = stuck.addresses[0]
+    waiting = []
+    for number in range(80):  # the worker may have taken some before it was stopped
+        connection = redis.Connection(host=host, port=port)
+        connection.send_command("RG.TRIGGER", "qa.rank", "8", f"full {number}?")
+        waiting.append(connection)
+        if connection.can_read(timeout=0.05):
+            break
+    with pytest.raises(redis.ResponseError, match=r"^OVERLOADED queue is full: 4 jobs, limit 4 \(qa.max-queue\)"):
+        waiting[-1].read_response()
+    started = time.monotonic()
+    assert stuck.nodes[0].ping()
+    assert time.monotonic() - started < 0.5
+    for connection in waiting:
+        connection.disconnect()
