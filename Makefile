@@ -52,7 +52,8 @@ test: install check  ## everything but the long suites, on every server binary f
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
 	@$(MAKE) --no-print-directory -C native asan
-	@QA_TEST_MODULE=native/build/qa-asan.so $(BIN)/python -m pytest tests/module $(ARGS)
+	@QA_TEST_SERVERS=redis QA_TEST_MODULE=$(CURDIR)/native/build/qa-asan.so QA_TEST_PRELOAD=$$(cc -print-file-name=libasan.so) \
+		$(BIN)/python -m pytest tests/module $(ARGS)
 
 test-model: $(VENV)-export/.done build  ## export, quantization and agreement with PyTorch (installs torch)
 	@$(VENV)-export/bin/python -m pytest tests/model $(ARGS)

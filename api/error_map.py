@@ -29,6 +29,8 @@ from qa_cluster.errors import (
 
 CONTENT_TYPE = b"application/problem+json"
 TYPE_PREFIX = "urn:qa-cluster:problem:"
+# For what an operator has to put right first, such as a shard without a model.
+LONG_PAUSE_SECONDS = 5.0
 RawHeaders = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
@@ -96,8 +98,9 @@ def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[in
             (_NAMES[kind] for kind in type(error).__mro__ if kind in _NAMES), ("internal", "The service failed")
         )
         status, code = error.http_status, error.resp_code
-        if error.retry_after_seconds is not None:
-            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_seconds))))
+        pause = error.retry_after_seconds or (LONG_PAUSE_SECONDS if status == 503 else None)
+        if pause is not None:
+            headers.append((b"retry-after", b"%d" % max(1, round(pause))))
     else:
         name, code = "internal", "INTERNAL"
         status, title = HTTP_PROBLEMS[name]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import redis
 
 from qa_cluster.config import Settings
-from qa_cluster.errors import ClusterError, ConfigError, InvalidInput
+from qa_cluster.connecting import Target, target_of
+from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Address
 
 from .topology import Node, nodes_of, primaries
 
-_SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 _ADMIN_TIMEOUT_SECONDS = 120.0
 
 
@@ -21,29 +21,16 @@ class NotRunning(ClusterError):
     """There is no cluster to talk to, or it cannot be reached."""
 
 
-def seeds(url: str) -> list[Address]:
-    """The servers that ``redis[s]://[user:password@]host:port[,host:port..]`` names."""
-    parts = urlsplit(url)
-    hosts = parts.netloc.rpartition("@")[2]
-    if parts.scheme not in _SCHEMES or not hosts:
-        raise ConfigError("setting 'cluster_url' must be redis://host:port or rediss://host:port")
-    try:
-        return [Address.parse(host) for host in hosts.split(",")]
-    except InvalidInput as error:
-        raise ConfigError(f"setting 'cluster_url': {error}") from error
-
-
 def login(settings: Settings, url: str) -> dict[str, Any]:
     """Keyword arguments of redis-py for every server of the cluster at `url`; never logged, they hold the password."""
-    parts = urlsplit(url)
-    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
+    target = _target(settings, url)
     options: dict[str, Any] = {
-        "username": settings.cluster_user or unquote(user) or None,
-        "password": settings.cluster_password or unquote(password) or None,
+        "username": target.login.username,
+        "password": target.login.password,
         "socket_connect_timeout": settings.connect_timeout_ms / 1000,
         "socket_timeout": _ADMIN_TIMEOUT_SECONDS,
     }
-    if _SCHEMES[parts.scheme]:
+    if target.login.tls is not None:
         options |= {
             "ssl": True,
             "ssl_ca_certs": settings.cluster_tls_ca or None,
@@ -51,6 +38,10 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
             "ssl_keyfile": settings.cluster_tls_key or None,
         }
     return options
+
+
+def _target(settings: Settings, url: str) -> Target:
+    return target_of(replace(settings, cluster_url=url))
 
 
 def server_client(settings: Settings, url: str, address: Address) -> redis.Redis:
@@ -61,7 +52,7 @@ def server_client(settings: Settings, url: str, address: Address) -> redis.Redis
 def seed_client(settings: Settings, url: str) -> redis.Redis:
     """A client of the first server named in `url` that answers; NotRunning when none does."""
     problems = []
-    for address in seeds(url):
+    for address in _target(settings, url).seeds:
         client = server_client(settings, url, address)
         try:
             client.ping()

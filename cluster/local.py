@@ -121,7 +121,15 @@ class LocalCluster:
             *self._options,
         ]
         return [
-            ServerSpec(self.data_dir / f"node-{index}", state.program, port, True, tuple(options), self._tethered)
+            ServerSpec(
+                self.data_dir / f"node-{index}",
+                state.program,
+                port,
+                cluster=True,
+                options=tuple(options),
+                tethered=self._tethered,
+                password=settings.cluster_password,
+            )
             for index, port in enumerate(state.ports)
         ]
 

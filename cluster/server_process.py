@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import redis
@@ -39,6 +39,7 @@ class ServerSpec:
     cluster: bool
     options: tuple[tuple[str, str], ...] = ()
     tethered: bool = False
+    password: str = field(default="", repr=False)
 
     @property
     def name(self) -> str:
@@ -136,9 +137,11 @@ def write_config(spec: ServerSpec) -> None:
             # One shard that is down must not take the others' answers away.
             ("cluster-require-full-coverage", "no"),
         ]
+    if spec.password:
+        lines += [("requirepass", spec.password), ("masterauth", spec.password)]
     text = "".join(f"{name} {quoted(value)}\n" for name, value in [*lines, *spec.options])
+    spec.config_path.touch(mode=0o600)
     spec.config_path.write_text(text, "utf-8")
-    spec.config_path.chmod(0o600)
 
 
 def running(spec: ServerSpec) -> ProcessRef | None:
@@ -194,7 +197,10 @@ def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
 def connect(spec: ServerSpec, timeout_seconds: float = 5.0) -> redis.Redis:
     """A client of this one server over its unix socket."""
     return redis.Redis(
-        unix_socket_path=str(spec.socket_path), socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds
+        unix_socket_path=str(spec.socket_path),
+        password=spec.password or None,
+        socket_timeout=timeout_seconds,
+        socket_connect_timeout=timeout_seconds,
     )
 
 

@@ -28,6 +28,8 @@ from .topology import Node, command
 PARTITIONS_PER_SHARD = 4
 SESSION = "qa-functions"
 REGISTER_SCRIPT = "from qa_cluster.gears.functions.register import register_all; register_all()"
+# What the functions read with configGet(): how long a shard keeps what one sentence answers.
+TTL_SETTING = "qa.answer-ttl-seconds"
 _POLL_SECONDS = 0.05
 
 Step = Callable[[str], None]
@@ -105,6 +107,8 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
             if reader is not None:
                 on_step(f"storing the reader {reader.tag} on {len(shards)} shards")
                 _on_every_shard(shards, lambda node, client: store_reader(node, client, reader, deadline))
+            for _, client in shards:
+                command(client, "RG.CONFIGSET", TTL_SETTING, settings.sentence_ttl_s)
             on_step("registering the functions")
             _register(shards, deadline)
             on_step("waiting for the workers to warm up")

@@ -29,6 +29,7 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 MAX_FILLER = 8  # at most one row in so many may be filler
 DEFAULT_MAX_BATCH_TOKENS = 2048
 DEFAULT_MAX_QUEUE = 4096
+IDLE_SECONDS = 0.05
 
 
 def padded_length(length: int) -> int:
@@ -250,9 +251,10 @@ class Batcher:
                     chosen = set(map(id, batch))
                     shared.items = deque(item for item in live if id(item) not in chosen)
                     return batch
-                if shared.idle_work:
+                # between two requests of a busy client is not idle
+                woken = self._wake.wait(IDLE_SECONDS if shared.idle_work else None)
+                if not woken and shared.idle_work:
                     return shared.idle_work.popleft()
-                self._wake.wait()
 
     def _work(self) -> None:
         while (work := self._take()) is not None:

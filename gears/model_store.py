@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 KEY_TRUST_SECONDS = 1.0
 # what a single question needs first; the rest is warmed when nothing waits
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
-_WARM_LENGTHS = range(LENGTH_STEP, 161, LENGTH_STEP)
+_WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
 
 class ModelStore:

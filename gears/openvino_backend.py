@@ -41,6 +41,8 @@ class OpenVinoModel:
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": "f32",
+            # every worker of the host would pin its threads to the same first cores
+            "ENABLE_CPU_PINNING": False,
         }
         self._compiled = _core().compile_model(model, "CPU", settings)
         self._request = self._compiled.create_infer_request()

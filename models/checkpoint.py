@@ -21,6 +21,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUTS = ("start_logits", "end_logits")
 MAX_TOKENS = 512
 _EXTRA = ("torch", "transformers", "onnx", "nncf")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _LICENCE = re.compile(r"\A---\n(?:.*\n)*?license:\s*(\S.*)\n(?:.*\n)*?---", re.MULTILINE)
 
 
@@ -54,8 +55,8 @@ def load_checkpoint(source: str) -> Checkpoint:
     """Load a local folder, or else a Hugging Face hub id; ModelError says why it is refused."""
     require_export_extra()
     folder = Path(source)
-    local = folder.is_dir()
-    if not local and (folder.exists() or source.startswith(("/", ".", "~")) or source.count("/") > 1 or not source):
+    local = bool(source) and folder.is_dir()
+    if not local and (folder.is_file() or _HUB_ID.fullmatch(source) is None):
         raise ModelError(f"no model folder {source!r}; a hub id has the form owner/name")
     config = _config(source, local)
     network = _network(source, local)

@@ -283,7 +283,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     return REDISMODULE_OK;
 }
 
-/* Runs the wrapped command with the rights of the caller. */
+/* Runs the wrapped command with the rights of the caller; NULL: it may not. */
 static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int is_link) {
     const char *name = RedisModule_StringPtrLen(argv[1], NULL);
     if (is_link) return RedisModule_Call(ctx, name, "0Ev", argv + 2, (size_t)argc - 2);
@@ -292,7 +292,9 @@ static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString
     if (user_name) RedisModule_FreeString(ctx, user_name);
     if (!user) return NULL;
     RedisModule_SetContextUser(ctx, user);
-    RedisModuleCallReply *reply = RedisModule_Call(ctx, name, "0CEv", argv + 2, (size_t)argc - 2);
+    /* The call checks the same again, but Redis 7.0 does not say NOPERM when it refuses. */
+    int allowed = RedisModule_ACLCheckCommandPermissions(user, argv + 1, argc - 1) == REDISMODULE_OK;
+    RedisModuleCallReply *reply = allowed ? RedisModule_Call(ctx, name, "0CEv", argv + 2, (size_t)argc - 2) : NULL;
     RedisModule_SetContextUser(ctx, NULL);
     RedisModule_FreeModuleUser(user);
     return reply;
@@ -332,7 +334,7 @@ int hook_inner_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     RedisModuleCallReply *reply = run_original(ctx, argv, argc, is_link);
     call = mine.outer;
     if (!reply) {
-        RedisModule_ReplyWithError(ctx, "ERR hooked command cannot be run as this user");
+        RedisModule_ReplyWithError(ctx, "NOPERM this user has no permissions to run the hooked command or access its keys");
     } else if (mine.registration) {
         answer_miss(ctx, &mine, reply);
     } else {

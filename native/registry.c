@@ -22,6 +22,11 @@ static Session *sessions;
 static Registration *registrations;
 static size_t session_count, registration_count, overflowed_count;
 static RedisModuleType *type;
+static long long stale_since_ms; /* 0: the worker knows the sessions */
+
+static void mark_stale(void) { stale_since_ms = RedisModule_Milliseconds(); }
+void registry_forget_stale(void) { stale_since_ms = 0; }
+long long registry_stale_ms(void) { return stale_since_ms ? RedisModule_Milliseconds() - stale_since_ms + 1 : 0; }
 
 Registration *registry_first(void) { return registrations; }
 size_t registry_sessions(void) { return session_count; }
@@ -253,6 +258,7 @@ int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int
         return REDISMODULE_OK;
     }
     replace_session(old, session);
+    if (from_log(ctx)) mark_stale();
     RedisModule_ReplicateVerbatim(ctx);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
@@ -261,6 +267,7 @@ int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int
     (void)argv;
     if (!link_require(ctx, "QA.SESSIONS")) return REDISMODULE_OK;
     if (argc != 1) return RedisModule_WrongArity(ctx);
+    registry_forget_stale();
     RedisModule_ReplyWithArray(ctx, (long)session_count);
     for (Session *session = sessions; session; session = session->next) {
         RedisModule_ReplyWithArray(ctx, 4);
@@ -481,6 +488,7 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
         return REDISMODULE_ERR;
     }
     clear();
+    mark_stale();
     uint64_t count = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < count; i++) {
         Session *session = RedisModule_IsIOError(rdb) ? NULL : load_session(rdb);

@@ -26,6 +26,10 @@ typedef struct Registration {
 
 int registry_on_load(RedisModuleCtx *ctx);
 
+/* For how long the worker has not known of sessions that came by replication or from a file; 0: it knows all. */
+long long registry_stale_ms(void);
+void registry_forget_stale(void);
+
 Registration *registry_first(void);
 Registration *registry_find(RedisModuleString *id);
 Registration *registry_find_trigger(RedisModuleString *trigger);

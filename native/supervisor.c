@@ -15,6 +15,7 @@
 #include "jobs.h"
 #include "link.h"
 #include "module.h"
+#include "registry.h"
 
 extern char **environ;
 
@@ -25,6 +26,7 @@ enum {
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
+    STALE_MS = 500, /* several sessions that change together cost one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
 };
@@ -353,6 +355,13 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     for (int i = 0; i < MAX_ZOMBIES; i++)
         if (zombies[i] && reap(zombies[i])) zombies[i] = 0;
     if (!info.pid) return;
+    /* Sessions that came by replication or from a file: a fresh worker reads them all. A replica does this at once and not at
+     * its promotion, when it is wanted warm. */
+    if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
+        registry_forget_stale();
+        supervisor_kill("does not know the sessions that were loaded", 1);
+        return;
+    }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
     if (now_ms() - heard_ms <= limit) return;
     char reason[96];

@@ -91,7 +91,7 @@ class Settings:
         "an existing cluster to use, redis://host:port or rediss://host:port (TLS); empty: the local one of data_dir",
     )
     cluster_user: str = _of("", "user name on the cluster")
-    cluster_password: str = _of("", "password on the cluster", secret=True)
+    cluster_password: str = _of("", "password on the cluster; a local cluster asks for it", secret=True)
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
     cluster_tls_key: str = _of("", "file of the client certificate's key")
@@ -107,7 +107,6 @@ class Settings:
 
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=100_000)
     body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
-    bulk_max_documents: int = _of(1000, "documents of one bulk request", minimum=1, maximum=100_000)
     top_k_max: int = _of(20, "most answers one question may ask for", minimum=1, maximum=1000)
     retriever_k: int = _of(8, "sentences read for a question", minimum=1, maximum=64)
     waves: tuple[int, ...] = _of(

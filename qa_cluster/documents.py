@@ -53,7 +53,10 @@ class DocumentRecord:
 
 @dataclass(frozen=True, slots=True)
 class SentenceRecord:
-    """A stored sentence; without a `tensor`, `spans` (JSON) tells where its document's sentences are."""
+    """A stored sentence; without a `tensor`, `spans` (JSON) tells where its document's sentences are.
+
+    `answer` is the cached answer to the question, empty if there is none.
+    """
 
     text: str
     tensor: bytes | None
@@ -61,6 +64,7 @@ class SentenceRecord:
     document_id: str
     title: str
     spans: str
+    answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +224,13 @@ def split_document(
     return ScriptCall("split_document", document_keys(document_id, tag), args)
 
 
-def read_sentence(sentence: keys.SentenceRef) -> ScriptCall:
-    """Everything that is needed to read a sentence; the reply is taken apart by `parse_sentence`."""
+def read_sentence(sentence: keys.SentenceRef, question: str) -> ScriptCall:
+    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence`."""
     names = (
         keys.sentence_key(sentence.document_id, sentence.tag),
         keys.tokens_key(sentence),
         keys.document_key(sentence.document_id, sentence.tag),
+        keys.answer_key(sentence, question),
     )
     return ScriptCall("read_sentence", names, (sentence.index,))
 
@@ -234,11 +239,12 @@ def parse_sentence(reply: Sequence[Any] | None) -> SentenceRecord | None:
     """The reply to `read_sentence`: None where there is no such sentence."""
     if reply is None:
         return None
-    if len(reply) != 6:
+    if len(reply) != 7:
         raise ClusterError(f"a sentence is an unexpected reply: {reply!r}"[:200])
-    text, tensor, version, document_id, title, spans = reply
+    text, tensor, version, document_id, title, spans, answer = reply
     blob = tensor.encode() if isinstance(tensor, str) else None if tensor is None else bytes(tensor)
-    return SentenceRecord(_text(text), blob, _text(version), _text(document_id), _text(title), _text(spans))
+    names = (_text(version), _text(document_id), _text(title), _text(spans), _text(answer))
+    return SentenceRecord(_text(text), blob, *names)
 
 
 def store_answer(

@@ -1,8 +1,8 @@
 """The inverted index of one document: which sentence holds which term, with what weight.
 
 The weight is BM25's saturated term frequency. Sentence lengths are compared with a fixed reference instead of the
-corpus average, so that a stored weight stays right when documents come and go: 15 terms is about the mean sentence of both
-evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
+corpus average, so that a stored weight stays right when documents come and go: 15 terms is about the mean sentence of
+both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tokenization import SentenceTokens, pack_sentence
 K1 = 1.2
 B = 0.75
 REFERENCE_LENGTH = 15.0
-MAX_STEP_SENTENCES = 250
+MAX_STEP_SENTENCES = 100
 
 
 @dataclass(frozen=True, slots=True)

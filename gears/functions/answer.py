@@ -121,9 +121,14 @@ def _cached(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, An
             found[sentence] = value
         elif value is not None:
             answer = orjson.loads(value)
-            if answer["document_version"] == (version or "") and answer["model"]["revision"] == revision:
+            if _is_valid(answer, version or "", revision):
                 found[sentence] = answer
     return found
+
+
+def _is_valid(answer: dict[str, Any], version: str, revision: str) -> bool:
+    """Whether a cached answer belongs to the document's version and the reader of now."""
+    return bool(answer["document_version"] == version and answer["model"]["revision"] == revision)
 
 
 def _one_by_one(commands: list[tuple[str, ...]]) -> list[Any]:
@@ -164,10 +169,13 @@ async def _read(sentence: SentenceRef, question: str) -> bytes | None:
     if len(question) > MAX_QUESTION_LENGTH:
         raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
     for _ in range(MAX_ATTEMPTS):
-        record = parse_sentence(run_script(read_sentence(sentence)))
+        record = parse_sentence(run_script(read_sentence(sentence, question)))
         if record is None:
             return None
         reader = readers.current()
+        if record.answer and _is_valid(orjson.loads(record.answer), record.version, reader.manifest.revision):
+            # Asked for before it was stored, and taken up only after that.
+            return record.answer.encode()
         stored = _tokens(sentence, record, reader)
         manifest, tokens = reader.manifest, reader.question(question)
         model_input = reader.tokenizer.assemble(tokens, stored.tokens, manifest.max_tokens)

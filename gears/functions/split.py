@@ -97,9 +97,13 @@ def _as_stored(document_id: str, text: str, record: DocumentRecord | None) -> Do
     return DocumentInput(document_id, record.title, record.metadata, text, version)
 
 
-async def forward(key: str) -> None:
-    """Have the text under a key without a tag written, or removed, in the partition its document belongs to."""
-    builder = GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).foreach(_write)
+async def forward(key: str, *, only_new: bool = False) -> None:
+    """Have the text under a key without a tag written, or removed, in the partition its document belongs to.
+
+    With ``only_new`` a document that is there already stays as it is: nobody knows which of the two is the newer.
+    """
+    write = _write_new if only_new else _write
+    builder = GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).foreach(write)
     _, errors = await run_pipeline(builder, key, noScan=True, readValue=False)
     if errors:
         raise InvalidInput(f"key {key[:100]!r} could not be passed on to its partition: {errors[0]}")
@@ -133,3 +137,8 @@ def _write(record: dict[str, Any]) -> None:
         rg.execute("DEL", record["key"])
     elif rg.execute("GET", record["key"]) != record["text"]:
         rg.execute("SET", record["key"], record["text"])
+
+
+def _write_new(record: dict[str, Any]) -> None:
+    if record["text"] is not None:
+        rg.execute("SET", record["key"], record["text"], "NX")

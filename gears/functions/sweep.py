@@ -91,7 +91,19 @@ async def sweep() -> dict[str, int]:
             await _tried(counts, tokenize.tokenize(*found))
     for tag in await partitions.local_tags():
         await garbage.collect(tag)
+    await _forward_untagged()
     return counts
+
+
+async def _forward_untagged() -> None:
+    """Texts under keys without a tag whose documents are not there yet. It takes all shards: without one it ends."""
+    for key in scan(PARAGRAPHS_PREFIX + "*"):
+        if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:
+            try:
+                await split.forward(key, only_new=True)
+            except (QAError, rg.error) as error:
+                rg.log(f"sweep: {error}", "warning")
+                return
 
 
 def _drop_answers_of_another_reader() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster.connect import seeds
+from qa_cluster.cluster.connect import login
 from qa_cluster.cluster.inspection import inspect_cluster
 from qa_cluster.cluster.ports import free_node_ports
 from qa_cluster.cluster.processes import stop
@@ -16,7 +16,6 @@ from qa_cluster.cluster.state import read_state
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, ModelError
-from qa_cluster.topology import Address
 
 from .conftest import MakeCluster
 
@@ -58,15 +57,15 @@ def test_a_shard_that_is_down_is_reported(make_cluster: MakeCluster) -> None:
 @pytest.mark.parametrize("url", ["db:7000", "http://db:7000", "redis://", "redis://db:x", "redis://db:7000,:1"])
 def test_addresses_that_are_none(url: str) -> None:
     with pytest.raises(ConfigError, match="cluster_url"):
-        seeds(url)
+        login(Settings(), url)
 
 
-def test_addresses() -> None:
-    assert seeds("rediss://me:p%40ss@db-1:7000,[fd00::1]:7001,db-3") == [
-        Address("db-1", 7000),
-        Address("fd00::1", 7001),
-        Address("db-3", 6379),
-    ]
+def test_the_login_comes_from_the_settings_or_the_address() -> None:
+    found = login(Settings(), "rediss://me:p%40ss@db-1:7000,[fd00::1]:7001")
+    assert (found["username"], found["password"], found["ssl"]) == ("me", "p@ss", True)
+    found = login(replace(Settings(), cluster_password="other"), "redis://me:p%40ss@db-1:7000")
+    assert (found["username"], found["password"]) == ("me", "other")
+    assert "ssl" not in found
 
 
 def test_a_folder_without_a_reader(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import redis
 from qa_cluster.cluster import ports, topology
-from qa_cluster.cluster.connect import NotRunning, cluster_client
+from qa_cluster.cluster.connect import NotRunning, cluster_client, seed_client
 from qa_cluster.cluster.local import LocalCluster
 from qa_cluster.cluster.state import ClusterState, locked, read_state, write_state
 
+from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
 
 from .conftest import MakeCluster
@@ -154,6 +155,20 @@ def test_servers_listen_on_loopback_only(make_cluster: MakeCluster) -> None:
             assert settings["appendonly"] == "yes"
             assert settings["maxmemory-policy"] == "volatile-lru"
             assert settings["unixsocketperm"] == "700"
+
+
+def test_a_password_is_asked_for(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(cluster_password='a "quoted" secret', shards=1, replicas=1)
+    cluster.up()
+    with client_of(cluster) as client:
+        assert client.set("a", "b")
+    with pytest.raises(ClusterError, match="refused the login"):
+        seed_client(Settings(), cluster.url())
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    [spec, *_] = cluster.specs(state)
+    assert spec.config_path.stat().st_mode & 0o077 == 0
+    assert "secret" not in repr(spec)
 
 
 def test_another_number_of_shards_is_refused(make_cluster: MakeCluster) -> None:

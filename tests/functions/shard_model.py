@@ -19,8 +19,13 @@ _NO_TOKENS = SentenceTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
 _INDEX_ARGUMENTS = 11
 
 
+def command(client: redis.Redis, *words: object, **options: object) -> Any:
+    execute: Any = client.execute_command
+    return execute(*words, **options)
+
+
 def run(client: redis.Redis, call: ScriptCall) -> Any:
-    return client.execute_command(*call.command())
+    return command(client, *call.command())
 
 
 def put(
@@ -35,7 +40,7 @@ def delete(client: redis.Redis, document_id: str, if_version: str = documents.AN
 
 
 def record(client: redis.Redis, document_id: str) -> documents.DocumentRecord | None:
-    return documents.parse_record(client.execute_command(*documents.read_record(document_id, TAG)))
+    return documents.parse_record(command(client, *documents.read_record(document_id, TAG)))
 
 
 def split(client: redis.Redis, document_id: str, version: str, text: str) -> str:

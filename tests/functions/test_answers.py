@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -112,6 +113,9 @@ def test_readers_and_a_writer_at_once_never_see_an_old_version(shards: Shards) -
                 assert int(answer["sentence"][14:-1]) >= oldest
                 seen[0] += 1
 
+    def seen_enough(enough: int) -> bool:
+        return seen[0] >= enough
+
     def write() -> None:
         for number in range(1, 61):
             shards.put("race", f"The number is {number}.")
@@ -119,7 +123,7 @@ def test_readers_and_a_writer_at_once_never_see_an_old_version(shards: Shards) -
             if number % 6 == 0:
                 # Now and then readers get the time to see something.
                 enough = seen[0] + 5
-                eventually(lambda enough=enough: seen[0] >= enough, SECONDS)
+                eventually(partial(seen_enough, enough), SECONDS)
 
     with ThreadPoolExecutor(4) as threads:
         readers = [threads.submit(read_on, number) for number in range(4)]

@@ -27,7 +27,7 @@ def ingest(client: redis.Redis, document_id: str, text: str) -> str:
 
 
 def dump(client: redis.Redis) -> dict[str, bytes | None]:
-    return {key: client.execute_command("DUMP", key, NEVER_DECODE=True) for key in client.scan_iter()}
+    return {key: shard.command(client, "DUMP", key, NEVER_DECODE=True) for key in client.scan_iter()}
 
 
 def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
@@ -76,30 +76,34 @@ def test_nothing_of_a_deleted_document_is_left_but_its_garbage(client: redis.Red
     assert left == {keys.garbage_key(TAG), keys.stats_key(TAG), keys.epoch_key(TAG)}
     assert client.hmget(keys.stats_key(TAG), "sentences", "terms") == ["0", "0"]
     for entry in client.lrange(keys.garbage_key(TAG), 0, -1):
-        for command in removals(TAG, entry):
-            client.execute_command(*command)
+        for command in removals(TAG, str(entry)):
+            shard.command(client, *command)
     assert not list(client.scan_iter(match="terms:*"))
 
 
 def test_every_change_moves_the_epoch(client: redis.Redis) -> None:
     epochs = []
     version = shard.put(client, "d", TEXT).version
-    epochs.append(client.get(keys.epoch_key(TAG)))
+    epochs.append(epoch(client))
     shard.split(client, "d", version, TEXT)
     shard.index(client, "d", version, TEXT)
-    epochs.append(client.get(keys.epoch_key(TAG)))
+    epochs.append(epoch(client))
     shard.delete(client, "d")
-    epochs.append(client.get(keys.epoch_key(TAG)))
-    assert [int(epoch) - int(epochs[0]) for epoch in epochs] == [0, 1, 2]
+    epochs.append(epoch(client))
+    assert [value - epochs[0] for value in epochs] == [0, 1, 2]
 
 
 def test_an_epoch_never_comes_again_even_after_a_flush(client: redis.Redis) -> None:
     shard.put(client, "d", TEXT)
-    before = int(client.get(keys.epoch_key(TAG)) or 0)
+    before = epoch(client)
     client.flushall()
     eventually(lambda: time.time() * 1000 > before + 1)
     shard.put(client, "d", TEXT)
-    assert int(client.get(keys.epoch_key(TAG)) or 0) > before
+    assert epoch(client) > before
+
+
+def epoch(client: redis.Redis) -> int:
+    return int(str(client.get(keys.epoch_key(TAG))))
 
 
 def test_a_late_split_or_index_of_an_old_version_is_refused(client: redis.Redis) -> None:
@@ -126,8 +130,8 @@ def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_
     shard.split(client, "d", newer, other)
     assert shard.index(client, "d", newer, other) == "stored"
     for entry in client.lrange(keys.garbage_key(TAG), 0, -1):
-        for command in removals(TAG, entry):
-            client.execute_command(*command)
+        for command in removals(TAG, str(entry)):
+            shard.command(client, *command)
     assert {key.rpartition(":")[2] for key in client.scan_iter(match="terms:*")} == {"other", "text"}
 
 
@@ -151,7 +155,7 @@ def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> 
 
 def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
-    call = documents.read_sentence(keys.SentenceRef("d", TAG, 1))
+    call = documents.read_sentence(keys.SentenceRef("d", TAG, 1), "Who?")
     sentence = documents.parse_sentence(shard.run(client, call))
     assert sentence is not None
     assert (sentence.text, sentence.version, sentence.document_id, sentence.tensor) == (
@@ -162,7 +166,7 @@ def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     )
     start, end = json.loads(sentence.spans)[1]
     assert TEXT[start:end] == sentence.text
-    missing = documents.read_sentence(keys.SentenceRef("d", TAG, 3))
+    missing = documents.read_sentence(keys.SentenceRef("d", TAG, 3), "Who?")
     assert documents.parse_sentence(shard.run(client, missing)) is None
 
 
@@ -197,7 +201,7 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
             shard.split(client, document_id, version, text)
             shard.index(client, document_id, version, text)
         elif action == "read":
-            call = documents.read_sentence(keys.SentenceRef(document_id, TAG, 1))
+            call = documents.read_sentence(keys.SentenceRef(document_id, TAG, 1), "Other?")
             found = documents.parse_sentence(shard.run(client, call))
             if found is not None:
                 pending.append((document_id, (1, found.version, found.text)))

@@ -106,9 +106,11 @@ def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:
 def test_what_was_written_while_the_worker_was_dead_is_taken_up(shards: Shards) -> None:
     key = keys.paragraphs_key("orphan", tag("orphan"))
     node = shards.node_of(key)
+    untagged = next(f"orphan {n}" for n in range(100) if shards.node_of(f"paragraphs:orphan {n}") is node)
     os.kill(int(node.field("worker_pid")), signal.SIGKILL)
     shards.client.set(key, "Narwhals have tusks.")
-    shards.wait_tokenized("orphan")
+    shards.client.set(f"paragraphs:{untagged}", "Belugas are white.")
+    shards.wait_tokenized("orphan", untagged)
     node.wait_ready(30)
     assert "orphan" in shards.ranked_documents("narwhals")
 

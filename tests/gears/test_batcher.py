@@ -18,7 +18,7 @@ from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
 
 INT64 = np.dtype("<i8")
 POISON = 666
-READER = Path(__file__).resolve().parents[2] / "models" / "default" / "model.onnx"
+READER = Path(__file__).resolve().parents[2] / "models" / "default" / "reader.onnx"
 
 
 class FakeModel:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import redis
-
 from qa_cluster.gears.service import model_threads
+
 from qa_cluster.topology import Address, Shard, Topology
 from tests.gears.conftest import WORKER
 from tests.servers import Server

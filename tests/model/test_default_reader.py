@@ -26,7 +26,7 @@ EASY = [
 
 @pytest.fixture(scope="module", params=RUNTIMES)
 def runner(request: pytest.FixtureRequest, reader: Path) -> Runner:
-    return open_runner(reader / MODEL_FILE, request.param, threads=2)
+    return open_runner(reader / MODEL_FILE, request.param, threads=1)
 
 
 def test_easy_questions_are_answered(runner: Runner, encoder: PairEncoder, manifest: Manifest) -> None:
@@ -47,30 +47,39 @@ def test_what_is_not_in_the_text_scores_below_the_threshold(
     assert all(prediction.score < manifest.no_answer_threshold for prediction in found)
 
 
-@pytest.mark.parametrize("batch_size", [2, 8, 13])
-def test_an_answer_alone_equals_the_answer_in_a_batch(
-    runner: Runner, encoder: PairEncoder, pairs: list[tuple[str, str]], batch_size: int
-) -> None:
-    windows = [(encoder.windows(question, context)[0], context) for question, context in pairs]
+class Batches:
+    """Reads any of the pairs together and decodes each."""
 
-    def read(indices: list[int]) -> list[tuple[Span, np.ndarray]]:
-        starts, ends = runner(encoder.batch([windows[index][0] for index in indices]))
-        spans = []
+    def __init__(self, runner: Runner, encoder: PairEncoder, pairs: list[tuple[str, str]]) -> None:
+        self._runner = runner
+        self._encoder = encoder
+        self._windows = [(encoder.windows(question, context)[0], context) for question, context in pairs]
+
+    def read(self, indices: list[int]) -> list[tuple[Span, np.ndarray]]:
+        """The best span and the start logits of each pair."""
+        starts, ends = self._runner(self._encoder.batch([self._windows[index][0] for index in indices]))
+        found = []
         for start, end, index in zip(starts, ends, indices, strict=True):
-            window, context = windows[index]
-            place = (window.starts, window.ends)
-            reading = best_spans(start, end, place, context, sentence_start=window.context_start, max_answer_tokens=30)
-            spans.append((reading.spans[0], start[: len(window.input_ids)]))
-        return spans
+            window, context = self._windows[index]
+            place, first = (window.starts, window.ends), window.context_start
+            reading = best_spans(start, end, place, context, sentence_start=first, max_answer_tokens=30)
+            found.append((reading.spans[0], start[: len(window.input_ids)]))
+        return found
 
-    alone = [read([index])[0] for index in range(len(windows))]
-    order = list(range(len(windows)))
-    random.Random(batch_size).shuffle(order)
-    for first in range(0, len(order), batch_size):
-        indices = order[first : first + batch_size]
-        for index, (span, logits) in zip(indices, read(indices), strict=True):
-            assert (span.start, span.end) == (alone[index][0].start, alone[index][0].end), pairs[index]
-            np.testing.assert_allclose(logits, alone[index][1], atol=1e-3)
+
+def test_an_answer_alone_equals_the_answer_in_a_batch(
+    runner: Runner, encoder: PairEncoder, pairs: list[tuple[str, str]]
+) -> None:
+    together = Batches(runner, encoder, pairs)
+    alone = [together.read([index])[0] for index in range(len(pairs))]
+    for batch_size in (2, 8, 13):
+        order = list(range(len(pairs)))
+        random.Random(batch_size).shuffle(order)
+        for first in range(0, len(order), batch_size):
+            indices = order[first : first + batch_size]
+            for index, (span, logits) in zip(indices, together.read(indices), strict=True):
+                assert (span.start, span.end) == (alone[index][0].start, alone[index][0].end), pairs[index]
+                np.testing.assert_allclose(logits, alone[index][1], atol=1e-3)
 
 
 def test_runtimes_mostly_agree(
@@ -81,7 +90,7 @@ def test_runtimes_mostly_agree(
         [
             (found.start, found.end)
             for found in Reading(
-                encoder, open_runner(reader / MODEL_FILE, runtime, threads=2), manifest.max_answer_tokens
+                encoder, open_runner(reader / MODEL_FILE, runtime, threads=1), manifest.max_answer_tokens
             ).predict(examples, silent, "")
         ]
         for runtime in RUNTIMES

