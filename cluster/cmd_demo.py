@@ -80,7 +80,7 @@ def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
     try:
         _wait_idle(loaded, url)
         rows = list(_ask_all(address))
-        console.table(rows, title="The Python language reference answers", right=("score", "first ms", "again ms"))
+        console.table(rows, title="The Python language reference answers", right=("score", "first\nms", "again\nms"))
         console.step(f"{time.monotonic() - started:.1f} s from the start to the last answer")
         if not once:
             console.say(f"\nAsk more at {address}/ or: curl '{address}/qa?question=What+is+a+namespace'")
@@ -102,10 +102,10 @@ def _ask_all(address: str) -> Iterator[dict[str, Any]]:
                 "question": question,
                 "answer": " ".join(best.get("answer", "(no answer)").split()),
                 "score": f"{best['score']:.2f}" if best else "",
-                "document and sentence": best.get("passage_id", ""),
+                "document\nand sentence": best.get("passage_id", ""),
                 "shard": best.get("shard", ""),
-                "first ms": f"{first_ms:.1f}",
-                "again ms": f"{again_ms:.1f}",
+                "first\nms": f"{first_ms:.1f}",
+                "again\nms": f"{again_ms:.1f}",
             }
 
 

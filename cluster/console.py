@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+# Columns of text that may be broken into lines where the terminal is narrow.
+_PROSE = frozenset({"question", "answer", "sentence", "help", "value", "error"})
 _PLAIN_EVERY_SECONDS = 5.0
 
 # Not a terminal: there is no width to fit into, and a wrapped table is hard to search.
@@ -52,12 +55,13 @@ def say_json(value: Any) -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]], *, title: str = "", right: Sequence[str] = ()) -> None:
-    """Rows as a table; the columns named in `right` are aligned to the right."""
+    """Rows as a table, the columns named in `right` aligned to the right. Only columns of prose are ever wrapped."""
     if not rows:
         return
-    shown = Table(title=escape(title) or None, title_justify="left", expand=False)
+    shown = Table(title=escape(title) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in rows[0]:
-        shown.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        prose = name in _PROSE
+        shown.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not prose)
     for row in rows:
         shown.add_row(*(escape("" if value is None else str(value)) for value in row.values()))
     out.print(shown)

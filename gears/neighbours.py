@@ -1,4 +1,4 @@
-"""New shards get the functions too: a worker that sees unknown primaries asks one of them for the sessions it lacks.
+"""New shards get the functions too: a worker asks each primary that it has not met for the sessions it lacks.
 
 A shard that joins a cluster starts empty, and gets slots only later; so the shards of `CLUSTER SLOTS` are looked at
 every few seconds. What was written before the sessions came is repaired by their `onRegistered`.
@@ -27,7 +27,9 @@ class Neighbours:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._known: set[str] = set()
+        self._turn = 0
         runtime.peers.on("sessions?", self.answer)
+        runtime.peers.on("sessions", self.answered)
 
     async def watch(self) -> None:
         """Look for new primaries until cancelled."""
@@ -40,10 +42,13 @@ class Neighbours:
 
     def _look(self) -> None:
         others = set(self._runtime.peers.others())
+        self._known &= others
         unknown = sorted(others - self._known)
         if unknown:
-            self._runtime.peers.send(unknown[0], "sessions?", self._runtime.registrar.session_ids)
-        self._known = others
+            # one at a time: the first has them all; one that is silent does not keep the others from being asked
+            node = unknown[self._turn % len(unknown)]
+            self._turn += 1
+            self._runtime.peers.send(node, "sessions?", self._runtime.registrar.session_ids)
 
     def answer(self, sender: str, known: list[str]) -> None:
         """Send a shard the sessions it lacks (message ``sessions?``)."""
@@ -51,3 +56,8 @@ class Neighbours:
             if change.stored is not None:
                 self._runtime.peers.send(sender, "register", change)
                 self._runtime.peers.send(sender, "registered", change.stored.id)
+        self._runtime.peers.send(sender, "sessions", None)
+
+    def answered(self, sender: str, _: None) -> None:
+        """A shard has sent all it had (message ``sessions``)."""
+        self._known.add(sender)

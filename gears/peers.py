@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
 MAX_UNFINISHED = 64
+RESEND_SECONDS = 2.0  # the bus of a young cluster loses messages; handlers of requests may get one twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +106,15 @@ class Peers:
         waiting = {node: loop.create_future() for node in nodes}
         self._waiting.update({(number, node): future for node, future in waiting.items()})
         try:
-            for node in nodes:
-                self.send(node, kind, body, number)
-            if waiting:
-                await asyncio.wait(waiting.values(), timeout=timeout_seconds)
+            deadline = loop.time() + timeout_seconds
+            while (left := deadline - loop.time()) > 0:
+                silent = [node for node, future in waiting.items() if not future.done()]
+                if not silent:
+                    break
+                for node in silent:
+                    self.send(node, kind, body, number)
+                asked = [waiting[node] for node in silent]
+                await asyncio.wait(asked, timeout=min(left, RESEND_SECONDS))
         finally:
             for node in nodes:
                 self._waiting.pop((number, node), None)

@@ -20,7 +20,7 @@ import orjson
 from qa_cluster.answer_cache import AnswerCache
 from qa_cluster.assembly import Assembled, Reading, Record, Scored, assemble, distinct, parse_record
 from qa_cluster.connection import ReplyError
-from qa_cluster.errors import ClusterError, DeadlineExceeded, NotFound
+from qa_cluster.errors import ClusterError, DeadlineExceeded, ModelError, NotFound
 from qa_cluster.freshness import Freshness
 from qa_cluster.keys import document_key, parse_sentence
 from qa_cluster.manifest import Manifest
@@ -123,7 +123,7 @@ class Asker:
         freshness: Freshness,
         near: NearCache,
         answers: AnswerCache,
-        manifest: Manifest,
+        manifest: Manifest | None,
         *,
         limits: AskLimits,
         waves: Sequence[int] = (1, 3, 8),
@@ -135,14 +135,25 @@ class Asker:
         self._waves = tuple(waves)
         self._flights: dict[_FlightKey, _Flight] = {}
         self._solo = 0
-        self.manifest = manifest
+        self._manifest = manifest
         self.limits = limits
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the model on the shards; ModelError while there is none."""
+        if self._manifest is None:
+            raise ModelError("no shard has a model: load one with qa-cluster model load")
+        return self._manifest
+
+    @manifest.setter
+    def manifest(self, manifest: Manifest | None) -> None:
+        self._manifest = manifest
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
         """Answer a question within its deadline."""
         begun = perf_counter()
         question = check_question(text, options or AskOptions(), self.limits)
-        digest = question.digest(self.manifest.revision, self._waves, self.manifest.no_answer_threshold)
+        digest = self.digest(question)
         clock = Clock()
         try:
             async with asyncio.timeout(question.timeout_seconds):

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from qa_cluster.config import Settings
 from qa_cluster.connecting import target_of
-from qa_cluster.engine import Engine
+from qa_cluster.engine import Engine, read_manifest
 from qa_cluster.errors import ClusterError, InvalidInput
 from qa_cluster.questions import AskOptions
 from qa_cluster.types import AskResult, Document, WriteResult
@@ -61,7 +61,7 @@ class AsyncClusterClient:
         self._engine: Engine | None = None
 
     async def open(self) -> Self:
-        """Connect; ClusterError or ModelError says what is missing."""
+        """Connect; ClusterError says what is missing."""
         if self._engine is None:
             self._engine = await self._target.open()
         return self
@@ -185,11 +185,12 @@ class AsyncClusterClient:
         """The shards, partitions and model of the cluster."""
         engine = self.engine
         topology = await engine.shards.refresh()
-        manifest = engine.asker.manifest
+        manifest = await read_manifest(engine.shards)
         shards = [
             {"shard": shard.name, "node_id": shard.node_id, "address": str(shard.address)} for shard in topology.shards
         ]
-        return ClusterStatus(shards, engine.partitions, manifest.model_id, manifest.revision, engine.freshness.ready)
+        model, revision = (manifest.model_id, manifest.revision) if manifest is not None else ("", "")
+        return ClusterStatus(shards, engine.partitions, model, revision, engine.freshness.ready)
 
 
 @asynccontextmanager
@@ -210,7 +211,7 @@ class ClusterClient:
         self._thread: threading.Thread | None = None
 
     def open(self) -> Self:
-        """Connect; ClusterError or ModelError says what is missing."""
+        """Connect; ClusterError says what is missing."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="qa-cluster-client", daemon=True)

@@ -53,7 +53,7 @@ class Engine:
     """Asks and writes. Made by `Engine.open`, closed by `aclose`."""
 
     def __init__(
-        self, shards: Shards, freshness: Freshness, partitions: int, manifest: Manifest, options: EngineOptions
+        self, shards: Shards, freshness: Freshness, partitions: int, manifest: Manifest | None, options: EngineOptions
     ) -> None:
         self.shards = shards
         self.freshness = freshness
@@ -73,7 +73,7 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect; ClusterError or ModelError says what the cluster lacks."""
+        """Connect; ClusterError says what the cluster lacks. A model may come later: until then only `ask` fails."""
         options = options or EngineOptions()
         shards = Shards(
             seeds,
@@ -112,7 +112,8 @@ class Engine:
             try:
                 self.asker.manifest = await read_manifest(self.shards)
             except ModelError as error:
-                _log.warning("the model's manifest cannot be read, the known one stays in use: %s", error)
+                _log.warning("the model's manifest cannot be read: %s", error)
+                self.asker.manifest = None
             self._manifest_changes = changes
 
 
@@ -123,13 +124,13 @@ async def _partitions(shards: Shards) -> int:
     return int(raw)
 
 
-async def read_manifest(shards: Shards) -> Manifest:
-    """The manifest of the model on the shards; ModelError when there is none or it is unusable."""
+async def read_manifest(shards: Shards) -> Manifest | None:
+    """The manifest of the model on the shards, None without a model; ModelError when it is unusable."""
     for shard in shards.all:
         raw = await shard_manifest(shards, shard)
         if raw is not None:
             return Manifest.from_json(raw)
-    raise ModelError("no shard has a model: load one with qa-cluster model load")
+    return None
 
 
 async def shard_manifest(shards: Shards, shard: Shard) -> bytes | None:

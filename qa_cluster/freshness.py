@@ -9,7 +9,10 @@ A server writes its pushes at the end of the event loop round in which the write
 got one more reply from that shard (all our clients do that before they report success) can therefore be sure that the
 push is in the sockets of all API processes; `drained` looks into these sockets before a near-cache hit is served.
 
-While any primary is without such a connection, `ready` is false and cached whole answers are neither served nor stored.
+Every `CHECK_SECONDS` each server is asked for an epoch on its subscription: one that is no longer the primary answers
+with a redirection and is dropped. While any primary is without a subscription, or has not answered for `LEASE_SECONDS`,
+cached whole answers are neither served nor stored.
+
 An epoch is kept together with the run id of the server that counts it: after a restart or failover that lost writes the
 same number would stand for something else.
 """
@@ -20,6 +23,7 @@ import asyncio
 import logging
 import select
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 from qa_cluster.connection import Argument, Connection, ConnectionLost, ReplyError
@@ -30,7 +34,9 @@ from qa_cluster.topology import Shard, Topology
 
 EPOCH_PREFIX = "epoch:"
 MANIFEST_PREFIX = "bert-qa:manifest"
-CHECK_SECONDS = 1.0
+CHECK_SECONDS = 0.1
+TOPOLOGY_SECONDS = 1.0
+LEASE_SECONDS = 1.0
 SILENCE_SECONDS = 3.0
 DRAIN_ROUNDS = 16
 
@@ -54,6 +60,9 @@ class Freshness:
         self.manifest_changes = 0
         self.pushes = 0
         self.ready = False
+        self._confirmed_until = 0.0
+        self._topology_due = 0.0
+        self._complaint = ""
 
     async def start(self, tags: Sequence[str]) -> None:
         """Subscribe on every shard; returns when that has succeeded or failed once."""
@@ -73,15 +82,15 @@ class Freshness:
             link.connection.close()
 
     def drained(self) -> bool:
-        """Whether no subscription has bytes this process has not looked at. One system call."""
-        return self.ready and not self._poll.poll(0)
+        """Whether every subscription stands and none has bytes this process has not looked at. One system call."""
+        return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     async def drain(self) -> bool:
         """Let the event loop read what the subscriptions hold; False when it cannot keep up or one is down."""
         for _ in range(DRAIN_ROUNDS):
             if self.drained():
                 return True
-            if not self.ready:
+            if not self.ready or monotonic() >= self._confirmed_until:
                 return False
             await asyncio.sleep(0)
         return self.drained()
@@ -163,19 +172,30 @@ class Freshness:
     async def _supervise(self) -> None:
         while True:
             self._wake.clear()
+            begun = monotonic()
             try:
-                await self._shards.refresh()
+                if not self.ready or begun >= self._topology_due:
+                    await self._shards.refresh()
+                    self._topology_due = begun + TOPOLOGY_SECONDS
                 await self._reconcile()
                 self._settle()
+                self._confirmed_until = begun + LEASE_SECONDS
+                self._complaint = ""
             except ClusterError as error:
-                _log.warning("cached answers are bypassed: %s", error)
+                self._complain(str(error))
             self._tick.set()
             try:
-                async with asyncio.timeout(CHECK_SECONDS if self.ready else CHECK_SECONDS / 10):
+                async with asyncio.timeout(CHECK_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
                 continue
             await asyncio.sleep(0.01)
+
+    def _complain(self, problem: str) -> None:
+        """Log a problem once, not ten times a second."""
+        if problem != self._complaint:
+            self._complaint = problem
+            _log.warning("cached answers are bypassed: %s", problem)
 
     async def _reconcile(self) -> None:
         wanted = set(self._shards.all)
@@ -186,15 +206,18 @@ class Freshness:
                 raise outcome
 
     async def _check(self, shard: Shard) -> None:
-        link = self._links.get(shard)
-        if link is None:
+        if shard not in self._links:
             await self._subscribe(shard)
-            return
+        link = self._links[shard]
+        topology = self._shards.topology
+        key = next((key for key in map(epoch_key, self._tags) if topology.shard_of(slot(key)) == shard), None)
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
-                await link.connection.execute("PING")
-        except (TimeoutError, ConnectionLost, ReplyError):
+                await link.connection.execute(*(("PING",) if key is None else ("GET", key)))
+        except (TimeoutError, ConnectionLost, ReplyError) as error:
             link.connection.close()
+            self._topology_due = 0.0
+            raise ClusterError(f"{shard.address} no longer reports changes: {error or 'no answer'}") from error
 
     async def _subscribe(self, shard: Shard) -> None:
         connection = await Connection.open(

@@ -13,7 +13,7 @@ import pytest
 from qa_cluster.asking import CacheMiss, Outcome
 from qa_cluster.connection import ReplyError
 from qa_cluster.engine import Engine
-from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, QueueFull
+from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull
 from qa_cluster.questions import AskOptions
 from qa_cluster.types import AskResult
 from tests.client.scripted_cluster import Node, ScriptedCluster
@@ -197,7 +197,7 @@ def test_the_deadline_holds(cluster: ScriptedCluster, run: Run) -> None:
             with pytest.raises(DeadlineExceeded, match="100 ms"):
                 await ask(engine, "Who?", timeout_ms=100)
             assert asyncio.get_running_loop().time() - begun < 1
-            await until(lambda: cluster.cancelled == 3)
+            await until(lambda: cluster.cancelled == cluster.count("qa.rank"))
 
     run(body())
 
@@ -370,5 +370,24 @@ def test_a_question_after_a_write_does_not_join_work_from_before_it(cluster: Scr
             release.set()
             await before
             assert [answer.answer for answer in (await ask(engine, "Who wrote programs?")).answers] == ["Bob"]
+
+    run(body())
+
+
+def test_without_a_model_documents_can_be_written_and_questions_say_why_not(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        for node in cluster.nodes:
+            for key in await node.commands.execute("KEYS", "bert-qa*"):
+                await node.commands.execute("DEL", key)
+        try:
+            async with opened(cluster) as engine:
+                await write(engine, "Ada wrote programs.")
+                with pytest.raises(ModelError, match="no shard has a model"):
+                    await ask(engine, "Who wrote programs?")
+                await cluster.set_manifest("a")
+                await until(lambda: engine.freshness.manifest_changes >= 3)
+                assert (await ask(engine, "Who wrote programs?")).answerable
+        finally:
+            await cluster.set_manifest("a")
 
     run(body())

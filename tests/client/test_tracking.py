@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import redis
 
 from qa_cluster.connection import Login
-from qa_cluster.freshness import Freshness
+from qa_cluster.freshness import LEASE_SECONDS, Freshness
 from qa_cluster.shards import Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import plain_server
@@ -78,5 +81,26 @@ def test_a_server_that_dies_takes_readiness_with_it(run: Run) -> None:
         assert await freshness.epochs() is None
         await freshness.aclose()
         await shards.aclose()
+
+    run(body())
+
+
+def test_a_server_that_falls_silent_is_not_relied_on(run: Run) -> None:
+    async def body() -> None:
+        async with plain_server() as port:
+            shards = Shards([Address("127.0.0.1", port)], Login(connect_timeout_seconds=1))
+            await shards.open()
+            freshness = Freshness(shards)
+            await freshness.start(["t"])
+            with redis.Redis(port=port) as client:
+                server = int(client.info("server")["process_id"])
+            os.kill(server, signal.SIGSTOP)
+            try:
+                await until(lambda: not freshness.drained(), 3 * LEASE_SECONDS)
+            finally:
+                os.kill(server, signal.SIGCONT)
+            await until(freshness.drained)
+            await freshness.aclose()
+            await shards.aclose()
 
     run(body())

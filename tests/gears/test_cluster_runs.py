@@ -118,7 +118,10 @@ def test_shard_that_gets_slots_later_gets_the_sessions(cluster: Cluster, server_
         execute(joining, "CLUSTER MEET", "127.0.0.1", cluster.nodes[0].port)
         name = execute(joining, "CLUSTER", "MYID")
         eventually(lambda: name in str(execute(cluster.nodes[0], "CLUSTER", "NODES")))
+        eventually(lambda: len(execute(joining, "CLUSTER", "SHARDS")) == 4)
+        owner = execute(cluster.nodes[0], "CLUSTER", "MYID")
+        execute(joining, "CLUSTER", "SETSLOT", 0, "IMPORTING", owner)
         for node in (joining, *cluster.nodes):
             eventually(lambda node=node: len(execute(node, "CLUSTER", "SHARDS")) == 4)  # type: ignore[misc]
             execute(node, "CLUSTER", "SETSLOT", 0, "NODE", name)
-        assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), ignore=redis.ResponseError) == ["here"]
+        assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), 20, ignore=redis.ResponseError) == ["here"]

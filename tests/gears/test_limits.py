@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -24,13 +25,19 @@ def test_memory_limit_fails_the_script_and_not_the_worker(server_binary: Path) -
         assert shard.field("worker_number") == 1
 
 
+def open_files(pid: int) -> set[str]:
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed while we looked
+            found.add(os.readlink(descriptor))
+    return found
+
+
 def test_worker_keeps_no_descriptor_of_the_server(server_binary: Path) -> None:
     with Server(server_binary, worker=WORKER) as shard:
         shard.wait_ready()
-        own = Path(f"/proc/{shard.pid}/fd")
-        listening = {os.readlink(fd) for fd in own.iterdir() if os.readlink(fd).startswith("socket:")}
-        worker = Path(f"/proc/{shard.field('worker_pid')}/fd")
-        assert not listening & {os.readlink(fd) for fd in worker.iterdir()}
+        server_sockets = {name for name in open_files(shard.pid) if name.startswith("socket:")}
+        assert not server_sockets & open_files(shard.field("worker_pid"))
 
 
 def test_threads_are_the_share_of_the_host() -> None:
