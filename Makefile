@@ -41,8 +41,11 @@ lint: $(VENV)/.test  ## ruff
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
+# mypy does not know setuptools' package-dir: it is shown the tree as it is imported.
 types: $(VENV)/.test  ## mypy, strict
-	@$(BIN)/mypy
+	@rm -rf build/types && mkdir -p build/types/qa_cluster
+	@ln -s $(CURDIR)/qa_cluster/* $(foreach folder,gears models api cluster,$(CURDIR)/$(folder)) build/types/qa_cluster/
+	@cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml -p qa_cluster
 
 check: lint types  ## lint, types and the native unit tests under sanitizers
 	@$(MAKE) --no-print-directory -C native check

@@ -33,6 +33,7 @@ from .sessions import SessionRegistry
 from .shard import ShardInfo, Start
 
 logger = logging.getLogger(__name__)
+_CLUSTER_UP_SECONDS = 5.0
 
 
 def _is_local(host: str, own: set[str]) -> bool:
@@ -80,14 +81,26 @@ class Service:
         reporting = await AsyncLink.open(self._start, self.end)
         jobs = JobLoop(Jobs(runtime), fetching, reporting)
         jobs.ask()
+        sessions = runtime.execute("QA.SESSIONS")
+        if info.cluster and (sessions or runtime.execute("AI._MODELSCAN")):
+            await self._cluster_up(runtime)
         await runtime.models.load_all()
-        runtime.registrar.restore(runtime.execute("QA.SESSIONS"))
+        runtime.registrar.restore(sessions)
         runtime.execute("QA.READY")
         logger.info("worker %d is ready", info.worker)
         watching = self._loop.create_task(Neighbours(runtime).watch())
         await self._over
         watching.cancel()
         beat.stop()
+
+    async def _cluster_up(self, runtime: Runtime) -> None:
+        """Wait for the cluster of a shard that starts with it: until then no key can be read, nor a model fetched."""
+        deadline = self._loop.time() + _CLUSTER_UP_SECONDS
+        while b"cluster_state:ok" not in runtime.execute("CLUSTER", "INFO"):
+            if self._loop.time() > deadline:
+                logger.warning("the cluster is not up after %g s: models load at first use", _CLUSTER_UP_SECONDS)
+                return
+            await asyncio.sleep(0.05)
 
     def _assemble(self, links: LinkPool, info: ShardInfo) -> Runtime:
         peers = Peers(self._bound)

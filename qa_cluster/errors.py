@@ -96,7 +96,7 @@ class WorkerError(QAError):
 
     retryable = True
     http_status = 503
-    retry_after_seconds = 1.0
+    retry_after_seconds: float | None = 1.0
 
 
 class NoWorker(WorkerError):
@@ -117,7 +117,7 @@ class InferenceFailed(WorkerError):
     resp_code = "INFERENCE"
     http_status = 500
     retryable = False
-    retry_after_seconds = None
+    retry_after_seconds: float | None = None
 
 
 class ModelError(QAError):

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from itertools import pairwise
 
-import Stemmer  # type: ignore[import-not-found]
+import Stemmer
 
 ANALYZER_VERSION = f"1-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64

@@ -1,4 +1,4 @@
-"""Rules for every test: the package is installed as it ships, the environment is clean, and no process outlives the run."""
+"""Rules for every test: the package is installed, the environment is clean, and no process outlives the run."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ def no_orphans() -> Iterator[None]:
     before = set(descendants(os.getpid()))
     yield
     deadline = time.monotonic() + 10
-    while (left := {p: c for p, c in descendants(os.getpid()).items() if p not in before}) and time.monotonic() < deadline:
+    while (
+        left := {p: c for p, c in descendants(os.getpid()).items() if p not in before}
+    ) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left, f"processes left running: {left}"

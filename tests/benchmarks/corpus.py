@@ -1,4 +1,4 @@
-"""What the benchmarks ask about: a SQuAD-format file when one is given, else the Python language reference that ships with CPython."""
+"""What the benchmarks ask about: a SQuAD-format file when one is given, else the language reference of CPython."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def from_pydoc(*, count: int = 2000, seed: int = 1) -> Corpus:
     documents = [(f"python:{topic}", text) for topic, text in sorted(topics.items())]
     pick = random.Random(seed)
     sentences = [s for _, text in documents for s in re.split(r"(?<=[.!?])\s+", text) if len(_WORD.findall(s)) >= 8]
-    questions = {f"What does the reference say about {_some_words(pick.choice(sentences), pick)}?": None for _ in range(count)}
+    questions = {
+        f"What does the reference say about {_some_words(pick.choice(sentences), pick)}?": None for _ in range(count)
+    }
     return Corpus("pydoc topics", documents, list(questions))
 
 

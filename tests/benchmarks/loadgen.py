@@ -1,8 +1,8 @@
 """A closed-loop HTTP load generator that costs little itself.
 
-Each client keeps one connection and sends its next request when the last was answered. Requests are prepared bytes, replies are cut by
-`Content-Length`, so a request costs the generator some 20 µs: on a machine that also runs the servers that matters, and
-it is the same for every server measured.
+Each client keeps one connection and sends its next request when the last was answered. Requests are prepared bytes,
+replies are cut by `Content-Length`, so a request costs the generator some 20 µs: on a machine that also runs the
+servers that matters, and it is the same for every server measured.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ class _Client(asyncio.Protocol):
 def get_requests(host: str, port: int, path: str, questions: Sequence[str], extra: str = "") -> list[bytes]:
     """Prepared `GET path?question=…` requests."""
     return [
-        f"GET {path}?question={quote(q)}{extra} HTTP/1.1\r\nHost: {host}:{port}\r\nAccept: application/json\r\n\r\n".encode()
-        for q in questions
+        f"GET {path}?question={quote(q)}{extra} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode() for q in questions
     ]
 
 

@@ -30,14 +30,20 @@ def run(report: Report, corpus: Corpus) -> None:
             cluster.cli("pretokenize", "--force")
             bulk = time.perf_counter() - started
             rows.append(
-                [str(shards), str(sentences), f"{sentences / ingest:.0f}", f"{sentences / bulk:.0f}", f"{taken / sentences:.0f}"]
+                [
+                    str(shards),
+                    str(sentences),
+                    f"{sentences / ingest:.0f}",
+                    f"{sentences / bulk:.0f}",
+                    f"{taken / sentences:.0f}",
+                ]
             )
     report.table(
         "Pre-tokenization",
         ["shards", "sentences", "ingest: sentences/s", "bulk job: sentences/s", "bytes per stored sentence"],
         rows,
-        "wall time of `qa-cluster ingest` and `qa-cluster pretokenize --force`, each with its start; memory: text, tokens,"
-        " postings and keys, as the servers' used_memory grew",
+        "wall time of `qa-cluster ingest` and `qa-cluster pretokenize --force`, each with its start; memory: text,"
+        " tokens, postings and keys, as the servers' used_memory grew",
     )
 
 

@@ -50,7 +50,9 @@ class Report:
         for row in rows:
             shown.add_row(*row)
         self.console.print(shown)
-        self.tables.append({"title": title, "columns": list(columns), "rows": [list(row) for row in rows], "note": note})
+        self.tables.append(
+            {"title": title, "columns": list(columns), "rows": [list(row) for row in rows], "note": note}
+        )
 
     def save(self, folder: Path) -> Path:
         """Write the run to a dated JSON file."""
@@ -65,7 +67,9 @@ def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     flags = Path("/proc/cpuinfo").read_text()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     return {
         "processor": f"{len(names)} × {names[0].partition(':')[2].strip()}",
         "avx512_vnni": "avx512_vnni" in flags,

@@ -43,7 +43,11 @@ class Questions:
 def measure(port: int, questions: Sequence[str], clients: int, extra: str = "") -> Load:
     """One round; RuntimeError when anything but 200 came back."""
     load = run_load(
-        "127.0.0.1", port, get_requests("127.0.0.1", port, "/qa", questions, extra), clients=clients, max_seconds=MAX_SECONDS
+        "127.0.0.1",
+        port,
+        get_requests("127.0.0.1", port, "/qa", questions, extra),
+        clients=clients,
+        max_seconds=MAX_SECONDS,
     )
     if set(load.statuses) != {200}:
         raise RuntimeError(f"statuses {load.statuses} from port {port} with {clients} clients")
@@ -84,7 +88,9 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | Non
             with baseline("tests.benchmarks.baselines.cache_server:app", {"QA_BENCH_REDIS": url}, Path(folder)) as port:
                 measure(port, known, 8)
                 rounds_of("redis", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
-    _print(report, loads, ["waves", "all", "torch"], "Uncached questions over HTTP, 8 candidate sentences", "torch", rounds)
+    _print(
+        report, loads, ["waves", "all", "torch"], "Uncached questions over HTTP, 8 candidate sentences", "torch", rounds
+    )
     _print(report, loads, ["near", "redis"], "Repeated questions over HTTP", "redis", rounds)
 
 
@@ -98,7 +104,9 @@ def stored_sentences(cluster: Cluster) -> list[str]:
     ]
 
 
-def _print(report: Report, loads: dict[tuple[str, int], list[Load]], names: list[str], title: str, base: str, rounds: int) -> None:
+def _print(
+    report: Report, loads: dict[tuple[str, int], list[Load]], names: list[str], title: str, base: str, rounds: int
+) -> None:
     rows = []
     for name in names:
         for clients in CLIENTS:
@@ -119,5 +127,7 @@ def _print(report: Report, loads: dict[tuple[str, int], list[Load]], names: list
                     ratio,
                 ]
             )
-    note = f"medians of {rounds} rounds [least–most]; load generator, service and shards share the {os.cpu_count()} cores"
+    note = (
+        f"medians of {rounds} rounds [least–most]; load generator, service and shards share the {os.cpu_count()} cores"
+    )
     report.table(title, ["", "clients", "requests/s", "p50 ms", "p99 ms", "against the baseline"], rows, note)

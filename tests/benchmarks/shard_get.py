@@ -1,4 +1,4 @@
-"""One question and one pre-tokenized sentence through `GET` on a shard, against the bare runtime call on the same tensors."""
+"""One question and one pre-tokenized sentence through `GET` on a shard, against the bare runtime call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, model: Path, rounds: i
     request = compiled.create_infer_request()
     rows: dict[str, list[list[float]]] = {"bare runtime call": [], "GET, uncached": [], "GET, cached": []}
     for number in range(rounds):
-        questions = [f"{corpus.questions[i % len(corpus.questions)]} {'!' * number}".strip() for i in range(len(targets))]
+        questions = [
+            f"{corpus.questions[i % len(corpus.questions)]} {'!' * number}".strip() for i in range(len(targets))
+        ]
         feeds = [padded(tokenizer, manifest, q, t[3]) for q, t in zip(questions, targets, strict=True)]
         for feed in feeds:  # shapes are compiled at their first use
             request.infer(feed)
@@ -68,7 +70,13 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, model: Path, rounds: i
                 name,
                 median([float(np.percentile(r, 50)) for r in values], 3),
                 median([float(np.percentile(r, 99)) for r in values], 3),
-                median([float(np.percentile(r, 50) - np.percentile(b, 50)) for r, b in zip(values, rows["bare runtime call"], strict=True)], 3),
+                median(
+                    [
+                        float(np.percentile(r, 50) - np.percentile(b, 50))
+                        for r, b in zip(values, rows["bare runtime call"], strict=True)
+                    ],
+                    3,
+                ),
             ]
             for name, values in rows.items()
         ],

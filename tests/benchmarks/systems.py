@@ -75,7 +75,9 @@ class Cluster:
             [*CLI, *arguments], env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise RuntimeError(f"qa-cluster {' '.join(arguments)} exited {done.returncode}: {done.stderr or done.stdout}")
+            raise RuntimeError(
+                f"qa-cluster {' '.join(arguments)} exited {done.returncode}: {done.stderr or done.stdout}"
+            )
         return done.stdout
 
     def __enter__(self) -> Cluster:

@@ -26,11 +26,7 @@ def offences(folder: str, source: str) -> list[str]:
     """Imports of a file in `folder` that break the star."""
     forbidden = {f"qa_cluster.{point}" for point in POINTS if point != folder}
     forbidden |= {point for point in POINTS}  # `import gears` from the checkout would be a second copy
-    return [
-        name
-        for name in imported(source)
-        if any(name == bad or name.startswith(bad + ".") for bad in forbidden)
-    ]
+    return [name for name in imported(source) if any(name == bad or name.startswith(bad + ".") for bad in forbidden)]
 
 
 @pytest.mark.parametrize("folder", ["qa_cluster", *POINTS])

@@ -1,4 +1,7 @@
-"""The whole system as a user starts it: `qa-cluster up`, documents, the REST service. One per server program, shared by the tests here."""
+"""The whole system as a user starts it: `qa-cluster up`, documents, the REST service.
+
+One per server program, shared by the tests here.
+"""
 
 from __future__ import annotations
 
@@ -69,9 +72,18 @@ class System:
         return self._nodes
 
     @property
+    def url(self) -> str:
+        """Address of the first shard."""
+        host, port = self.addresses[0]
+        return f"redis://{host}:{port}"
+
+    @property
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port of each primary."""
-        return [(n.connection_pool.connection_kwargs["host"], n.connection_pool.connection_kwargs["port"]) for n in self.nodes]
+        return [
+            (n.connection_pool.connection_kwargs["host"], n.connection_pool.connection_kwargs["port"])
+            for n in self.nodes
+        ]
 
     def info(self, node: redis.Redis) -> dict[str, Any]:
         """The module's INFO section of a shard."""
@@ -87,7 +99,9 @@ class System:
         self.port = free_port()
         environment = {**self.environment, **settings}
         with (self.folder / "service.log").open("ab") as log:
-            self.service = subprocess.Popen([TOOL, "serve", "--port", str(self.port)], env=environment, stdout=log, stderr=log)
+            self.service = subprocess.Popen(
+                [TOOL, "serve", "--port", str(self.port)], env=environment, stdout=log, stderr=log
+            )
         wait_until(self.ready, 30, "the REST service is ready")
 
     def stop_service(self, how: int = signal.SIGTERM) -> None:
@@ -104,7 +118,9 @@ class System:
         except OSError:
             return False
 
-    def http(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    def http(
+        self, path: str, body: bytes | None = None, method: str | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of one request."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body, method=method)
         request.add_header("Content-Type", "application/json")

@@ -1,4 +1,4 @@
-"""`GET bertqa{tag}_<sentence key>_<question>` from clients that know nothing of us: inference once, then a plain cached read."""
+"""`GET bertqa{tag}_<sentence key>_<question>` from stock clients: inference once, then a plain cached read."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def answer_key(document_id: str, sentence: int, question: str) -> str:
 
 @pytest.fixture(scope="module")
 def stored(system: System) -> System:
-    url = "redis://%s:%d" % system.addresses[0]
-    with ClusterClient(url) as client:
+    with ClusterClient(system.url) as client:
         for document_id in IDS:
             client.put_document(document_id, TEXT)
     return system
@@ -54,7 +53,9 @@ def test_redis_cli_follows_moved(stored: System) -> None:
         pytest.skip("redis-cli is not installed")
     key = answer_key("plain", 1, "Where was she born, says redis-cli?")
     for _, port in stored.addresses:
-        done = subprocess.run(["redis-cli", "-c", "-p", str(port), "GET", key], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["redis-cli", "-c", "-p", str(port), "GET", key], capture_output=True, text=True, check=True
+        )
         assert json.loads(done.stdout)["answer"] == "London"
 
 

@@ -1,4 +1,7 @@
-"""The usual cached endpoint: FastAPI and redis-py, `GET` the answer's JSON by its question. `QA_BENCH_REDIS` is the server's URL."""
+"""The usual cached endpoint: FastAPI and redis-py, `GET` the answer's JSON by its question.
+
+`QA_BENCH_REDIS` is the server's URL.
+"""
 
 from __future__ import annotations
 
