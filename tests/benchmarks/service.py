@@ -88,10 +88,8 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | Non
             with baseline("tests.benchmarks.baselines.cache_server:app", {"QA_BENCH_REDIS": url}, Path(folder)) as port:
                 measure(port, known, 8)
                 rounds_of("redis", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
-    _print(
-        report, loads, ["waves", "all", "torch"], "Uncached questions over HTTP, 8 candidate sentences", "torch", rounds
-    )
-    _print(report, loads, ["near", "redis"], "Repeated questions over HTTP", "redis", rounds)
+    _print(report, loads, "Uncached questions over HTTP, 8 candidate sentences", ["waves", "all", "torch"])
+    _print(report, loads, "Repeated questions over HTTP", ["near", "redis"])
 
 
 def stored_sentences(cluster: Cluster) -> list[str]:
@@ -104,10 +102,10 @@ def stored_sentences(cluster: Cluster) -> list[str]:
     ]
 
 
-def _print(
-    report: Report, loads: dict[tuple[str, int], list[Load]], names: list[str], title: str, base: str, rounds: int
-) -> None:
-    rows = []
+def _print(report: Report, loads: dict[tuple[str, int], list[Load]], title: str, names: list[str]) -> None:
+    """A table of some servers; the last is the baseline of the ratios."""
+    base, rows = names[-1], []
+    rounds = max(len(found) for found in loads.values())
     for name in names:
         for clients in CLIENTS:
             found = loads.get((name, clients))

@@ -1,4 +1,4 @@
-"""Processes killed with SIGKILL under load: what was asked is retried, what comes next succeeds, nothing is left over."""
+"""Processes killed with SIGKILL under load: what was asked is retried, the next succeed, nothing is left over."""
 
 from __future__ import annotations
 
@@ -92,25 +92,29 @@ def longest_ping_ms(node: redis.Redis, seconds: float) -> float:
 def test_worker_killed_under_load(stored: System, load: Load) -> None:
     node = stored.nodes[0]
     keys_before = [n.dbsize() for n in stored.nodes]
-    victim = int(stored.info(node)["qa_worker_pid"])
+    victim = stored.info(node)["qa_worker_pid"]
     killed = time.monotonic()
     os.kill(victim, signal.SIGKILL)
-    longest = longest_ping_ms(node, 2.0)
-    wait_until(lambda: stored.info(node)["qa_worker_state"] == "ready", 10, "the new worker is ready")
+    wait_until(lambda: stored.info(node)["qa_worker_pid"] != victim, 5, "the module starts a new worker")
+    longest = 0.0
+    while stored.info(node)["qa_worker_state"] != "ready":
+        longest = max(longest, longest_ping_ms(node, 0.05))
+        assert time.monotonic() < killed + 10
     recovered = time.monotonic() - killed
     wait_until(lambda: load.outcomes[-1].sent > killed + 4, 10, "the load went on")
     load.stop.set()
     flying = [o for o in load.outcomes if o.sent < killed < o.answered]
     later = [o for o in load.outcomes if o.sent >= killed]
+    slowest = max(o.answered - o.sent for o in later)
     print(
-        f"worker ready again after {recovered:.2f} s; longest PING {longest:.0f} ms; in flight at the kill:"
-        f" {len(flying)}, failed {sum(1 for o in flying if o.error)}; slowest later {max(o.answered - o.sent for o in later):.2f} s"
+        f"worker ready again after {recovered:.2f} s; longest PING {longest:.0f} ms;"
+        f" in flight at the kill: {len(flying)}; slowest later {slowest:.2f} s"
     )
+    assert flying
     assert recovered < 3
     assert longest < 500
     assert not [o.error for o in load.outcomes if o.error]
     assert all(o.answered - o.sent < 3 for o in later)
-    assert int(stored.info(node)["qa_worker_pid"]) != victim
     assert all(after >= before for before, after in zip(keys_before, [n.dbsize() for n in stored.nodes], strict=True))
 
 
