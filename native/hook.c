@@ -283,20 +283,34 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     return REDISMODULE_OK;
 }
 
+/* Whose read it is. */
+typedef struct Caller {
+    RedisModuleUser *user; /* NULL: nobody whose rights could be asked for */
+    int is_worker;         /* a link, or a script that a link runs */
+    int is_foreign;        /* a user that only some other module knows */
+} Caller;
+
+static Caller find_caller(RedisModuleCtx *ctx) {
+    Caller caller = {.is_worker = link_is_link(RedisModule_GetClientId(ctx))};
+    RedisModuleString *name = caller.is_worker ? NULL : module_caller_name(ctx);
+    if (!name) return caller;
+    caller.user = RedisModule_GetModuleUserFromUserName(name);
+    if (!caller.user) caller.is_worker = !strcmp(RedisModule_StringPtrLen(name, NULL), LINK_USER_NAME);
+    caller.is_foreign = !caller.user && !caller.is_worker;
+    RedisModule_FreeString(ctx, name);
+    return caller;
+}
+
 /* Runs the wrapped command with the rights of the caller; NULL: it may not. */
-static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int is_link) {
+static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const Caller *caller) {
     const char *name = RedisModule_StringPtrLen(argv[1], NULL);
-    if (is_link) return RedisModule_Call(ctx, name, "0Ev", argv + 2, (size_t)argc - 2);
-    RedisModuleString *user_name = RedisModule_GetCurrentUserName(ctx);
-    RedisModuleUser *user = user_name ? RedisModule_GetModuleUserFromUserName(user_name) : NULL;
-    if (user_name) RedisModule_FreeString(ctx, user_name);
-    if (!user) return NULL;
-    RedisModule_SetContextUser(ctx, user);
+    if (caller->is_foreign) return NULL;
+    if (!caller->user) return RedisModule_Call(ctx, name, "0Ev", argv + 2, (size_t)argc - 2);
+    RedisModule_SetContextUser(ctx, caller->user);
     /* The call checks the same again, but Redis 7.0 does not say NOPERM when it refuses. */
-    int allowed = RedisModule_ACLCheckCommandPermissions(user, argv + 1, argc - 1) == REDISMODULE_OK;
+    int allowed = RedisModule_ACLCheckCommandPermissions(caller->user, argv + 1, argc - 1) == REDISMODULE_OK;
     RedisModuleCallReply *reply = allowed ? RedisModule_Call(ctx, name, "0CEv", argv + 2, (size_t)argc - 2) : NULL;
     RedisModule_SetContextUser(ctx, NULL);
-    RedisModule_FreeModuleUser(user);
     return reply;
 }
 
@@ -326,13 +340,14 @@ int hook_inner_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     const char *name = RedisModule_StringPtrLen(argv[1], &length);
     const HookedCommand *command = find_hooked(name, length);
     if (!command) return RedisModule_ReplyWithError(ctx, "ERR RG.INNERHOOK runs only commands that a function hooks");
-    int is_link = link_is_link(RedisModule_GetClientId(ctx));
+    Caller caller = find_caller(ctx);
     int replicated = RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_REPLICATED;
     HookCall mine = {.command = command, .outer = call};
-    mine.suppressed = is_link || replicated;
+    mine.suppressed = caller.is_worker || replicated;
     call = &mine;
-    RedisModuleCallReply *reply = run_original(ctx, argv, argc, is_link);
+    RedisModuleCallReply *reply = run_original(ctx, argv, argc, &caller);
     call = mine.outer;
+    if (caller.user) RedisModule_FreeModuleUser(caller.user);
     if (!reply) {
         RedisModule_ReplyWithError(ctx, "NOPERM this user has no permissions to run the hooked command or access its keys");
     } else if (mine.registration) {

@@ -12,6 +12,7 @@
 #include "supervisor.h"
 
 enum { PROTOCOL = 1, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
+enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
 enum { CLUSTER_MESSAGE = 1, CLUSTER_UNREGISTER = 2 };
 
 /* A link that is blocked in QA.NEXT. Jobs leave the queue only when its reply is written: a link that goes away before that
@@ -244,11 +245,23 @@ static int emit_message(RedisModuleCtx *ctx, void *data) {
     return 2;
 }
 
-static void free_message(void *data) { RedisModule_Free(data); }
+static size_t queued_message_bytes;
+
+static void free_message(void *data) {
+    queued_message_bytes -= ((Message *)data)->length;
+    RedisModule_Free(data);
+}
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
+/* What is too much while no worker takes it is dropped: senders are promised nothing but their own deadline. */
 static void deliver(const char *sender, const char *payload, size_t length) {
+    if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
+        RedisModule_Log(module_ctx(), "warning", "message of %zu bytes dropped: %zu bytes wait for the worker, limit %d", length,
+                        queued_message_bytes, MAX_QUEUED_MESSAGE_BYTES);
+        return;
+    }
+    queued_message_bytes += length;
     Message *message = RedisModule_Alloc(sizeof *message + length);
     memcpy(message->sender, sender, sizeof message->sender);
     message->length = length;
@@ -309,7 +322,7 @@ void link_allow_command(const char *name) {
 /* The internal commands are administrator commands, so that no other user has them; the worker's user gets them by name. */
 int link_create_user(RedisModuleCtx *ctx) {
     static const char *const RIGHTS[] = {"on", "allkeys", "allchannels", "+@all", "-@admin"};
-    user = RedisModule_CreateModuleUser("qa-worker");
+    user = RedisModule_CreateModuleUser(LINK_USER_NAME);
     for (size_t i = 0; i < sizeof RIGHTS / sizeof *RIGHTS; i++)
         if (RedisModule_SetModuleUserACL(user, RIGHTS[i]) != REDISMODULE_OK) return REDISMODULE_ERR;
     RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(allowed, "^", NULL, 0);
@@ -333,7 +346,7 @@ int link_on_load(RedisModuleCtx *ctx) {
         {"qa.ready", ready_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
         {"qa.beat", beat_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
         {"qa.next", next_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous blocking"},
-        {"qa.done", done_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+        {"qa.done", done_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous"},
         {"qa.send", send_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
         {"qa.sessions", registry_sessions_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
         {"qa.register", registry_register_command, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},

@@ -4,6 +4,9 @@
 
 #include "module_api.h"
 
+/* The module's own user, in no list of the server's. */
+#define LINK_USER_NAME "qa-worker"
+
 /* Flags of every internal command (QA.*) but QA.HELLO; module_register lets the worker's user run whatever is named QA.*. */
 #define LINK_COMMAND_FLAGS "admin deny-script allow-stale no-slowlog"
 

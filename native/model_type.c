@@ -83,9 +83,10 @@ static void add_names(Args *args, const char *word, const Names *names) {
     for (size_t i = 0; i < names->n; i++) add(args, names->items[i].data, names->items[i].length);
 }
 
-/* The arguments of AI.MODELSTORE after the key. */
+/* The arguments of AI.MODELSTORE after the key. The size of its chunks is no client's affair (AI.CONFIG): a tiny one would make
+ * millions of arguments of one model. */
 static Args model_args(const Model *model) {
-    size_t size = model->blob->size, piece = (size_t)chunk_size;
+    size_t size = model->blob->size, piece = SAVED_PIECE;
     size_t n = FIXED_ARGS + model->inputs.n + model->outputs.n + size / piece + 1;
     Args args = {RedisModule_Alloc(n * sizeof(*args.items)), 0};
     add_word(&args, model_backend_name(model->backend));

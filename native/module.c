@@ -80,11 +80,17 @@ int module_blocking_denied(RedisModuleCtx *ctx) {
                                                 REDISMODULE_CTX_FLAGS_DENY_BLOCKING | REDISMODULE_CTX_FLAGS_LOADING)) != 0;
 }
 
+/* Redis 7.0 crashes when asked for the current user of a client that has none. Scripts run on a client that is in no list. */
+RedisModuleString *module_caller_name(RedisModuleCtx *ctx) {
+    if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) return RedisModule_GetCurrentUserName(ctx);
+    return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));
+}
+
 /* CONFIG RESETSTAT stands for the category: administrators may, others may not. A user of another module (the worker's) has no
  * name to be looked up by and was let through by its own rules. */
 int module_require_admin(RedisModuleCtx *ctx, const char *command) {
     if (RedisModule_SetCommandACLCategories) return 1;
-    RedisModuleString *name = RedisModule_GetCurrentUserName(ctx);
+    RedisModuleString *name = module_caller_name(ctx);
     RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;
     int allowed = 0;
     if (user) {

@@ -34,6 +34,10 @@ int module_is_active_primary(RedisModuleCtx *ctx);
 /* 1: the calling client may not be blocked (MULTI, Lua, deny-blocking). */
 int module_blocking_denied(RedisModuleCtx *ctx);
 
+/* The name of the calling client's user, to be freed with RedisModule_FreeString(ctx, ..). NULL: it has no user and may do anything
+ * (the primary, the AOF, a call of another module). */
+RedisModuleString *module_caller_name(RedisModuleCtx *ctx);
+
 /* Where modules' commands take no part in ACL categories (Redis 7.0) a user that is not an administrator could run anything
  * that is not forbidden by name. 1 when the caller may run administrator commands; else replies NOPERM and returns 0. */
 int module_require_admin(RedisModuleCtx *ctx, const char *command);

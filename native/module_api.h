@@ -363,6 +363,7 @@ typedef RedisModuleString Str_;
     X(int, EventLoopDel, (int fd, int mask))                                                                           \
     X(int, EventLoopAddOneShot, (RedisModuleEventLoopOneShotFunc callback, void *data))                                \
     X(int, SubscribeToServerEvent, (Ctx_ *ctx, RedisModuleEvent event, RedisModuleEventCallback callback))             \
+    X(int, AvoidReplicaTraffic, (void))                                                                                \
     X(long long, Milliseconds, (void))                                                                                 \
     X(uint64_t, MonotonicMicroseconds, (void))                                                                         \
     X(void, GetRandomBytes, (unsigned char *destination, size_t length))                                               \
@@ -376,6 +377,7 @@ typedef RedisModuleString Str_;
     X(int, DeauthenticateAndCloseClient, (Ctx_ *ctx, uint64_t client_id))                                              \
     X(RedisModuleUser *, GetModuleUserFromUserName, (Str_ * name))                                                     \
     X(Str_ *, GetCurrentUserName, (Ctx_ *ctx))                                                                         \
+    X(Str_ *, GetClientUserNameById, (Ctx_ *ctx, uint64_t client_id))                                                  \
     X(int, ACLCheckCommandPermissions, (RedisModuleUser * user, Str_ * *argv, int argc))                               \
     /* configuration, INFO, filters, cluster */                                                                        \
     X(int, RegisterStringConfig,                                                                                       \

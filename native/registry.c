@@ -16,7 +16,7 @@ typedef struct Session {
     struct Session *next;
 } Session;
 
-enum { ENCODING_VERSION = 1, MAX_REGISTRATIONS = 10000, CLUSTER_UNREGISTER = 2 };
+enum { ENCODING_VERSION = 1, MAX_REGISTRATIONS = 10000, CLUSTER_UNREGISTER = 2, PAUSED_RETRY_MS = 100 };
 
 static Session *sessions;
 static Registration *registrations;
@@ -321,11 +321,16 @@ int registry_unregister_command(RedisModuleCtx *ctx, RedisModuleString **argv, i
 }
 
 static void on_unregister_timer(RedisModuleCtx *ctx, void *data) {
+    if (RedisModule_AvoidReplicaTraffic()) {
+        RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_unregister_timer, data);
+        return;
+    }
     if (unregister(data)) RedisModule_Replicate(ctx, "RG.UNREGISTER", "s", (RedisModuleString *)data);
     RedisModule_FreeString(NULL, data);
 }
 
-/* Replicas hear of it from their primary. Replicating needs a command or timer context, hence the timer. */
+/* Replicas hear of it from their primary. Replicating needs a command or timer context, hence the timer; and a server that replicates
+ * while writes are paused (CLIENT PAUSE, a failover) ends itself. */
 void registry_unregister_message(RedisModuleCtx *ctx, const char *id, size_t length) {
     if (!module_is_active_primary(ctx)) return;
     RedisModule_CreateTimer(ctx, 0, on_unregister_timer, RedisModule_CreateString(NULL, id, length));

@@ -363,6 +363,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
         return;
     }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
+    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE keeps its beats from us */
     if (now_ms() - heard_ms <= limit) return;
     char reason[96];
     snprintf(reason, sizeof reason, "has been silent for more than %lld ms (%s)", limit,

@@ -40,7 +40,7 @@ def server_environment() -> dict[str, str]:
     environment = dict(os.environ)
     if preload := environment.get("QA_TEST_PRELOAD"):
         environment["LD_PRELOAD"] = preload
-        environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1"
+        environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1"
     return environment
 
 

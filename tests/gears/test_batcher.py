@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from qa_cluster.gears.backends import Port, is_token_model, load_model
-from qa_cluster.gears.batcher import Batcher, Item, ServedModel, batch_rows, choose_batch
+from qa_cluster.gears.batcher import Batcher, BatchTotals, Item, ServedModel, batch_rows, choose_batch, run_batch
 from qa_cluster.gears.tensors import Array
 
 from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
@@ -161,11 +161,16 @@ def test_narrow_integers_are_widened() -> None:
 
 
 def test_batch_stays_in_its_budget_and_keeps_the_oldest() -> None:
-    queued = items([64, 16, 16, 200, 70, 64])
+    queued = items([64, 64, 60, 200, 70, 64, 16])
     batch = choose_batch(queued, 4 * 64)
     assert queued[0] in batch
-    assert sorted(item.length for item in batch) == [16, 16, 64, 64]
+    assert sorted(item.length for item in batch) == [60, 64, 64, 64]
     assert choose_batch(items([400, 16]), 64)[0].length == 400
+
+
+def test_batch_takes_other_lengths_only_at_little_padding() -> None:
+    assert [item.length for item in choose_batch(items([64, 16, 16, 200]), 4096)] == [64]
+    assert sorted(item.length for item in choose_batch(items([64, 64, 64, 48]), 4096)) == [48, 64, 64, 64]
 
 
 def test_batch_sizes_avoid_filler() -> None:
@@ -200,18 +205,13 @@ def test_the_bundled_reader_answers_alone_as_in_any_batch() -> None:
         names = [port.name for port in compiled.inputs]
         inputs.append([ids if name == "input_ids" else np.full_like(ids, name == "attention_mask") for name in names])
 
-    async def main() -> None:
-        batcher = Batcher(asyncio.get_running_loop())
-        model = ServedModel(1, compiled)
-        try:
-            alone = [await batcher.submit(model, arrays) for arrays in inputs]
-            together = await asyncio.gather(*[batcher.submit(model, arrays) for arrays in inputs])
-        finally:
-            batcher.stop()
-        assert batcher.totals.batches == len(inputs) + 1
-        for one, other in zip(alone, together, strict=True):
-            for a, b in zip(one, other, strict=True):
-                assert int(a.argmax()) == int(b.argmax())
-                np.testing.assert_allclose(a, b, atol=0.05)
-
-    asyncio.run(main())
+    model = ServedModel(1, compiled)
+    loop = asyncio.new_event_loop()
+    queued = [Item(model, arrays, loop.create_future(), length=arrays[0].shape[1]) for arrays in inputs]
+    together = run_batch(queued, BatchTotals())
+    loop.close()
+    for item, other in zip(queued, together, strict=True):
+        (one,) = run_batch([item], BatchTotals())
+        for a, b in zip(one, other, strict=True):
+            assert int(a.argmax()) == int(b.argmax())
+            np.testing.assert_allclose(a, b, atol=0.05)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Cluster, Pending, Server, eventually, fake_worker_command
+from tests.servers import ROOT, Cluster, Pending, Server, eventually, fake_worker_command
 
 
 def test_miss_is_answered_by_the_function(server: Server) -> None:
@@ -103,6 +106,35 @@ def test_read_of_the_worker_itself_is_not_hooked(server: Server) -> None:
         assert reply == "[null]"
     assert server.field("hook_misses") == 0
     assert server.field("in_flight") == 0
+
+
+def test_script_of_the_worker_is_not_hooked(server: Server) -> None:
+    script = ["EVAL", "return redis.call('get', KEYS[1])", "1"]
+    with server.client() as client:
+        client.set("hook:there", "1")
+        orders = json.dumps({"run": [[*script, "hook:x"], [*script, "hook:there"]]})
+        assert client.execute_command("RG.PYEXECUTE", orders) == '[null, "1"]'
+    assert server.field("hook_misses") == 0
+
+
+def test_read_of_another_module_is_answered_without_waiting(server_binary: Path, tmp_path: Path) -> None:
+    """Such a read has no user at all."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library, source = tmp_path / "other.so", Path(__file__).with_name("calling_module.c")
+    native = ROOT / "native"
+    subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", f"-I{native}", "-o", library, source], check=True)
+    settings = {"enable-module-command": "yes"}
+    with Server(server_binary, settings, worker=fake_worker_command()) as server, server.client() as client:
+        server.wait_ready()
+        client.execute_command("MODULE", "LOAD", library)
+        client.set("hook:there", "1")
+        assert client.execute_command("OTHER.CALL", "GET", "hook:there") == "1"
+        assert client.execute_command("OTHER.CALL", "GET", "hook:x") is None
+        with pytest.raises(redis.ResponseError):
+            client.execute_command("OTHER.CALL", "RG.PYEXECUTE", "x")
+        assert client.ping()
 
 
 def test_only_hooked_commands_run_inside(server: Server) -> None:

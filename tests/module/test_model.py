@@ -42,6 +42,14 @@ def test_blob_comes_in_chunks(ai: redis.Redis) -> None:
     assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [b"iden", b"tity", b""]
 
 
+def test_chunk_size_of_clients_is_not_that_of_the_log(ai: redis.Redis, ai_server: Server) -> None:
+    ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 1)
+    store(ai, "m", b"x" * 5000)
+    log = b"".join(path.read_bytes() for path in ai_server.directory.glob("appendonlydir/*incr*"))
+    count = log[: log.index(b"AI.MODELSTORE")].rsplit(b"*", 1)[1].split(b"\r\n")[0]
+    assert int(count) < 25
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

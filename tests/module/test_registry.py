@@ -211,3 +211,18 @@ def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path
             assert client.execute_command("RG.UNREGISTER", "id-do") == "OK"
         for node in cluster.nodes:
             eventually(partial(lacks, node, "id-do"))
+
+
+def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
+    settings = {"qa.worker-silence-ms": 60000}
+    with Cluster(server_binary, settings, worker=fake_worker_command(), size=2) as cluster:
+        first, second = cluster.nodes
+        first.wait_ready()
+        second.wait_ready()
+        os.kill(second.field("worker_pid"), signal.SIGSTOP)
+        with first.client() as client, second.client() as other:
+            orders = json.dumps({"run": [["QA.SEND", other.execute_command("CLUSTER MYID"), "x" * (1 << 20)]] * 10})
+            for _ in range(8):
+                assert json.loads(client.execute_command("RG.PYEXECUTE", orders)) == ["OK"] * 10
+            eventually(lambda: "64 MiB" in second.output() or "bytes dropped" in second.output(), 30)
+            assert second.field("queued_notices") <= 64 + 16

@@ -1,0 +1,53 @@
+"""While writes are paused (CLIENT PAUSE, a failover) nothing is written or replicated: a server that does so ends itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.module.ai import WORKER
+from tests.servers import Cluster, Pending, Server, eventually, fake_worker_command
+
+
+def test_outputs_of_a_model_wait_for_the_end_of_the_pause(server_binary: Path) -> None:
+    with Server(server_binary, {"appendonly": "yes"}, worker=WORKER) as server, server.client() as client:
+        server.wait_ready()
+        client.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "slow")
+        client.execute_command("AI.TENSORSET", "t", "INT8", 1)
+        with Pending(server, "AI.MODELEXECUTE", "m", "INPUTS", "1", "t", "OUTPUTS", "1", "o") as run:
+            eventually(lambda: server.field("in_flight") == 1)
+            client.execute_command("CLIENT", "PAUSE", 1500, "WRITE")
+            started = time.monotonic()
+            assert run.reply() == b"+OK\r\n"
+            assert time.monotonic() - started > 1
+        assert client.exists("o") == 1
+
+
+@pytest.mark.parametrize("mode", ["WRITE", "ALL"])
+def test_worker_is_not_killed_for_what_a_pause_keeps_back(server_binary: Path, mode: str) -> None:
+    """Neither for its silence, nor for a cancelled job whose end it cannot report."""
+    settings = {"qa.worker-silence-ms": 300, "qa.cancel-grace-ms": 100, "qa.job-timeout-ms": 300}
+    with Server(server_binary, settings, worker=fake_worker_command()) as server, server.client() as client:
+        server.wait_ready()
+        with Pending(server, "RG.TRIGGER", "do", "sleep", "250") as job:
+            eventually(lambda: server.field("in_flight") == 1)
+            client.execute_command("CLIENT", "PAUSE", 1200, mode)
+            assert job.reply().startswith((b"-DEADLINE", b"*3"))
+            time.sleep(1.2)
+        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
+        assert server.field("worker_killed") == 0
+
+
+def test_unregistering_over_the_bus_waits_for_the_end_of_the_pause(server_binary: Path) -> None:
+    with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker_command(), size=2) as cluster:
+        first, second = cluster.nodes
+        first.wait_ready()
+        second.wait_ready()
+        with first.client() as client, second.client() as other:
+            other.execute_command("CLIENT", "PAUSE", 800, "WRITE")
+            assert client.execute_command("RG.UNREGISTER", "id-do") == "OK"
+            time.sleep(0.3)
+            assert "id-do" in str(other.execute_command("RG.DUMPREGISTRATIONS"))
+            eventually(lambda: "id-do" not in str(other.execute_command("RG.DUMPREGISTRATIONS")))
