@@ -40,6 +40,7 @@ typedef struct Tombstone {
     uint64_t id;
     RedisModuleTimerID timer;
     int has_timer;
+    int was_paused;
 } Tombstone;
 
 /* In the order in which they are served; before QA.READY only the first two are. Client jobs and events take turns. */
@@ -209,7 +210,9 @@ static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = f
 
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Tombstone *tombstone = data;
-    if (RedisModule_AvoidReplicaTraffic()) { /* its QA.DONE waits for the end of the pause */
+    int paused = RedisModule_AvoidReplicaTraffic();
+    if (paused || tombstone->was_paused) { /* its QA.DONE waits for the end of the pause: from then on it has the whole time */
+        tombstone->was_paused = paused;
         tombstone->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, tombstone);
         return;
     }

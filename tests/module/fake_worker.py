@@ -79,9 +79,9 @@ class Link:
             raise EOFError
         kind, rest = line[:1], line[1:-2]
         if kind == b"-":
-            raise ReplyError(rest.decode())
+            raise ReplyError(rest.decode(errors="surrogateescape"))
         if kind == b"+":
-            return rest.decode()
+            return rest.decode(errors="surrogateescape")
         if kind == b":":
             return int(rest)
         length = int(rest)

@@ -128,7 +128,7 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
     settings = {"enable-module-command": "yes"}
     with Server(server_binary, settings, worker=fake_worker_command()) as server, server.client() as client:
         server.wait_ready()
-        client.execute_command("MODULE", "LOAD", library)
+        client.execute_command("MODULE", "LOAD", str(library))
         client.set("hook:there", "1")
         assert client.execute_command("OTHER.CALL", "GET", "hook:there") == "1"
         assert client.execute_command("OTHER.CALL", "GET", "hook:x") is None

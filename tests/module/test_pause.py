@@ -1,4 +1,4 @@
-"""While writes are paused (CLIENT PAUSE, a failover) nothing is written or replicated: a server that does so ends itself."""
+"""While writes are paused (CLIENT PAUSE, a failover) nothing is written: a server that replicates then ends itself."""
 
 from __future__ import annotations
 
