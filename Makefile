@@ -35,7 +35,7 @@ $(VENV)-export/.done: pyproject.toml constraints.txt
 	@touch $@
 
 build:  ## the native module, native/build/qa.so
-	@$(MAKE) --no-print-directory -C native
+	@$(MAKE) --silent --no-print-directory -C native
 
 lint: $(VENV)/.test  ## ruff
 	@$(BIN)/ruff check .
@@ -48,13 +48,13 @@ types: $(VENV)/.test  ## mypy, strict
 	@cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml -p qa_cluster
 
 check: lint types  ## lint, types and the native unit tests under sanitizers
-	@$(MAKE) --no-print-directory -C native check
+	@$(MAKE) --silent --no-print-directory -C native check
 
 test: install check  ## everything but the long suites, on every server binary found
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
-	@$(MAKE) --no-print-directory -C native asan
+	@$(MAKE) --silent --no-print-directory -C native asan
 	@QA_TEST_SERVERS=redis QA_TEST_MODULE=$(CURDIR)/native/build/qa-asan.so QA_TEST_PRELOAD=$$(cc -print-file-name=libasan.so) \
 		$(BIN)/python -m pytest tests/module $(ARGS)
 

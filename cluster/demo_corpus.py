@@ -21,9 +21,17 @@ _UNDERLINE = re.compile(r"^[*=\-~^]{3,}$", re.MULTILINE)
 
 
 def documents() -> Iterator[Document]:
-    """One document for each topic of the language reference."""
+    """One document for each topic of the language reference that is not a part of a longer one."""
     from pydoc_data.topics import topics
 
+    lines = {name: set(filter(None, map(str.strip, text.splitlines()))) for name, text in topics.items()}
     for name, text in sorted(topics.items()):
+        if any(len(other) > len(lines[name]) and _is_part(lines[name], other) for other in lines.values()):
+            continue
         title = next((line.strip() for line in text.splitlines() if line.strip()), name)
         yield Document(id=name, text=_UNDERLINE.sub("", text), title=title, metadata={"source": "pydoc_data.topics"})
+
+
+def _is_part(lines: set[str], longer: set[str]) -> bool:
+    """Whether nearly all lines (headings are underlined at another level) stand in the longer topic too."""
+    return len(lines & longer) >= 0.95 * len(lines)

@@ -22,7 +22,12 @@ from tests.module.fake_worker import Link, ReplyError
 from tests.servers import Server, chosen_servers, eventually, find_binary
 
 WORKER = Path(__file__).with_name("hostile_worker.py")
-SETTINGS = {"qa.job-timeout-ms": 200, "qa.hook-timeout-ms": 200, "qa.script-timeout-ms": 300, "qa.cancel-grace-ms": 500}
+SETTINGS: dict[str, object] = {
+    "qa.job-timeout-ms": 200,
+    "qa.hook-timeout-ms": 200,
+    "qa.script-timeout-ms": 300,
+    "qa.cancel-grace-ms": 500,
+}
 SETTINGS |= {"qa.worker-backoff-ms": 5, "qa.max-queue": 50, "qa.max-events": 100, "appendonly": "yes"}
 PATIENCE_SECONDS = 10.0
 CHECK_EVERY = 50

@@ -8,12 +8,8 @@ from collections.abc import Callable, Sequence
 Word = str | bytes | int
 Command = list[Word]
 
-KEYS = ["t1", "t2", "m1", "m2", "s", "absent", "hook:a", "hook:hang", "ev:1", "miss:1"] + [
-    "",
-    "a\r\n+OK",
-    "\0",
-    "k" * 3000,
-]
+KEYS = ["t1", "t2", "m1", "m2", "s", "absent", "hook:a", "hook:hang", "ev:1", "miss:1"]
+KEYS += ["", "a\r\n+OK", "\0", "k" * 3000]
 NUMBERS: list[Word] = [0, 1, 2, 3, -1, -128, 127, 256, 2**31, 2**32 + 1, 2**62, -(2**63), 2**63]
 NUMBERS += ["1e400", "nan", "1.5", "", "x", "0x10"]
 TYPES = ["FLOAT", "DOUBLE", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "BOOL", "STRING", "FLOAT16", "int8"]

@@ -102,7 +102,7 @@ class HostileWorker:
             os._exit(1)
         elif kind == 6 and chance.random() < 0.005:
             self.control.socket.sendall(junk(chance))
-        elif kind == 7:
+        elif kind == 7 and chance.random() < 0.3:
             self.attempt("QA.NEXT", word(chance), chance.choice([0, 1, -1, word(chance)]))
 
     def atomic(self) -> None:
@@ -112,7 +112,8 @@ class HostileWorker:
             if self.control.read() != "GO":
                 return
             commands: list[list[Word]] = [["SET", "s", "1"], ["AI.TENSORSET", "t1", "INT8", 1]]
-            for words in (*commands, ["GET", "hook:a"], ["RG.TRIGGER", "echo"]):
+            commands += [["GET", "hook:a"], ["RG.TRIGGER", "echo"]]
+            for words in commands:
                 self.control.send(*words)
                 self.control.read_element()
             time.sleep(self.chance.choice([0, 0, 0.05]))
@@ -141,7 +142,10 @@ class HostileWorker:
                 time.sleep(0.05)
                 continue
             for job in jobs:
-                self.work(job[0], job[1])
+                delay = self.chance.choice([0, 0, 0.02, 0.15])
+                timer = threading.Timer(delay, self.work, job[:2])
+                timer.daemon = True
+                timer.start()
                 self.mischief(job[0])
 
 

@@ -12,6 +12,6 @@ from tests.servers import chosen_servers, find_binary
 def test_slice(name: str) -> None:
     if find_binary(name) is None:
         pytest.skip(f"no {name} server on this machine")
-    jobs = fuzz(300, 7, name)
+    jobs = fuzz(1000, 7, name)
     assert jobs["qa_jobs_model.run"] > 0
     assert jobs["qa_jobs_trigger"] > 0
