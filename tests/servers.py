@@ -235,6 +235,15 @@ class Server:
         """One field of the module's INFO section, without the prefix."""
         return self.info()[f"qa_{name}"]
 
+    def signal_worker(self, number: int) -> int:
+        """Sends a signal to the worker and returns its process id; waits for one where it is just being restarted.
+
+        Between two workers the id is 0, and a signal to process 0 would reach the whole test run.
+        """
+        pid = int(eventually(lambda: self.field("worker_pid")))
+        os.kill(pid, number)
+        return pid
+
     def wait_ready(self, seconds: float = 10.0) -> None:
         """Waits until the worker is ready."""
         eventually(lambda: self.field("worker_state") == "ready", seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 
 import pytest
@@ -107,7 +106,7 @@ def test_what_was_written_while_the_worker_was_dead_is_taken_up(shards: Shards) 
     key = keys.paragraphs_key("orphan", tag("orphan"))
     node = shards.node_of(key)
     untagged = next(f"orphan {n}" for n in range(100) if shards.node_of(f"paragraphs:orphan {n}") is node)
-    os.kill(int(node.field("worker_pid")), signal.SIGKILL)
+    node.signal_worker(signal.SIGKILL)
     shards.client.set(key, "Narwhals have tusks.")
     shards.client.set(f"paragraphs:{untagged}", "Belugas are white.")
     shards.wait_tokenized("orphan", untagged)

@@ -113,7 +113,7 @@ class Fuzzer:
             ["CLIENT", "KILL", "USER", "default", "SKIPME", "yes"],
             ["CLIENT", "PAUSE", 30, chance.choice(["WRITE", "ALL"])],
             ["FLUSHALL", chance.choice(["SYNC", "ASYNC"])] if chance.random() < 0.3 else ["WAIT", 0, 1],
-            ["DEBUG", "RELOAD"],
+            ["DEBUG", "RELOAD"] if chance.random() < 0.2 else ["SAVE"],
             ["ACL", "SETUSER", "default", "on", "nopass", "~*", "&*", "+@all"],
             ["CONFIG", "SET", "qa.max-queue", chance.choice([1, 50])],
             ["INFO", "everything"],

@@ -133,6 +133,7 @@ class HostileWorker:
         rows = ["id-1", "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd"]
         rows += ["id-2", "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd"]
         rows += ["id-3", "KeysReader", "async", "", "ev:*", "", "", "*0\r\n", "pd"]
+        self.other.call("QA.SESSIONS")
         self.attempt("QA.REGISTER", "base", "", "src", "payload", 3, *rows)
         self.other.call("QA.READY")
         while True:

@@ -81,8 +81,7 @@ where.register(trigger='where', convertToStr=False)
 def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> None:
     silent = cluster.nodes[1]
     execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", 60000)
-    pid = silent.field("worker_pid")
-    os.kill(pid, signal.SIGSTOP)
+    pid = silent.signal_worker(signal.SIGSTOP)
     try:
         script = "GB('CommandReader').register(trigger='t')"
         (error,) = execute(cluster.nodes[0], "RG.PYEXECUTE", script)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Any
 
@@ -57,7 +56,7 @@ def test_token_model_in_a_function_and_after_a_crash(shard: Server) -> None:
     execute(shard, "AI.MODELSTORE", "reader", "ONNX", "CPU", "BLOB", token_model())
     assert execute(shard, "GET", "score:1:2:3") == "[[1.0, 2.0, 3.0]]"
     eventually(lambda: shard.field("worker_batched_items") >= 1)
-    os.kill(shard.field("worker_pid"), signal.SIGKILL)
+    shard.signal_worker(signal.SIGKILL)
     assert execute(shard, "GET", "score:4:5:6") == "[[4.0, 5.0, 6.0]]"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import signal
 from typing import Any
 
@@ -166,7 +165,7 @@ GB('CommandReader').map(lambda r: n[0]).register(trigger='read', convertToStr=Fa
     assert execute(shard, "RG.TRIGGER", "read") == [1]
     names = [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
     execute(shard, "RG.UNREGISTER", names[1])
-    os.kill(shard.field("worker_pid"), signal.SIGKILL)
+    shard.signal_worker(signal.SIGKILL)
     eventually(lambda: execute(shard, "GET", "started") == "2")
     eventually(lambda: execute(shard, "RG.TRIGGER", "count") == [1], ignore=redis.ResponseError)
     assert [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")] == names[:1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -197,7 +196,7 @@ def test_stock_cluster_client_follows_redirections(server_binary: Path) -> None:
 def test_ping_is_answered_while_clients_wait_and_the_worker_dies(server: Server) -> None:
     waiting = [Pending(server, "GET", f"hook:hang:{number}") for number in range(20)]
     eventually(lambda: server.field("in_flight") == 20)
-    os.kill(server.field("worker_pid"), signal.SIGKILL)
+    server.signal_worker(signal.SIGKILL)
     with server.client() as client:
         slowest = 0.0
         deadline = time.monotonic() + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import threading
 import time
@@ -162,7 +161,7 @@ def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
 def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_binary: Path) -> None:
     with Server(server_binary, {"qa.worker-backoff-ms": 500}, worker=fake_worker_command()) as server:
         server.wait_ready()
-        os.kill(server.field("worker_pid"), signal.SIGKILL)
+        server.signal_worker(signal.SIGKILL)
         eventually(lambda: server.field("worker_state") == "backoff")
         waiting = [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40)]
         eventually(lambda: server.field("queued_clients") == 40)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from functools import partial
 from pathlib import Path
@@ -221,7 +220,7 @@ def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
         first, second = cluster.nodes
         first.wait_ready()
         second.wait_ready()
-        os.kill(second.field("worker_pid"), signal.SIGSTOP)
+        second.signal_worker(signal.SIGSTOP)
         with first.client() as client, second.client() as other:
             orders = json.dumps({"run": [["QA.SEND", other.execute_command("CLUSTER MYID"), "x" * (1 << 20)]] * 10})
             for _ in range(8):

@@ -24,9 +24,8 @@ def ended(pid: int) -> bool:
 def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None:
     with Pending(server, "RG.TRIGGER", "do", "sleep", "300") as pending:
         eventually(lambda: server.field("in_flight") == 1)
-        first = server.field("worker_pid")
         killed = time.monotonic()
-        os.kill(first, signal.SIGKILL)
+        first = server.signal_worker(signal.SIGKILL)
         assert pending.reply() == b"*3\r\n$5\r\nsleep\r\n$3\r\n300\r\n$1\r\n2\r\n"
         assert time.monotonic() - killed < 3
     assert server.field("worker_last_exit") == "signal 9"
@@ -90,8 +89,7 @@ def test_output_is_in_the_log(server: Server) -> None:
 
 def test_restarts_leak_nothing(server_binary: Path) -> None:
     def kill(server: Server) -> None:
-        pid = server.field("worker_pid")
-        os.kill(pid, signal.SIGKILL)
+        pid = server.signal_worker(signal.SIGKILL)
         eventually(lambda: server.field("worker_pid") not in (0, pid), pause=0.01)
 
     with Server(server_binary, {"qa.worker-backoff-ms": 1}, worker=fake_worker_command()) as server:

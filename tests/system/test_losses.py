@@ -92,7 +92,7 @@ def longest_ping_ms(node: redis.Redis, seconds: float) -> float:
 def test_worker_killed_under_load(stored: System, load: Load) -> None:
     node = stored.nodes[0]
     keys_before = [n.dbsize() for n in stored.nodes]
-    victim = stored.info(node)["qa_worker_pid"]
+    victim = int(wait_until(lambda: stored.info(node)["qa_worker_pid"], 5, "there is a worker"))
     killed = time.monotonic()
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: stored.info(node)["qa_worker_pid"] != victim, 5, "the module starts a new worker")
@@ -120,7 +120,7 @@ def test_worker_killed_under_load(stored: System, load: Load) -> None:
 
 def test_client_killed_while_it_waits(stored: System) -> None:
     node = stored.nodes[0]
-    pid = int(stored.info(node)["qa_worker_pid"])
+    pid = int(wait_until(lambda: stored.info(node)["qa_worker_pid"], 5, "there is a worker"))
     os.kill(pid, signal.SIGSTOP)
     try:
         host, port = stored.addresses[0]

@@ -18,7 +18,10 @@ from .conftest import System, wait_until
 @pytest.fixture
 def stuck(service: System) -> Iterator[System]:
     """Workers that stand still, and room for four jobs."""
-    pids = [int(service.info(node)["qa_worker_pid"]) for node in service.nodes]
+    pids = [
+        int(wait_until(lambda node=node: service.info(node)["qa_worker_pid"], 5, "there is a worker"))
+        for node in service.nodes
+    ]
     for node in service.nodes:
         node.config_set("qa.max-queue", 4)
     for pid in pids:
