@@ -23,6 +23,7 @@ enum {
     TICK_MS = 100,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
+    MAX_READY_BACKOFF_MS = 800, /* for workers that did serve: questions wait for the next one */
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
@@ -128,9 +129,11 @@ static void kill_group(pid_t pid) {
     kill(pid, SIGKILL);
 }
 
-static void schedule_start(RedisModuleCtx *ctx) {
+static void schedule_start(RedisModuleCtx *ctx, int was_ready) {
+    long long limit = was_ready ? MAX_READY_BACKOFF_MS : MAX_BACKOFF_MS;
     long long delay = backoff_ms ? backoff_ms : config.worker_backoff_ms;
-    backoff_ms = delay * 2 < MAX_BACKOFF_MS ? delay * 2 : MAX_BACKOFF_MS;
+    if (delay > limit) delay = limit;
+    backoff_ms = delay * 2 < limit ? delay * 2 : limit;
     RedisModule_CreateTimer(ctx, delay, on_start, NULL);
 }
 
@@ -149,11 +152,12 @@ static void on_death(RedisModuleCtx *ctx, void *data) {
     close_output();
     if (now_ms() - started_ms >= STABLE_MS) backoff_ms = 0;
     RedisModule_Log(ctx, "warning", "worker %lld (pid %d) is gone: %s", info.number, (int)pid, info.last_exit);
+    int was_ready = info.state == WORKER_READY;
     set_state(WORKER_BACKOFF);
     link_close_all(ctx);
     jobs_worker_lost(ctx, innocent_death);
     innocent_death = 0;
-    if (!shutting_down) schedule_start(ctx);
+    if (!shutting_down) schedule_start(ctx, was_ready);
 }
 
 void supervisor_control_closed(void) {
@@ -299,7 +303,7 @@ static void start_failed(RedisModuleCtx *ctx, const char *what, int error) {
     snprintf(last_exit, sizeof last_exit, "not started");
     info.last_exit = last_exit;
     set_state(WORKER_BACKOFF);
-    schedule_start(ctx);
+    schedule_start(ctx, 0);
 }
 
 static void start(RedisModuleCtx *ctx) {
