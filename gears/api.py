@@ -72,6 +72,20 @@ def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
     return [decode_reply(reply) for reply in replies]
 
 
+def execute_later(command: str, *args: object) -> None:
+    """Run a command on this shard without waiting for it; an error reply is only logged.
+
+    It has run before the client of the job that sends it is answered.
+    """
+    runtime = current_runtime()
+    runtime.refuse_self_wait(command)
+
+    def failed(text: str) -> None:
+        log(f"{command} failed: {text}", "warning")
+
+    runtime.execute_later(failed, command, *[_argument(value) for value in args])
+
+
 def log(message: object, level: str = "notice") -> None:
     """Write a line to the server's log."""
     if level not in _LEVELS:
@@ -150,6 +164,7 @@ _NAMES: dict[str, Any] = {
     **dict.fromkeys(("GearsBuilder", "GB"), GearsBuilder),
     **dict.fromkeys(("execute", "executeCommand"), execute),
     **dict.fromkeys(("execute_many", "executeMany"), execute_many),
+    **dict.fromkeys(("execute_later", "executeLater"), execute_later),
     **dict.fromkeys(("override_reply", "overrideReply"), override_reply),
     **dict.fromkeys(("atomic",), atomic),
     **dict.fromkeys(("isInAtomicBlock", "is_in_atomic_block"), is_in_atomic_block),

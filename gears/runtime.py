@@ -7,14 +7,15 @@ A worker process serves one shard and has one of everything; scripts reach it th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .atomic import AtomicBlock
 from .executions import ExecutionHistory, IdSource
 from .failures import GearsError
-from .link import Argument, LinkPool, Reply
+from .link import Argument, AsyncLink, LinkPool, Reply
 from .shard import ShardInfo
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Runtime:
     peers: Peers
     distributor: Distributor
     models: ModelStore
+    # the link on which finished jobs are reported, once it is open
+    reporting: AsyncLink | None = None
 
     def execute(self, *arguments: Argument) -> Reply:
         """Run a command on the shard and wait for the raw reply."""
@@ -61,6 +64,21 @@ class Runtime:
         if self.atomic.active:
             return self.atomic.execute_many(list(commands))
         return self.links.link().execute_many(commands)
+
+    def execute_later(self, failed: Callable[[str], None], *arguments: Argument) -> None:
+        """Send a command without waiting: it has run before the job that sends it is reported.
+
+        `failed` gets the text of an error reply. In an atomic block and off the loop's thread it is waited for.
+        """
+        if self.reporting is None or self.atomic.active or threading.current_thread() is not threading.main_thread():
+            self.execute(*arguments)
+            return
+
+        def check(reply: Reply) -> None:
+            if isinstance(reply, Exception):
+                failed(str(reply))
+
+        self.reporting.call(check, *arguments)
 
     @staticmethod
     def refuse_self_wait(command: str) -> None:

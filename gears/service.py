@@ -79,6 +79,7 @@ class Service:
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
         reporting = await AsyncLink.open(self._start, self.end)
+        runtime.reporting = reporting
         jobs = JobLoop(Jobs(runtime), fetching, reporting)
         jobs.ask()
         sessions = runtime.execute("QA.SESSIONS")

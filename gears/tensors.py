@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,7 @@ def dtype_name(array: Array) -> str:
 def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
     """An array over `blob` (not copied, read-only)."""
     shape = tuple(dims)
-    count = int(np.prod(shape, dtype=np.int64)) if shape else 1
+    count = math.prod(shape)
     if dtype.upper() == "STRING":
         texts = blob.split(b"\0")[:-1]
         if len(texts) != count:

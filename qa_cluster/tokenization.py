@@ -89,7 +89,12 @@ class ReaderTokenizer:
 
     def encode_question(self, question: str, max_question_tokens: int) -> QuestionTokens:
         """Tokens of a question, at most ``max_question_tokens`` of them."""
-        ids = np.asarray(self._encode([question])[0].ids, dtype=np.int32)
+        try:
+            # not as a batch of one: that wakes the library's threads, which costs more than the encoding
+            encoding = self._tokenizer.encode(question, add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _not_unicode(question) from error
+        ids = np.asarray(encoding.ids, dtype=np.int32)
         return QuestionTokens(ids[:max_question_tokens], len(ids) > max_question_tokens)
 
     def encode_sentence(self, sentence: str) -> SentenceTokens:
@@ -129,8 +134,11 @@ class ReaderTokenizer:
         try:
             return self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
-            bad = next((text for text in texts if not is_unicode(text)), None)
-            raise InvalidInput(f"text is not valid Unicode: {ascii(bad)[:100]}") from error
+            raise _not_unicode(next((text for text in texts if not is_unicode(text)), None)) from error
+
+
+def _not_unicode(text: str | None) -> InvalidInput:
+    return InvalidInput(f"text is not valid Unicode: {ascii(text)[:100]}")
 
 
 def is_unicode(text: str) -> bool:

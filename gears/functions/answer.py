@@ -1,7 +1,7 @@
 """Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
 
 However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
-document it was read from still stands when it is stored; else the new one is read.
+document it was read from still stands when it is stored; else, for who began to ask only then, the new one is read.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import time
 from contextvars import Context
 from typing import Any
 
-import numpy as np
 import orjson
 from qa_cluster.gears import api as rg
 from qa_cluster.gears import redis_ai as redisAI
 from qa_cluster.gears.functions import partitions
 from qa_cluster.gears.functions import reader as readers
-from qa_cluster.gears.functions.calls import run_script
+from qa_cluster.gears.functions.calls import run_script, run_script_later
 from qa_cluster.gears.functions.reader import Reader
 
 from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
@@ -46,6 +45,8 @@ NO_SPAN_SCORE = -100.0
 
 _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ \S+")
 _running: dict[str, asyncio.Task[bytes | None]] = {}
+# Keys of running reads that somebody joined after they had begun.
+_joined: set[str] = set()
 _ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, DEFAULT_TTL_SECONDS)
 
 
@@ -154,12 +155,15 @@ def read(sentence: SentenceRef, question: str) -> asyncio.Future[bytes | None]:
         task = asyncio.get_running_loop().create_task(_read(sentence, question), context=Context())
         _running[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
+    else:
+        _joined.add(key)
     return asyncio.shield(task)
 
 
 def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
     if _running.get(key) is task:
         del _running[key]
+        _joined.discard(key)
     if not task.cancelled():
         # Fetched here, so that an error whose clients have all gone is not reported as never retrieved.
         task.exception()
@@ -194,6 +198,10 @@ async def _read(sentence: SentenceRef, question: str) -> bytes | None:
         call = store_answer(
             sentence, question, version=record.version, text=record.text, answer=value, ttl_seconds=_ttl_seconds()
         )
+        if answer_key(sentence, question) not in _joined:
+            # Who asked did so before the sentence was read: the answer is right for them whether or not it is kept.
+            run_script_later(call)
+            return value
         if run_script(call) == 1:
             return value
     raise DeadlineExceeded(f"document {sentence.document_id[:100]!r} changes faster than it can be read")
@@ -223,9 +231,7 @@ async def _run_model(reader: Reader, model_input: ReaderInput) -> tuple[Any, Any
         runner = redisAI.createModelRunner(reader.model_key)
         for name in reader.manifest.inputs:
             array = arrays[name]
-            redisAI.modelRunnerAddInput(
-                runner, name, redisAI.createTensorFromBlob("INT64", array.shape, array.tobytes())
-            )
+            redisAI.modelRunnerAddInput(runner, name, redisAI.createTensorFromArray(array))
         for name in reader.manifest.outputs:
             redisAI.modelRunnerAddOutput(runner, name)
         outputs = await redisAI.modelRunnerRunAsync(runner)
@@ -233,7 +239,7 @@ async def _run_model(reader: Reader, model_input: ReaderInput) -> tuple[Any, Any
         # The model may have moved with the shard's lowest slot: look for it again next time.
         readers.forget()
         raise InferenceFailed(f"model {reader.model_key} could not be run: {error}") from error
-    start, end = (np.frombuffer(redisAI.tensorGetDataAsBlob(tensor), dtype=np.float32) for tensor in outputs[:2])
+    start, end = (redisAI.tensorGetArray(tensor).reshape(-1) for tensor in outputs[:2])
     return start, end
 
 

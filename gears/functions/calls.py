@@ -16,6 +16,11 @@ def run_script(call: ScriptCall) -> Any:
     return rg.execute("EVAL", call.source, len(call.keys), *call.keys, *call.args)
 
 
+def run_script_later(call: ScriptCall) -> None:
+    """Run a Lua script on this shard before the job's client is answered, without waiting for its reply."""
+    rg.execute_later("EVAL", call.source, len(call.keys), *call.keys, *call.args)
+
+
 async def run_pipeline(builder: GearsBuilder, arg: str | None = None, **options: Any) -> tuple[list[Any], list[str]]:
     """Run a pipeline over all shards: results and errors."""
     future = builder.run(arg, convertToStr=False, **options)
