@@ -352,7 +352,7 @@ void registry_ended(RedisModuleString *id, const JobResult *result) {
     Registration *registration = registry_find(id);
     if (!registration) return;
     if (result->status == JOB_SKIP) {
-        registration->triggered--;
+        registration->triggered -= registration->triggered > 0; /* it may have been registered anew since */
         return;
     }
     registration->last_run_us = result->run_us;
