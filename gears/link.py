@@ -21,6 +21,7 @@ from .shard import PROTOCOL_VERSION, ShardInfo, Start
 Argument = str | bytes | bytearray | memoryview | int | float
 Reply = Any  # bytes | int | float | list[Reply] | None | hiredis.ReplyError
 REPLY_TIMEOUT_SECONDS = 60.0
+HOLD_SECONDS = 0.005
 _CHUNK = 1 << 16
 _BIG_CHUNK = 1 << 20
 
@@ -133,6 +134,7 @@ class AsyncLink(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._callbacks: deque[Callable[[Reply], None]] = deque()
         self._transport: asyncio.Transport | None = None
+        self._held: list[bytes] = []
 
     @classmethod
     async def open(cls, start: Start, lost: Callable[[], None]) -> AsyncLink:
@@ -158,7 +160,22 @@ class AsyncLink(asyncio.Protocol):
         if self._transport is None:
             raise GearsError("ERR the link is not connected")
         self._callbacks.append(callback)
-        self._transport.write(encode(arguments))
+        self._held.append(encode(arguments))
+        self._flush()
+
+    def hold(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
+        """Send a command with the next `call`, or soon: a system call and a wake-up of the server less."""
+        if self._transport is None:
+            raise GearsError("ERR the link is not connected")
+        self._callbacks.append(callback)
+        if not self._held:
+            asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
+        self._held.append(encode(arguments))
+
+    def _flush(self) -> None:
+        if self._held and self._transport is not None:
+            self._transport.write(b"".join(self._held))
+        self._held.clear()
 
     def data_received(self, data: bytes) -> None:
         """Hand out all complete replies (asyncio's callback)."""

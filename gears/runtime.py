@@ -78,7 +78,7 @@ class Runtime:
             if isinstance(reply, Exception):
                 failed(str(reply))
 
-        self.reporting.call(check, *arguments)
+        self.reporting.hold(check, *arguments)
 
     @staticmethod
     def refuse_self_wait(command: str) -> None:
