@@ -22,9 +22,7 @@ def test_commands(server_binary: Path) -> None:
         re.findall(r"^\| `(QA\.[A-Z]+)", PROTOCOL, re.MULTILINE)
     )
     with Server(server_binary) as server, server.client() as client:
-        known = {
-            name.decode() if isinstance(name, bytes) else name for name in client.execute_command("COMMAND", "LIST")
-        }
+        known = {name.decode() if isinstance(name, bytes) else name for name in client.execute_command("COMMAND LIST")}
     present = {name.upper() for name in known if name.lower().startswith(("ai.", "rg.", "qa."))}
     assert named == present - PRIVATE
 
