@@ -86,6 +86,8 @@ class DocumentRoute:
 def _document_id(scope: Scope) -> str:
     """The id, from the raw path: a ``%2F`` in an id is not a path separator."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    if not raw.startswith(PREFIX):
+        raise HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
     try:
         return unquote_to_bytes(raw.partition(b"?")[0].removeprefix(PREFIX)).decode()
     except UnicodeDecodeError as error:

@@ -22,6 +22,7 @@ from .lifespan import State
 from .schemas import ask_fields, ask_options, parse_body, parse_query
 
 MAX_ALIASES = 20_000
+MAX_ALIAS_BYTES = 2048
 
 
 class QuestionRoute:
@@ -123,7 +124,7 @@ class QuestionRoute:
     def _remember(self, query: bytes, outcome: Outcome) -> None:
         """Know this query string again, if its answer may come from the near cache."""
         question = outcome.question
-        if question.options.cache not in ("use", "only"):
+        if question.options.cache not in ("use", "only") or len(query) > MAX_ALIAS_BYTES:
             return
         head = orjson.dumps({"question": question.text, "normalized_question": question.folded})[1:-1]
         self._aliases[query] = (self._state.engine.asker.digest(question), head)

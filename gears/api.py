@@ -127,7 +127,7 @@ def atomic() -> AbstractContextManager[None]:
 
 def is_in_atomic_block() -> bool:
     """Whether the caller is inside `atomic()`."""
-    return current_runtime().atomic.active
+    return current_runtime().atomic.entered_here
 
 
 def is_async_allow() -> bool:

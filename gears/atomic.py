@@ -56,6 +56,11 @@ class AtomicBlock:
             continue
         self.active = True
 
+    @property
+    def entered_here(self) -> bool:
+        """Whether the calling thread is inside: the commands of other threads wait outside, on their own links."""
+        return self.active and threading.get_ident() == self._thread
+
     def execute(self, *arguments: Argument) -> Reply:
         """Run a command inside the block."""
         self._control.sendall(encode(arguments))

@@ -124,8 +124,14 @@ class Outbox:
 
     def _flush(self, node: str) -> None:
         batch = self._records.pop(node, None)
-        if batch:
-            self._deliver(node, cloudpickle.dumps(batch))
+        if not batch:
+            return
+        try:
+            packed = cloudpickle.dumps(batch)
+        except Exception as error:  # of the records' own code: the others, and the end marker, still go
+            self._part.execution.fail(error)
+            return
+        self._deliver(node, packed)
 
     def close(self) -> None:
         """Send what is left and the end markers."""
@@ -281,8 +287,8 @@ class Distributor:
         source = start.plan.reader.records(runtime) if reads else None
         try:
             await self._with_watchdog(part, self._run_part(part, source))
-        except GearsError as error:
-            execution.add_error(str(error))
+        except Exception as error:  # the origin must learn of it: it waits for this shard
+            execution.fail(error)
         finally:
             execution.finish()
         self._report(part, done=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from .failures import error_line
 from .jobs import Job, Jobs, Outcome
-from .link import AsyncLink, Reply
+from .link import Argument, AsyncLink, Reply
 from .scripts import ScriptFailed
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class JobLoop:
             if limit is not None:
                 limit.cancel()
             del self._running[job.id]
-        self._reporting.call(_reported(job), "QA.DONE", job.id, *outcome)
+        self._reporting.call(_reported(job), "QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()
 
     async def _outcome(self, job: Job) -> Outcome:
@@ -102,6 +102,11 @@ class JobLoop:
             return ("ERR", "DEADLINE the job was cancelled: its time was up or its client left")
         except BaseException as error:  # SystemExit and KeyboardInterrupt of a function end its job only
             return ("ERR", error_line(error))
+
+
+def _sendable(part: Argument) -> Argument:
+    """An error may quote text that cannot be encoded: its job must be reported all the same."""
+    return part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
 
 
 def _reported(job: Job) -> Callable[[Reply], None]:

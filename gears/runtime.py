@@ -55,13 +55,13 @@ class Runtime:
 
     def execute(self, *arguments: Argument) -> Reply:
         """Run a command on the shard and wait for the raw reply."""
-        if self.atomic.active:
+        if self.atomic.entered_here:
             return self.atomic.execute(*arguments)
         return self.links.link().execute(*arguments)
 
     def execute_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
         """Run commands in one round trip; errors stay in the list as objects."""
-        if self.atomic.active:
+        if self.atomic.entered_here:
             return self.atomic.execute_many(list(commands))
         return self.links.link().execute_many(commands)
 

@@ -9,7 +9,7 @@ costs the whole question another try within its deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from time import perf_counter, time
@@ -22,13 +22,13 @@ from qa_cluster.assembly import Assembled, Reading, Record, Scored, assemble, di
 from qa_cluster.connection import ReplyError
 from qa_cluster.errors import ClusterError, DeadlineExceeded, ModelError, NotFound
 from qa_cluster.freshness import Freshness
-from qa_cluster.keys import document_key, parse_sentence
+from qa_cluster.keys import document_key, parse_sentence, partition_tags
 from qa_cluster.manifest import Manifest
 from qa_cluster.near_cache import NearCache
 from qa_cluster.questions import AskLimits, AskOptions, Question, check_question
 from qa_cluster.ranking import Candidate, Ranking, merge
 from qa_cluster.readings import parse_readings
-from qa_cluster.shards import Shards
+from qa_cluster.shards import NotWhole, Shards
 from qa_cluster.topology import Shard
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 
@@ -125,6 +125,8 @@ class Asker:
         answers: AnswerCache,
         manifest: Manifest | None,
         *,
+        partitions: int,
+        follow_manifest: Callable[[], Awaitable[None]],
         limits: AskLimits,
         waves: Sequence[int] = (1, 3, 8),
     ) -> None:
@@ -135,6 +137,8 @@ class Asker:
         self._waves = tuple(waves)
         self._flights: dict[_FlightKey, _Flight] = {}
         self._solo = 0
+        self._partitions = frozenset(partition_tags(partitions))
+        self._follow_manifest = follow_manifest
         self._manifest = manifest
         self.limits = limits
 
@@ -153,10 +157,11 @@ class Asker:
         """Answer a question within its deadline."""
         begun = perf_counter()
         question = check_question(text, options or AskOptions(), self.limits)
-        digest = self.digest(question)
         clock = Clock()
         try:
             async with asyncio.timeout(question.timeout_seconds):
+                await self._follow_manifest()
+                digest = self.digest(question)
                 cacheable = await self._freshness.drain()
                 if question.options.cache in ("use", "only"):
                     found = self.near_hit(digest) if cacheable else None
@@ -312,6 +317,8 @@ class Asker:
             ranking = merge([orjson.loads(reply[0]) for reply in replies], asked)
         except (orjson.JSONDecodeError, IndexError, TypeError) as error:
             raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
+        if missing := self._partitions.difference(ranking.epochs):
+            raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
         if question.options.doc_id:
             ids = frozenset(question.options.doc_id)
             of_documents = [item for item in ranking.candidates if parse_sentence(item.sentence).document_id in ids]

@@ -65,7 +65,15 @@ class Engine:
         )
         self._answers = AnswerCache(shards, partitions, options.answer_ttl_seconds)
         self.asker = Asker(
-            shards, freshness, self.near, self._answers, manifest, limits=options.limits, waves=options.waves
+            shards,
+            freshness,
+            self.near,
+            self._answers,
+            manifest,
+            partitions=partitions,
+            follow_manifest=self._follow_manifest,
+            limits=options.limits,
+            waves=options.waves,
         )
         self.documents = DocumentStore(shards, partitions)
         self._manifest_changes = freshness.manifest_changes
@@ -100,11 +108,11 @@ class Engine:
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
         """Answer a question, by the model that is on the shards now."""
-        if self.freshness.manifest_changes != self._manifest_changes:
-            await self._reload_manifest()
         return await self.asker.ask(text, options)
 
-    async def _reload_manifest(self) -> None:
+    async def _follow_manifest(self) -> None:
+        if self.freshness.manifest_changes == self._manifest_changes:
+            return
         async with self._reloading:
             changes = self.freshness.manifest_changes
             if changes == self._manifest_changes:

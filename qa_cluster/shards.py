@@ -25,6 +25,10 @@ MAX_BACKOFF_SECONDS = 0.5
 _WAIT_AND_RETRY = frozenset({"CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY"})
 
 
+class NotWhole(ClusterError):
+    """The shards' replies leave out partitions: a slot is on its way, or a worker has only just started."""
+
+
 class ShardPool:
     """The connections to one primary."""
 
@@ -170,10 +174,11 @@ class Shards:
         best: Topology | None = None
         for address in dict.fromkeys([*known, *self._seeds]):
             try:
-                connection = await self.pool(address).shared()
-                found = parse_slots(await connection.execute("CLUSTER", "SLOTS"), address)
-            except (ClusterError, ReplyError) as error:
-                problems.append(f"{address}: {error}")
+                async with asyncio.timeout(self.login.connect_timeout_seconds):
+                    connection = await self.pool(address).shared()
+                    found = parse_slots(await connection.execute("CLUSTER", "SLOTS"), address)
+            except (ClusterError, ReplyError, TimeoutError) as error:
+                problems.append(f"{address}: {error or 'no answer in time'}")
                 continue
             if best is None or found.covered > best.covered:
                 best = found
@@ -268,7 +273,7 @@ class Shards:
                     raise from_reply(str(error)) from error
                 else:
                     backoff = await self._pause(backoff, until, error)
-            except ConnectionLost as error:
+            except (ConnectionLost, NotWhole) as error:
                 backoff = await self._pause(backoff, until, error)
             try:
                 await self.refresh()

@@ -1,18 +1,18 @@
 """Which partitions this shard holds.
 
-Their tags follow from the number of partitions, one key on one shard: the first who needs it asks all shards. Tags that
-were seen in keys are known in any case. Which of them are here is read from the server's slot table, again when a
+Their tags follow from the number of partitions, one key on one shard: the first who needs it asks all shards, and who
+comes meanwhile waits for the same reply. While nobody has set it, the tags seen in keys are taken. Which of them are here is read from the server's slot table, again when a
 command was refused because its slot has moved.
 """
 
 from __future__ import annotations
 
 import time
-from itertools import chain
 from typing import Any
 
 from qa_cluster.gears import api as rg
 from qa_cluster.gears.builder import GearsBuilder
+from qa_cluster.gears.functions import locks
 from qa_cluster.gears.functions.calls import run_pipeline
 
 from qa_cluster.keys import PARTITIONS_KEY, partition_tags, slot
@@ -47,11 +47,12 @@ def moved() -> None:
 
 async def count() -> int | None:
     """The number of partitions of the cluster; None while nobody has set it."""
-    now = time.monotonic()
-    if _state.count is None and now - _state.asked_at > ASK_AGAIN_SECONDS:
-        _state.asked_at = now
-        _state.count = _read() or await _ask()
-        _state.table_at = 0.0
+    if _state.count is None:
+        async with locks.held("partitions"):
+            if _state.count is None and time.monotonic() - _state.asked_at > ASK_AGAIN_SECONDS:
+                _state.count = _read() or await _ask()
+                _state.asked_at = time.monotonic()
+                _state.table_at = 0.0
     return _state.count
 
 
@@ -61,7 +62,8 @@ async def local_tags() -> tuple[str, ...]:
     if time.monotonic() - _state.table_at > MAX_TABLE_AGE_SECONDS:
         _state.table_at = time.monotonic()
         ranges = _own_slots()
-        tags = dict.fromkeys(chain(partition_tags(known) if known else (), sorted(_state.seen)))
+        # A document under another tag is in no partition: whole answers that hold it could not be told from stale ones.
+        tags = partition_tags(known) if known else sorted(_state.seen)
         _state.local = tuple(tag for tag in tags if any(first <= slot(tag) <= last for first, last in ranges))
     return _state.local
 

@@ -25,6 +25,8 @@ from qa_cluster.terms import question_terms
 MAX_COUNT = 1000
 MAX_POSTINGS_READ = 1024
 MAX_CACHED_POSTINGS = 4_000_000
+# What a term costs by itself, in postings: words that no text holds are asked for too.
+TERM_OVERHEAD = 64
 # Beyond what was asked for: the order under all shards' frequencies differs a little from the order here.
 EXTRA_CANDIDATES = 8
 
@@ -167,7 +169,7 @@ def _read_postings(here: list[_Partition], terms: list[str]) -> None:
         ids = np.array([_id(partition, member) for member in flat[::2]], dtype=np.int64)
         weights = np.array([float(score) for score in flat[1::2]], dtype=np.float32)
         partition.postings[term] = (ids, weights, frequency)
-        partition.postings_kept += len(ids)
+        partition.postings_kept += len(ids) + TERM_OVERHEAD
 
 
 def _id(partition: _Partition, member: str) -> int:
@@ -183,14 +185,18 @@ def _join(here: list[_Partition], term: str, state: tuple[tuple[str, int], ...])
         sum(frequency for _, _, frequency in parts),
     )
     before = _index.joined.pop(term, None)
-    _index.joined_kept += len(joined.ids) - (len(before[1].ids) if before else 0)
+    _index.joined_kept += _cost(joined) - (_cost(before[1]) if before else 0)
     _index.joined[term] = (state, joined)
     while _index.joined_kept > MAX_CACHED_POSTINGS and len(_index.joined) > 1:
         _, (_, dropped) = _index.joined.popitem(last=False)
-        _index.joined_kept -= len(dropped.ids)
+        _index.joined_kept -= _cost(dropped)
     for partition in here:
         if partition.postings_kept > MAX_CACHED_POSTINGS // len(here):
             partition.forget_postings()
+
+
+def _cost(postings: TermPostings) -> int:
+    return len(postings.ids) + TERM_OVERHEAD
 
 
 def _candidates(terms: list[str], postings: list[TermPostings], sentences: int, count: int) -> list[list[Any]]:

@@ -103,7 +103,7 @@ async def forward(key: str, *, only_new: bool = False) -> None:
     With ``only_new`` a document that is there already stays as it is: nobody knows which of the two is the newer.
     """
     write = _write_new if only_new else _write
-    builder = GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).foreach(write)
+    builder = GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).map(write)
     _, errors = await run_pipeline(builder, key, noScan=True, readValue=False)
     if errors:
         raise InvalidInput(f"key {key[:100]!r} could not be passed on to its partition: {errors[0]}")
