@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# setuptools warns about every folder that package-dir maps; its warnings help nobody who installs.
+PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 
-.PHONY: help demo install build check lint types test test-asan test-model test-wheel bench clean
+.PHONY: help demo install build check lint types test test-asan test-model fuzz bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,8 +31,8 @@ $(VENV)/.test: $(VENV)/.run
 # torch and what comes with it live in an environment of their own: nothing that serves may depend on them.
 $(VENV)-export/.done: pyproject.toml constraints.txt
 	@test -x $(VENV)-export/bin/python || $(PYTHON) -m venv $(VENV)-export
-	@$(VENV)-export/bin/python -m pip --disable-pip-version-check --quiet install --upgrade pip
-	@$(VENV)-export/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[export,test,bench]' --constraint constraints.txt
+	@$(PIP:$(BIN)%=$(VENV)-export/bin%) install --upgrade pip
+	@$(PIP:$(BIN)%=$(VENV)-export/bin%) install --editable '.[export,test,bench]' --constraint constraints.txt
 	@touch $@
 
 build:  ## the native module, native/build/qa.so
@@ -60,6 +61,11 @@ test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan 
 
 test-model: $(VENV)-export/.done build  ## export, quantization and agreement with PyTorch (installs torch)
 	@$(VENV)-export/bin/python -m pytest tests/model $(ARGS)
+
+fuzz: $(VENV)/.test  ## random commands against a shard with a hostile worker, under ASan and UBSan
+	@$(MAKE) --silent --no-print-directory -C native asan
+	@QA_TEST_MODULE=$(CURDIR)/native/build/qa-asan.so QA_TEST_PRELOAD=$$(cc -print-file-name=libasan.so) \
+		$(BIN)/python -m tests.fuzz.fuzz_commands --server redis $(or $(ARGS),--cases 20000)
 
 bench: $(VENV)-export/.done build  ## the measurements of the README (installs torch for the baseline)
 	@$(VENV)-export/bin/python -m tests.benchmarks.run $(ARGS)
