@@ -82,11 +82,11 @@ class Service:
         runtime.reporting = reporting
         jobs = JobLoop(Jobs(runtime), fetching, reporting)
         jobs.ask()
-        sessions = runtime.execute("QA.SESSIONS")
-        if info.cluster and (sessions or runtime.execute("AI._MODELSCAN")):
+        if info.cluster and (runtime.execute("QA.SESSIONS") or runtime.execute("AI._MODELSCAN")):
             await self._cluster_up(runtime)
         await runtime.models.load_all()
-        runtime.registrar.restore(sessions)
+        # asked for only now: what another shard has registered here meanwhile is in the reply
+        runtime.registrar.restore(runtime.execute("QA.SESSIONS"))
         runtime.execute("QA.READY")
         logger.info("worker %d is ready", info.worker)
         watching = self._loop.create_task(Neighbours(runtime).watch())

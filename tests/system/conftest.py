@@ -132,15 +132,22 @@ class System:
                 return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read()
 
 
+@pytest.fixture(scope="session")
+def clean_settings() -> dict[str, str]:
+    """The environment without any setting."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("QA_")}
+
+
 @pytest.fixture(scope="session", params=chosen_servers())
-def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def system(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, clean_settings: dict[str, str]
+) -> Iterator[System]:
     """Three shards with the bundled reader and functions."""
     binary = find_binary(request.param)
     if binary is None:
         pytest.skip(f"no {request.param} server on this machine")
     folder = tmp_path_factory.mktemp("system")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("QA_")}
-    environment |= {
+    environment = clean_settings | {
         "QA_DATA_DIR": str(folder / "data"),
         "QA_SHARDS": "3",
         "QA_SERVER": str(binary),
