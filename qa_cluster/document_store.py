@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha1
+from time import monotonic
 from typing import Any
 
 from qa_cluster import documents
@@ -73,6 +74,7 @@ class DocumentStore:
         document = documents.check_document(document_id, text, title, metadata)
         tag = self.tag_of(document_id)
         call = documents.put_document(document, tag, ANY_VERSION if if_version is None else if_version)
+        begun = monotonic()
         try:
             async with asyncio.timeout(timeout):
                 reply, _ = await self._run(call)
@@ -86,7 +88,7 @@ class DocumentStore:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
         if wait and not tokenized:
-            tokenized = await self.wait_tokenized(document_id, document.version, timeout)
+            tokenized = await self.wait_tokenized(document_id, document.version, timeout - (monotonic() - begun))
         return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized)
 
     async def delete(self, document_id: str, *, if_version: str | None = None, timeout: float = 30.0) -> str:
@@ -148,7 +150,7 @@ class DocumentStore:
                     pause = min(pause * 1.5, LAST_POLL_SECONDS)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"document {document_id[:100]!r} is stored, but was not tokenized within {timeout:g} s: "
+                f"document {document_id[:100]!r} is stored, but was not tokenized within {max(timeout, 0):.3g} s: "
                 "its shard's worker is busy or down"
             ) from error
 

@@ -208,8 +208,14 @@ def forget_document(document_id: str, tag: str) -> ScriptCall:
     return ScriptCall("delete_document", document_keys(document_id, tag), args)
 
 
+def forget_version(document_id: str, tag: str, version: str) -> ScriptCall:
+    """Remove a version and leave the text: a client has put one in its place that cannot be read."""
+    args = (keys.tokens_prefix(document_id, tag), "unreadable", version)
+    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+
+
 def parse_delete(reply: Sequence[Any]) -> DeleteResult:
-    """The reply to `delete_document` or `forget_document`."""
+    """The reply to `delete_document`, `forget_document` or `forget_version`."""
     if len(reply) != 2:
         raise ClusterError(f"removal of a document got an unexpected reply: {reply!r}"[:200])
     return DeleteResult(_text(reply[0]), _text(reply[1]))

@@ -165,16 +165,21 @@ LEAVES: tuple[type[QAError], ...] = (
 )
 
 _BY_CODE = {leaf.resp_code: leaf for leaf in LEAVES}
+# What a server says when it, and not the command, is at fault.
+_SERVER_CODES = frozenset({"BUSY", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"})
 
 
 def from_reply(text: str) -> QAError:
     """The error that the text of a RESP error reply stands for.
 
-    A leading ``ERR`` may be missing (redis-py strips it); an unknown code becomes `InvalidInput` with the whole text.
+    A leading ``ERR`` may be missing (redis-py strips it). A server's own trouble becomes `ClusterError`, any other code
+    `InvalidInput`, both with the whole text.
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')
     """
     code, _, rest = text.partition(" ")
+    if code in _SERVER_CODES:
+        return ClusterError(text)
     leaf = _BY_CODE.get(code)
     return leaf(rest) if leaf is not None and rest else InvalidInput(text)

@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Sequence
 from contextvars import Context
 from typing import Any
 
@@ -80,26 +81,35 @@ async def on_read(arguments: list[Any]) -> list[str]:
 
 
 def _start_all(question: str, names: list[Any]) -> list[asyncio.Future[str]]:
-    """All cached answers in one round trip, then all misses at once, so that they become one batch."""
+    """All cached answers in one round trip, all other sentences in another; these are read at once, as one batch."""
     parsed: list[SentenceRef | Exception] = []
     for name in names:
         try:
             parsed.append(parse_sentence_key(name))
         except (InvalidInput, TypeError) as error:
             parsed.append(error)
-    cached = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)])
-    return [asyncio.ensure_future(_one(item, question, cached)) for item in parsed]
+    found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)])
+    missing = [item for item in parsed if isinstance(item, SentenceRef) and item not in found]
+    records = _records(question, missing) if missing else {}
+    return [asyncio.ensure_future(_one(item, question, found, records)) for item in parsed]
 
 
-async def _one(sentence: SentenceRef | Exception, question: str, cached: dict[SentenceRef, Any]) -> str:
+async def _one(
+    sentence: SentenceRef | Exception,
+    question: str,
+    cached: dict[SentenceRef, Any],
+    records: dict[SentenceRef, SentenceRecord | Exception | None],
+) -> str:
     if isinstance(sentence, Exception):
         raise sentence
     found = cached.get(sentence)
+    if found is None:
+        found = records[sentence]
     if isinstance(found, Exception):
         raise found
-    if found is not None:
+    if isinstance(found, dict):
         return orjson.dumps({**found, "cache": "shard"}).decode()
-    value = await read(sentence, question)
+    value = await read(sentence, question, found)
     if value is None:
         raise NotFound(f"no such sentence: {sentence}")
     return (value[:-1] + b',"cache":"miss"}').decode()
@@ -111,48 +121,62 @@ def _cached(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, An
     for sentence in sentences:
         commands.append(("GET", answer_key(sentence, question)))
         commands.append(("HGET", document_key(sentence.document_id, sentence.tag), "version"))
-    try:
-        replies = rg.execute_many(commands)
-    except rg.error:
-        replies = _one_by_one(commands)
+    replies = _each(commands)
     revision = readers.current().manifest.revision
     found: dict[SentenceRef, Any] = {}
     for sentence, value, version in zip(sentences, replies[::2], replies[1::2], strict=True):
         if isinstance(value, Exception):
             found[sentence] = value
-        elif value is not None:
-            answer = orjson.loads(value)
-            if _is_valid(answer, version or "", revision):
-                found[sentence] = answer
+        elif value is not None and (answer := _valid_answer(value, version or "", revision)) is not None:
+            found[sentence] = answer
     return found
 
 
-def _is_valid(answer: dict[str, Any], version: str, revision: str) -> bool:
-    """Whether a cached answer belongs to the document's version and the reader of now."""
-    return bool(answer["document_version"] == version and answer["model"]["revision"] == revision)
+def _records(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, SentenceRecord | Exception | None]:
+    """What is needed to read the sentences; None where there is none, an error for what is not on this shard."""
+    replies = _each([read_sentence(sentence, question).command() for sentence in sentences])
+    return {
+        sentence: reply if isinstance(reply, Exception) else parse_sentence(reply)
+        for sentence, reply in zip(sentences, replies, strict=True)
+    }
 
 
-def _one_by_one(commands: list[tuple[str, ...]]) -> list[Any]:
-    """The same with an error in the place of each command that was refused."""
+def _valid_answer(value: str | bytes, version: str, revision: str) -> dict[str, Any] | None:
+    """A cached answer, if it belongs to the document's version and the reader of now."""
+    try:
+        answer: dict[str, Any] = orjson.loads(value)
+        valid = answer["document_version"] == version and answer["model"]["revision"] == revision
+    except (orjson.JSONDecodeError, KeyError, TypeError):  # a client wrote it
+        return None
+    return answer if valid else None
+
+
+def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
+    """The replies, with an error in the place of each command that was refused."""
+    try:
+        return rg.execute_many(commands)
+    except rg.error:
+        partitions.moved()
     replies: list[Any] = []
     for command in commands:
         try:
             replies += rg.execute_many([command])
         except rg.error as error:
-            partitions.moved()
             replies.append(error)
     return replies
 
 
-def read(sentence: SentenceRef, question: str) -> asyncio.Future[bytes | None]:
+def read(sentence: SentenceRef, question: str, record: SentenceRecord | None = None) -> asyncio.Future[bytes | None]:
     """The answer of a sentence as JSON, read by the model and stored; None where there is no such sentence.
+
+    `record` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
 
     It runs in a task of its own, outside of any execution: the first who asks may go away, the others still wait.
     """
     key = answer_key(sentence, question)
     task = _running.get(key)
     if task is None or task.done():
-        task = asyncio.get_running_loop().create_task(_read(sentence, question), context=Context())
+        task = asyncio.get_running_loop().create_task(_read(sentence, question, record), context=Context())
         _running[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
     else:
@@ -169,15 +193,16 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
         task.exception()
 
 
-async def _read(sentence: SentenceRef, question: str) -> bytes | None:
+async def _read(sentence: SentenceRef, question: str, record: SentenceRecord | None) -> bytes | None:
     if len(question) > MAX_QUESTION_LENGTH:
         raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
-    for _ in range(MAX_ATTEMPTS):
-        record = parse_sentence(run_script(read_sentence(sentence, question)))
+    for attempt in range(MAX_ATTEMPTS):
+        if record is None or attempt:
+            record = parse_sentence(run_script(read_sentence(sentence, question)))
         if record is None:
             return None
         reader = readers.current()
-        if record.answer and _is_valid(orjson.loads(record.answer), record.version, reader.manifest.revision):
+        if record.answer and _valid_answer(record.answer, record.version, reader.manifest.revision):
             # Asked for before it was stored, and taken up only after that.
             return record.answer.encode()
         stored = _tokens(sentence, record, reader)

@@ -1,8 +1,8 @@
 """Which partitions this shard holds.
 
 Their tags follow from the number of partitions, one key on one shard: the first who needs it asks all shards, and who
-comes meanwhile waits for the same reply. While nobody has set it, the tags seen in keys are taken. Which of them are here is read from the server's slot table, again when a
-command was refused because its slot has moved.
+comes meanwhile waits for the same reply. While nobody has set it, the tags seen in keys are taken. Which of them are
+here is read from the server's slot table, again when a command was refused because its slot has moved.
 """
 
 from __future__ import annotations

@@ -57,6 +57,11 @@ class _Partition:
             self.documents.clear()
             self.forget_postings()
 
+    def keep(self, term: str, postings: tuple[IdArray, WeightArray, int]) -> None:
+        """Keep the postings of a term."""
+        self.postings[term] = postings
+        self.postings_kept += len(postings[0]) + TERM_OVERHEAD
+
     def forget_postings(self) -> None:
         """Make room."""
         self.postings.clear()
@@ -168,8 +173,7 @@ def _read_postings(here: list[_Partition], terms: list[str]) -> None:
     for (partition, term), flat, frequency in zip(wanted, replies[::2], replies[1::2], strict=True):
         ids = np.array([_id(partition, member) for member in flat[::2]], dtype=np.int64)
         weights = np.array([float(score) for score in flat[1::2]], dtype=np.float32)
-        partition.postings[term] = (ids, weights, frequency)
-        partition.postings_kept += len(ids) + TERM_OVERHEAD
+        partition.keep(term, (ids, weights, frequency))
 
 
 def _id(partition: _Partition, member: str) -> int:

@@ -19,6 +19,7 @@ from qa_cluster.documents import (
     check_document_id,
     document_version,
     forget_document,
+    forget_version,
     parse_delete,
     parse_put,
     parse_record,
@@ -65,12 +66,10 @@ async def _attempt(document_id: str, tag: str) -> str:
     if text is None:
         call = forget_document(document_id, tag)
         return parse_delete(await asyncio.to_thread(run_script, call)).status
-    if not isinstance(text, str):
-        raise InvalidInput(f"text of document {document_id[:100]!r} is not valid UTF-8: it is not answered from")
-    if len(text) > MAX_TEXT_LENGTH:
-        raise InputTooLong(
-            f"text of document {document_id[:100]!r} has {len(text)} code points, limit {MAX_TEXT_LENGTH}"
-        )
+    if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH:
+        if record is not None:
+            await asyncio.to_thread(run_script, forget_version(document_id, tag, record.version))
+        raise _unreadable(document_id, text)
     document = await asyncio.to_thread(_as_stored, document_id, text, record)
     if record is None or record.version != document.version:
         call = adopt_document(document, tag, record.version if record is not None else "")
@@ -86,6 +85,14 @@ async def _attempt(document_id: str, tag: str) -> str:
         # There is no hash whose event would go on.
         await tokenize.tokenize(document_id, tag)
     return status
+
+
+def _unreadable(document_id: str, text: str | bytearray) -> InvalidInput | InputTooLong:
+    if isinstance(text, str):
+        return InputTooLong(
+            f"text of document {document_id[:100]!r} has {len(text)} code points, limit {MAX_TEXT_LENGTH}"
+        )
+    return InvalidInput(f"text of document {document_id[:100]!r} is not valid UTF-8: it is not answered from")
 
 
 def _as_stored(document_id: str, text: str, record: DocumentRecord | None) -> DocumentInput:

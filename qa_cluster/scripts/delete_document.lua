@@ -1,5 +1,6 @@
 -- Removes a document and everything derived from it, at once.
--- ARGV: tokens prefix, mode, condition. Mode `delete` removes the text too; `gone` cleans up after a client removed it.
+-- ARGV: tokens prefix, mode, condition. Mode `delete` removes the text too; `gone` cleans up after a client removed it,
+-- `unreadable` after it wrote one that is none, which stays.
 -- Condition: `*` none, else the version the document must have.
 -- Reply: status (deleted, missing, conflict, stale), version that stood before.
 local mode, condition = ARGV[2], ARGV[3]
@@ -18,6 +19,8 @@ end
 
 drop_version()
 redis.call('UNLINK', DOCUMENT)
-redis.call('UNLINK', PARAGRAPHS)
+if mode ~= 'unreadable' then
+  redis.call('UNLINK', PARAGRAPHS)
+end
 move_epoch()
 return {'deleted', current or ''}

@@ -66,3 +66,12 @@ def test_without_a_worker_a_waiting_write_is_504_and_stays(cluster: ScriptedClus
             assert (await client.get("/documents/d")).json()["tokenized"] is False
 
     run(body())
+
+
+def test_only_the_id_may_be_percent_encoded(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(cluster) as client:
+            assert_problem(await client.put("/%64ocuments/x", json={"text": "one"}), 404, "route-not-found")
+            assert_problem(await client.get("/documents/" + quote("/documents/x", safe="")), 404, "not-found")
+
+    run(body())

@@ -255,8 +255,9 @@ class ScriptedCluster:
         frequencies = [sum(row[i] > 0 for _, row in candidates) for i in range(len(wanted))]
         candidates.sort(key=lambda item: -sum(item[1]))
         epochs = {}
-        for key in await node.commands.execute("KEYS", "epoch:*"):
-            epochs[key.decode()[7:-1]] = int(await node.commands.execute("GET", key))
+        for tag in keys.partition_tags(PARTITIONS):
+            with contextlib.suppress(ReplyError):  # of another node
+                epochs[tag] = int(await node.commands.execute("GET", keys.epoch_key(tag)) or 0)
         reply = {
             "epochs": epochs,
             "sentences": max(sentences, 1),

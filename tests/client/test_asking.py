@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from qa_cluster.asking import CacheMiss, Outcome
@@ -285,6 +287,52 @@ def test_lost_connections_cost_another_try(cluster: ScriptedCluster, run: Run) -
         async with opened(cluster) as engine:
             await write(engine, "Ada wrote programs.")
             cluster.triggers["qa.rank"] = cutting
+            assert (await ask(engine, "Who wrote programs?")).answerable
+
+    run(body())
+
+
+def test_partitions_that_no_shard_ranks_are_asked_for_again(cluster: ScriptedCluster, run: Run) -> None:
+    left_out = 3
+
+    async def forgetful(node: Node, arguments: list[str]) -> list[bytes]:
+        nonlocal left_out
+        reply = orjson.loads((await cluster.rank(node, arguments))[0])
+        if left_out:
+            left_out -= 1
+            reply |= {"epochs": {}, "candidates": []}
+        return [orjson.dumps(reply)]
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            cluster.triggers["qa.rank"] = forgetful
+            assert (await ask(engine, "Who wrote programs?")).answerable
+            left_out_for_good = ask(engine, "Who wrote all the programs?", timeout_ms=300)
+            nonlocal left_out
+            left_out = 10**9
+            with pytest.raises(DeadlineExceeded):
+                await left_out_for_good
+
+    run(body())
+
+
+def test_a_frozen_server_does_not_hold_a_question_beyond_its_deadline(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            engine.freshness.manifest_changes += 1
+            server = cluster.nodes[0].process
+            server.send_signal(signal.SIGSTOP)
+            try:
+                async with asyncio.timeout(5):
+                    for number in range(2):
+                        with pytest.raises(DeadlineExceeded):
+                            await ask(engine, f"Who wrote {number} programs?", timeout_ms=200)
+                    found = await engine.shards.refresh()
+                    assert found.whole
+            finally:
+                server.send_signal(signal.SIGCONT)
             assert (await ask(engine, "Who wrote programs?")).answerable
 
     run(body())

@@ -189,3 +189,18 @@ def test_sentences_without_a_document_can_be_read(shards: Shards) -> None:
         lambda: (shards.ask("loose", 1, "What does the Earth orbit?") or {}).get("sentence", "")[-8:] == "nothing."
     )
     assert "loose" not in shards.ranked_documents("moon orbits Earth")
+
+
+def test_what_a_client_put_in_the_place_of_an_answer_is_not_given_by_the_trigger(shards: Shards) -> None:
+    shards.put("poisoned", "Wolverines roam the north.")
+    shards.wait_tokenized("poisoned")
+    name = sentence_name("poisoned", 0)
+    question = "Who roams the north?"
+    key = keys.answer_key(keys.parse_sentence(name), question)
+    node = shards.node_of(key)
+    for value in ("no JSON", "[]", "{}", '{"document_version": 1, "model": 2}'):
+        shards.client.set(key, value)
+        (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", question, name)
+        assert (json.loads(reply)["answer"], json.loads(reply)["cache"]) == ("Wolverines", "miss")
+    (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", question, name)
+    assert (json.loads(reply)["answer"], json.loads(reply)["cache"]) == ("Wolverines", "shard")

@@ -148,3 +148,35 @@ def test_bad_arguments_of_rank_are_refused(shards: Shards, arguments: list[str])
 def test_a_question_without_terms_finds_nothing(shards: Shards) -> None:
     for question in ("", "?", "who is the", "😀"):
         assert shards.rank(question).candidates == []
+
+
+def test_a_text_that_cannot_be_read_ends_what_was_answered_from_the_old_one(shards: Shards) -> None:
+    shards.put("spoilt", "Quokkas smile.")
+    shards.wait_tokenized("spoilt")
+    assert shards.ask("spoilt", 0, "Who smiles?") is not None
+    key = keys.paragraphs_key("spoilt", tag("spoilt"))
+    shards.client.set(key, b"\xff\xfe quokkas")
+    eventually(lambda: shards.record("spoilt") is None, SECONDS)
+    assert shards.ranked_documents("quokkas") == []
+    assert shards.ask("spoilt", 0, "Who smiles?") is None
+    assert shards.client.exists(key)
+    shards.client.set(key, "Quokkas sleep.")
+    shards.wait_tokenized("spoilt")
+    assert shards.ranked_documents("quokkas") == ["spoilt"]
+    shards.delete("spoilt")
+
+
+def test_a_document_outside_the_partitions_is_not_ranked(shards: Shards) -> None:
+    """Whole answers are valid for the epochs of the partitions: they could not tell that this one has changed."""
+    stray = "elsewhere"
+    assert stray not in keys.partition_tags(PARTITIONS)
+    shards.client.set(keys.paragraphs_key("stray", stray), "Wombats dig.")
+
+    def tokenized() -> bool:
+        record = shards.client.hgetall(keys.document_key("stray", stray))
+        return "tokenized" in record
+
+    eventually(tokenized, SECONDS)
+    ranking = shards.rank("wombats")
+    assert (ranking.candidates, sorted(ranking.epochs)) == ([], sorted(keys.partition_tags(PARTITIONS)))
+    shards.client.delete(keys.paragraphs_key("stray", stray))

@@ -124,3 +124,18 @@ def test_shard_that_gets_slots_later_gets_the_sessions(cluster: Cluster, server_
             eventually(lambda node=node: len(execute(node, "CLUSTER", "SHARDS")) == 4)  # type: ignore[misc]
             execute(node, "CLUSTER", "SETSLOT", 0, "NODE", name)
         assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), 20, ignore=redis.ResponseError) == ["here"]
+
+
+def test_records_that_cannot_travel_are_errors_and_the_others_arrive(cluster: Cluster) -> None:
+    first, second, _ = cluster.nodes
+    script = f"""
+import threading
+def record(shard):
+    return threading.Lock() if shard == {execute(second, "CLUSTER", "MYID")!r} else shard
+GB('ShardsIDReader').map(record).run(convertToStr=False)
+"""
+    begun = time.monotonic()
+    results, errors = execute(first, "RG.PYEXECUTE", script)
+    assert (len(results), len(errors)) == (2, 1)
+    assert "cannot pickle" in errors[0]
+    assert time.monotonic() - begun < 4

@@ -136,3 +136,23 @@ for f in (increment, twice, waits, long, fails):
             execute(shard, "RG.TRIGGER", trigger)
         assert execute(shard, "RG.TRIGGER", "increment")
     assert execute(shard, "GET", "kept") == "1"
+
+
+OTHER_THREAD = """
+import threading
+def count(record):
+    told = []
+    other = threading.Thread(target=lambda: told.append(execute('ECHO', 'other')))
+    with atomic():
+        other.start()
+        inside = [execute('ECHO', number) for number in range(200)]
+    other.join(5)
+    return [inside == [str(number) for number in range(200)], told == ['other']]
+GB('CommandReader').flatmap(count).register(trigger='count', mode='async_local', convertToStr=False)
+"""
+
+
+def test_other_threads_do_not_speak_inside_an_atomic_block(shard: Server) -> None:
+    execute(shard, "RG.PYEXECUTE", OTHER_THREAD)
+    for _ in range(5):
+        assert execute(shard, "RG.TRIGGER", "count") == [1, 1]

@@ -223,3 +223,14 @@ def read(r):
 GB('ShardsIDReader').map(read).run()
 """
     assert execute(shard, "RG.PYEXECUTE", script) == [["['7', None, 'x']"], []]
+
+
+def test_an_error_that_cannot_be_encoded_is_told(shard: Server) -> None:
+    with pytest.raises(redis.ResponseError, match=r"Can not replace with \\udcff"):
+        execute(shard, "RG.PYEXECUTE", "1", "ID", "x", "REPLACE_WITH", b"\xff")
+    script = (
+        "def f(x):\n raise ValueError('\\ud800')\nGB('CommandReader').map(f).register(trigger='t', mode='async_local')"
+    )
+    execute(shard, "RG.PYEXECUTE", script)
+    with pytest.raises(redis.ResponseError, match=r"ValueError: \\ud800"):
+        execute(shard, "RG.TRIGGER", "t")
