@@ -1,4 +1,4 @@
-"""Fetches jobs and reports them: one `QA.NEXT` is always outstanding while there is room, results go out unawaited.
+"""Fetches jobs and reports them: one `QA.NEXT` is always outstanding, results go out unawaited.
 
 Every job is a task with its own context. A job's time limit is kept here too, so that it ends even when the `cancel`
 of the module cannot be fetched. Whatever a function raises ends its job, never the worker.
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 CAPACITY = 512
 MAX_PER_FETCH = 64
 WAIT_MS = 1000
+FULL_WAIT_MS = 20
 RETRY_SECONDS = 0.2
 
 
@@ -34,11 +35,12 @@ class JobLoop:
         self._asking = False
 
     def ask(self) -> None:
-        """Ask for jobs unless that has been done or there is no room."""
-        room = CAPACITY - len(self._running)
-        if not self._asking and room > 0:
+        """Ask for jobs unless that has been done; without room only for messages, which running jobs may wait for."""
+        if not self._asking:
             self._asking = True
-            self._fetching.call(self._came, "QA.NEXT", min(room, MAX_PER_FETCH), WAIT_MS)
+            room = max(0, CAPACITY - len(self._running))
+            wait_ms = WAIT_MS if room else FULL_WAIT_MS
+            self._fetching.call(self._came, "QA.NEXT", min(room, MAX_PER_FETCH), wait_ms)
 
     def _came(self, reply: Reply) -> None:
         self._asking = False

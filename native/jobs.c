@@ -355,14 +355,15 @@ int jobs_notify(const JobClass *class, void *data) {
 
 /* ---- The worker's side ---- */
 
-int jobs_available(int ready) {
-    for (int i = 0; i < (ready ? LANE_COUNT : LANE_CLIENTS); i++)
+int jobs_available(int ready, int only_notices) {
+    for (int i = 0; i < (only_notices ? LANE_EARLY : ready ? LANE_COUNT : LANE_CLIENTS); i++)
         if (queue_length(lanes[i])) return 1;
     return 0;
 }
 
-static Job *take(int ready) {
+static Job *take(int ready, int only_notices) {
     QueueNode *node = queue_pop(lanes[LANE_NOTICES]);
+    if (only_notices) return (Job *)node;
     if (!node && !ready) node = queue_pop(lanes[LANE_EARLY]);
     if (!node && ready) node = queue_pop_lanes(lanes + LANE_EARLY, LANE_COUNT - LANE_EARLY, &lane_turn);
     return (Job *)node;
@@ -384,8 +385,8 @@ static void start(Job *job) {
     if (!job->client) arm(job);
 }
 
-int jobs_hand_out(RedisModuleCtx *ctx, int ready) {
-    Job *job = take(ready);
+int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices) {
+    Job *job = take(ready, only_notices);
     if (!job) return 0;
     if (job->id) start(job);
     long long left = 0;

@@ -70,11 +70,11 @@ typedef struct JobKindStats {
 
 int jobs_on_load(RedisModuleCtx *ctx);
 
-/* Is there a job to hand out? `ready` 0: of a kind that may be handed out before QA.READY. */
-int jobs_available(int ready);
+/* Is there a job to hand out? `ready` 0: of a kind that may be handed out before QA.READY; `only_notices`: with id 0. */
+int jobs_available(int ready, int only_notices);
 
 /* Takes the next job and writes it as one array element of the calling link's reply. Returns 0 when there is none. */
-int jobs_hand_out(RedisModuleCtx *ctx, int ready);
+int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices);
 
 /* QA.DONE: 0 when no such job is running. */
 int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);

@@ -135,19 +135,23 @@ static void wake(Waiter *waiter, int timer_is_over) {
 
 /* One link at a time: what it leaves wakes the next. */
 void link_wake(void) {
-    if (!waiters || !jobs_available(supervisor_is_ready())) return;
-    if (!waiters->woken) wake(waiters, 0);
+    for (Waiter *at = waiters; at && !at->woken; at = at->next) {
+        if (!jobs_available(supervisor_is_ready(), at->max == 0)) continue;
+        wake(at, 0);
+        return;
+    }
 }
 
 static void reply_jobs(RedisModuleCtx *ctx, long long max) {
     int ready = supervisor_is_ready();
-    if (!jobs_available(ready)) {
+    int only_notices = max == 0;
+    if (!jobs_available(ready, only_notices)) {
         RedisModule_ReplyWithNullArray(ctx);
         return;
     }
-    long count = 0;
+    long count = 0, most = only_notices ? MAX_JOBS_PER_CALL : max;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    while (count < max && jobs_hand_out(ctx, ready)) count++;
+    while (count < most && jobs_hand_out(ctx, ready, only_notices)) count++;
     RedisModule_ReplySetArrayLength(ctx, count);
     registry_repair(ctx);
 }
@@ -183,11 +187,11 @@ static int next_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     long long max, wait_ms;
     if (!link_require(ctx, "QA.NEXT")) return REDISMODULE_OK;
     if (argc != 3) return RedisModule_WrongArity(ctx);
-    if (RedisModule_StringToLongLong(argv[1], &max) != REDISMODULE_OK || max < 1 || max > MAX_JOBS_PER_CALL)
-        return RedisModule_ReplyWithError(ctx, "ERR max must be between 1 and 1024");
+    if (RedisModule_StringToLongLong(argv[1], &max) != REDISMODULE_OK || max < 0 || max > MAX_JOBS_PER_CALL)
+        return RedisModule_ReplyWithError(ctx, "ERR max must be between 0 and 1024");
     if (RedisModule_StringToLongLong(argv[2], &wait_ms) != REDISMODULE_OK || wait_ms < 0 || wait_ms > MAX_WAIT_MS)
         return RedisModule_ReplyWithError(ctx, "ERR wait_ms must be between 0 and 60000");
-    if (wait_ms == 0 || module_blocking_denied(ctx) || jobs_available(supervisor_is_ready())) {
+    if (wait_ms == 0 || module_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), max == 0)) {
         reply_jobs(ctx, max);
         return REDISMODULE_OK;
     }

@@ -31,6 +31,9 @@ from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, par
 from qa_cluster.sentences import split_sentences
 
 MAX_ATTEMPTS = 5
+MAX_FORWARDING = 16
+
+_forwarding = asyncio.Semaphore(MAX_FORWARDING)
 
 
 async def on_paragraphs(record: dict[str, Any]) -> str:
@@ -110,10 +113,15 @@ async def forward(key: str, *, only_new: bool = False) -> None:
     With ``only_new`` a document that is there already stays as it is: nobody knows which of the two is the newer.
     """
     write = _write_new if only_new else _write
-    builder = GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).map(write)
-    _, errors = await run_pipeline(builder, key, noScan=True, readValue=False)
-    if errors:
-        raise InvalidInput(f"key {key[:100]!r} could not be passed on to its partition: {errors[0]}")
+    errors: list[str] = []
+    # Hundreds of runs over all shards at once would keep each other from going on until they are taken for dead.
+    async with _forwarding:
+        for _ in range(MAX_ATTEMPTS):
+            builder = GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).map(write)
+            _, errors = await run_pipeline(builder, key, noScan=True, readValue=False)
+            if not errors:
+                return
+    raise InvalidInput(f"key {key[:100]!r} could not be passed on to its partition: {errors[0]}")
 
 
 async def _read_untagged(record: dict[str, Any]) -> list[dict[str, Any]]:

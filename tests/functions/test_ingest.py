@@ -114,6 +114,17 @@ def test_what_was_written_while_the_worker_was_dead_is_taken_up(shards: Shards) 
     assert "orphan" in shards.ranked_documents("narwhals")
 
 
+def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
+    """More than a worker takes at once, each to be passed on by a run over all shards."""
+    names = [f"burst {number}" for number in range(900)]
+    pipeline = shards.client.pipeline()
+    for name in names:
+        pipeline.set(f"paragraphs:{name}", f"Zebra {name} grazes.")
+    pipeline.execute()
+    eventually(lambda: all(node.field("queued_events") == node.field("in_flight") == 0 for node in shards.nodes), 60)
+    assert not [name for name in names if shards.record(name) is None]
+
+
 def test_registering_again_is_harmless(shards: Shards) -> None:
     before = [len(shards.on(node, "RG.DUMPREGISTRATIONS")) for node in shards.nodes]
     assert shards.register("UPGRADE") == "OK"
