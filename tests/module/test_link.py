@@ -68,7 +68,7 @@ def test_worker_is_not_an_administrator(server: Server) -> None:
 def test_bad_arguments(server: Server) -> None:
     replies = run(
         server,
-        ["QA.NEXT", "0", "0"],
+        ["QA.NEXT", "-1", "0"],
         ["QA.NEXT", "1", "-1"],
         ["QA.DONE", "x", "OK"],
         ["QA.DONE", "999999", "OK"],
@@ -79,6 +79,10 @@ def test_bad_arguments(server: Server) -> None:
     )
     assert all(str(reply).startswith("-ERR") for index, reply in enumerate(replies) if index != 3)
     assert replies[3] == "-NOJOB no such job: 999999"
+
+
+def test_a_full_worker_may_ask_for_messages_only(server: Server) -> None:
+    assert run(server, ["QA.NEXT", "0", "0"]) == [None]
 
 
 def test_token_is_not_in_the_log(server: Server) -> None:
