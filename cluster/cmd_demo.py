@@ -80,7 +80,12 @@ def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
     try:
         _wait_idle(loaded, url)
         rows = list(_ask_all(address))
-        console.table(rows, title="The Python language reference answers", right=("score", "first\nms", "again\nms"))
+        console.table(
+            rows,
+            title="The Python language reference answers",
+            right=("score", "first\nms", "again\nms"),
+            minor=("shard", "document\nand sentence"),
+        )
         console.step(f"{time.monotonic() - started:.1f} s from the start to the last answer")
         if not once:
             console.say(f"\nAsk more at {address}/ or: curl '{address}/qa?question=What+is+a+namespace'")

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from qa_cluster.config import Settings
 from qa_cluster.connecting import Target, target_of
@@ -44,16 +46,21 @@ def _target(settings: Settings, url: str) -> Target:
     return target_of(replace(settings, cluster_url=url))
 
 
-def server_client(settings: Settings, url: str, address: Address) -> redis.Redis:
-    """A client of one server."""
-    return redis.Redis(host=address.host, port=address.port, **login(settings, url))
+def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
+    """A client of one server. It tries once: a server that is down is down, and its callers say so."""
+    return redis.Redis(
+        host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **login(settings, url) | changes
+    )
 
 
-def seed_client(settings: Settings, url: str) -> redis.Redis:
-    """A client of the first server named in `url` that answers; NotRunning when none does."""
+def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
+    """A client of the first server named in `url` that answers; NotRunning when none does.
+
+    `changes` replace arguments of `redis.Redis`.
+    """
     problems = []
     for address in _target(settings, url).seeds:
-        client = server_client(settings, url, address)
+        client = server_client(settings, url, address, **changes)
         try:
             client.ping()
             return client

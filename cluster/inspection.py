@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import redis
@@ -15,8 +19,12 @@ from qa_cluster.manifest import Manifest
 from qa_cluster.topology import Address
 
 from .connect import seed_client, server_client
-from .topology import Node, command, incomplete, nodes_of, primaries
+from .topology import UNREACHABLE, Node, command, incomplete, nodes_of, primaries
 
+# A server that is up answers in milliseconds; who looks at a cluster with one that is not should not wait for it.
+_CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
+_SCAN_SECONDS, _SCAN_KEYS = 1.0, 5000
+_THREADS = 16
 _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER")
 
 
@@ -29,6 +37,7 @@ class ShardReport:
     tag: str
     slots: int
     replicas: int
+    reachable: bool = True
     model: str = ""
     has_reader: bool = False
     registrations: int = 0
@@ -43,18 +52,19 @@ class ShardReport:
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """The whole cluster."""
+    """The whole cluster. `partitions` is 0 when they are not set, None when the shard that knows is down."""
 
     address: str
     server: str
-    partitions: int
+    partitions: int | None
     shards: tuple[ShardReport, ...]
+    down: tuple[str, ...]
     problems: tuple[str, ...]
 
     @property
     def ready(self) -> bool:
         """Whether nothing is missing."""
-        return not self.all_problems()
+        return not self.all_problems() and not self.down
 
     def all_problems(self) -> list[str]:
         """Every problem as one line; those of a shard begin with its address."""
@@ -62,8 +72,12 @@ class ClusterReport:
 
 
 def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
-    """Look at every shard of the cluster at `url`; NotRunning when no server answers there."""
-    with seed_client(settings, url) as seed:
+    """Look at every shard of the cluster at `url`, at all at once; NotRunning when no server answers there."""
+    patience = {
+        "socket_connect_timeout": min(settings.connect_timeout_ms / 1000, _CONNECT_SECONDS),
+        "socket_timeout": _ANSWER_SECONDS,
+    }
+    with seed_client(settings, url, **patience) as seed:
         try:
             nodes = nodes_of(seed)
             missing = incomplete(seed)
@@ -72,19 +86,24 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
         info = seed.info("server")
     found = primaries(nodes)
     with ExitStack() as stack:
-        clients = [stack.enter_context(server_client(settings, url, Address(node.host, node.port))) for node in found]
+        clients = [
+            stack.enter_context(server_client(settings, url, Address(node.host, node.port), **patience))
+            for node in found
+        ]
         partitions = _partitions(found, clients)
-        shards = tuple(
-            _shard(node, client, sum(other.primary_id == node.id for other in nodes), partitions)
-            for node, client in zip(found, clients, strict=True)
-        )
-    problems = [missing] if missing else []
+        replicas = [sum(other.primary_id == node.id for other in nodes) for node in found]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            look = partial(_shard, partitions=partitions)
+            shards = tuple(pool.map(look, found, clients, replicas))
+    silent = [shard.address for shard in shards if not shard.reachable]
+    down = tuple(dict.fromkeys([*(node.address for node in nodes if node.failed), *silent]))
+    problems = [missing] if missing and not (down and missing.startswith(UNREACHABLE)) else []
     if not found:
         problems.append("no primary owns slots")
-    elif not partitions:
+    elif partitions == 0:
         problems.append(f"the number of partitions is not set (key {keys.PARTITIONS_KEY!r})")
     version = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
-    return ClusterReport(found[0].address if found else url, version, partitions, shards, tuple(problems))
+    return ClusterReport(found[0].address if found else url, version, partitions, shards, down, tuple(problems))
 
 
 def missing_commands(client: redis.Redis) -> list[str]:
@@ -119,7 +138,7 @@ def _text(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int) -> ShardReport:
+def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | None) -> ShardReport:
     facts: dict[str, Any] = {}
     problems: list[str] = []
     try:
@@ -131,6 +150,9 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int) -> S
         else:
             _look_at_functions(node, client, facts, problems)
         _look_at_corpus(node, client, partitions, facts)
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+        facts["reachable"] = False
+        problems.append(f"does not answer, and nothing is answered from its documents: {error}")
     except redis.exceptions.RedisError as error:
         problems.append(f"cannot be read: {error}")
     return ShardReport(
@@ -168,11 +190,13 @@ def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], p
     info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
     facts["module_info"] = info
     if info.get("qa_worker_state", "ready") != "ready":
-        problems.append(f"its worker is {info['qa_worker_state']} ({info.get('qa_worker_restarts', 0)} restarts)")
+        problems.append(f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})")
 
 
-def _look_at_corpus(node: Node, client: redis.Redis, partitions: int, facts: dict[str, Any]) -> None:
-    tags = keys.partition_tags(partitions) if partitions else ()
+def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, facts: dict[str, Any]) -> None:
+    tags: Sequence[str] = keys.partition_tags(partitions) if partitions else ()
+    if partitions is None:
+        tags = _tags_in_use(client)
     here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
     with client.pipeline(transaction=False) as pipeline:
         for tag in here:
@@ -185,13 +209,24 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int, facts: dic
     facts["progress"] = pairs(replies[-1])
 
 
-def _partitions(nodes: list[Node], clients: list[redis.Redis]) -> int:
+def _tags_in_use(client: redis.Redis) -> list[str]:
+    """The partitions that have documents on a shard, found among its keys; those found in time."""
+    until = time.monotonic() + _SCAN_SECONDS
+    found: set[str] = set()
+    cursor = -1
+    while cursor != 0 and time.monotonic() < until:
+        cursor, names = client.scan(max(cursor, 0), match=keys.docs_key("*"), count=_SCAN_KEYS)
+        found |= {str(_text(name)).partition("{")[2].removesuffix("}") for name in names}
+    return sorted(found)
+
+
+def _partitions(nodes: list[Node], clients: list[redis.Redis]) -> int | None:
     wanted = keys.slot(keys.PARTITIONS_KEY)
     for node, client in zip(nodes, clients, strict=True):
         if any(first <= wanted <= last for first, last in node.slots):
             try:
                 value = client.get(keys.PARTITIONS_KEY)
             except redis.exceptions.RedisError:
-                return 0  # the shard's own report says that it cannot be reached
+                return None  # the shard's own report says that it cannot be reached
             return int(value) if isinstance(value, bytes) and value.isdigit() else 0
-    return 0
+    return None

@@ -73,7 +73,8 @@ class LocalCluster:
             launched: list[ProcessRef] = []
             try:
                 self._step(f"starting {len(missing)} of {len(specs)} servers")
-                launched += [launch(spec) for spec in missing]
+                for spec in missing:
+                    launched.append(launch(spec))
                 for spec, process in zip(missing, launched, strict=True):
                     wait_ready(spec, process, deadline)
                 self._join(specs, state, created, deadline)
@@ -86,6 +87,8 @@ class LocalCluster:
 
     def down(self) -> list[str]:
         """Stop every server of the cluster; returns the names of those that ran."""
+        if not self.data_dir.is_dir():
+            return []
         with locked(self.data_dir):
             state = read_state(self.data_dir)
             processes = self.processes(state) if state else []
@@ -142,10 +145,13 @@ class LocalCluster:
                 if spec.directory.exists():
                     shutil.rmtree(spec.directory)
         settings = self.settings
+        count = settings.shards * (1 + settings.replicas)
         state = ClusterState(
             shards=settings.shards,
             replicas=settings.replicas,
-            ports=tuple(ports.free_node_ports(settings.shards * (1 + settings.replicas))),
+            ports=tuple(ports.node_ports_from(settings.first_port, count))
+            if settings.first_port
+            else tuple(ports.free_node_ports(count)),
             program=find_program(settings.server),
             created=False,
         )
@@ -161,6 +167,12 @@ class LocalCluster:
                     f"setting {name!r} is {wanted}, but the cluster in {str(self.data_dir)!r} was created with {found}:"
                     " choose another data_dir, or move slots with the server's own --cluster tools"
                 )
+        first = self.settings.first_port
+        if first and list(state.ports) != list(range(first, first + len(state.ports))):
+            raise ConfigError(
+                f"setting 'first_port' is {first}, but the cluster in {str(self.data_dir)!r} was created with the ports"
+                f" {', '.join(map(str, state.ports))}: leave it out, or choose another data_dir"
+            )
 
     def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
         """The state with a new port for every node that does not run and whose port another program has taken."""
@@ -172,6 +184,8 @@ class LocalCluster:
         notices = []
         for index, spec in enumerate(self.specs(state)):
             if running(spec) is None and not ports.is_free_for_node(spec.port):
+                if self.settings.first_port:
+                    ports.need_for_node(spec.port, self.settings.first_port)
                 chosen[index] = ports.free_node_ports(1, avoid=chosen)[0]
                 notices.append(
                     f"port {spec.port} (or its bus port {spec.port + ports.BUS_OFFSET}) is taken by another program:"

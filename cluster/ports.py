@@ -10,7 +10,7 @@ import random
 import socket
 from collections.abc import Collection
 
-from qa_cluster.errors import ClusterError
+from qa_cluster.errors import ClusterError, ConfigError
 
 BUS_OFFSET = 10_000
 HIGHEST = 65_535 - BUS_OFFSET
@@ -20,15 +20,23 @@ HOST = "127.0.0.1"
 _ATTEMPTS = 2000
 
 
-def is_free(port: int) -> bool:
-    """Whether `port` can be bound on loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
+def is_free(port: int, host: str = HOST) -> bool:
+    """Whether `port` can be bound."""
+    try:
+        bind_once(port, host)
+    except OSError:
+        return False
     return True
+
+
+def bind_once(port: int, host: str) -> None:
+    """Bind `port` and let go of it again; OSError says why that is not possible."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
 
 
 def is_free_for_node(port: int) -> bool:
@@ -50,9 +58,34 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
     raise ClusterError(f"found only {len(found)} of {count} free port pairs (port and port + {BUS_OFFSET}) on {HOST}")
 
 
+def node_ports_from(first: int, count: int) -> list[int]:
+    """`first` and the ports after it; ConfigError names the one that a cluster node cannot have."""
+    chosen = list(range(first, first + count))
+    if chosen[-1] > HIGHEST:
+        raise ConfigError(
+            f"setting 'first_port' is {first}: the last of {count} servers would get port {chosen[-1]}, the limit is"
+            f" {HIGHEST} (its bus port is {BUS_OFFSET} above)"
+        )
+    for port in chosen:
+        need_for_node(port, first)
+    return chosen
+
+
+def need_for_node(port: int, first: int) -> None:
+    """ConfigError unless `port` and its bus port can be bound; `first` is the setting they come from."""
+    for wanted in (port, port + BUS_OFFSET):
+        try:
+            bind_once(wanted, HOST)
+        except OSError as error:
+            raise ConfigError(
+                f"setting 'first_port' is {first}: port {wanted} cannot be had: {error.strerror} (each server needs its"
+                f" port and the one {BUS_OFFSET} above)"
+            ) from error
+
+
 def next_free(port: int, host: str = HOST, tries: int = 100) -> int:
     """`port` if it is free, else the next one above that is."""
     for candidate in range(port, min(port + tries, 65_535) + 1):
-        if is_free(candidate):
+        if is_free(candidate, host):
             return candidate
     raise ClusterError(f"no free port on {host} from {port} to {min(port + tries, 65_535)}")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from qa_cluster.errors import ClusterError
+from qa_cluster.errors import ClusterError, ConfigError
 
 STATE_FILE = "cluster.json"
 LOCK_FILE = "lock"
@@ -65,9 +65,14 @@ def write_state(data_dir: Path, state: ClusterState) -> None:
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
     """Hold the folder's lock; ClusterError when another command holds it. It ends with the process that holds it."""
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Descriptors are not inherited by the servers, so the lock is released with this process.
-    descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Descriptors are not inherited by the servers, so the lock is released with this process.
+        descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"setting 'data_dir' is {str(data_dir)!r}, where nothing can be written: {error.strerror}"
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -19,6 +19,8 @@ from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import SLOTS
 
 _POLL_SECONDS = 0.05
+# How `incomplete` begins when all slots are served but a node is down.
+UNREACHABLE = "not reachable: "
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def incomplete(client: redis.Redis, nodes: int = 0) -> str:
     known = nodes_of(client)
     down = [node.address for node in known if node.failed]
     if down:
-        return f"not reachable: {', '.join(down)}"
+        return UNREACHABLE + ", ".join(down)
     if len(known) < nodes:
         return f"{len(known)} of {nodes} nodes are known"
     return _replicas_behind(client) if nodes else ""

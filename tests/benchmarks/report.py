@@ -38,7 +38,7 @@ class Report:
 
     def __post_init__(self) -> None:
         self.machine = machine()
-        self.console = Console()
+        self.console = Console(width=118)
         lines = [f"{name}: {value}" for name, value in self.machine.items()]
         self.console.print("\n".join([*lines, f"corpus: {self.corpus}", f"model: {self.model}"]), highlight=False)
 

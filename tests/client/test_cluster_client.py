@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -95,3 +100,51 @@ def test_nobody_there_is_a_cluster_error(run: Run) -> None:
             ClusterClient("redis://127.0.0.1:1").open()
 
     run(asyncio.to_thread(work))
+
+
+def test_closing_ends_every_task_and_waits_for_it(cluster: ScriptedCluster, run: Run) -> None:
+    ended: list[str] = []
+
+    async def forever(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            ended.append(name)
+
+    async def left_behind() -> None:
+        tasks = [asyncio.create_task(forever("cancelled by its caller")), asyncio.create_task(forever("forgotten"))]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        background.update(tasks)
+
+    background: set[asyncio.Task[None]] = set()
+
+    def work() -> None:
+        with ClusterClient(cluster.url) as client:
+            assert client._loop is not None
+            asyncio.run_coroutine_threadsafe(left_behind(), client._loop).result(5)
+
+    run(asyncio.to_thread(work))
+    assert ended == ["cancelled by its caller", "forgotten"]
+
+
+def test_an_interrupted_open_says_nothing_but_that() -> None:
+    code = (
+        "import sys; from qa_cluster.client import ClusterClient\n"
+        "print('opening', flush=True)\n"
+        "try: ClusterClient(sys.argv[1]).open()\n"
+        "except KeyboardInterrupt: sys.exit(130)"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        with subprocess.Popen(
+            [sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                began = time.monotonic()
+                _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+    assert time.monotonic() - began < 10

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import orjson
 import pytest
@@ -11,6 +13,7 @@ from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.client import AsyncClient, Client
 from qa_cluster.document_store import VersionConflict
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull
+from qa_cluster.rest_client import CONNECT_SECONDS
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_fixtures import Run
 
@@ -97,3 +100,35 @@ def test_a_response_of_something_else_is_no_result() -> None:
 def test_nobody_there() -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(ClusterError, match="cannot be reached"):
         client.ask("Who?", timeout_ms=100)
+
+
+def refusing(times: int) -> httpx.MockTransport:
+    left = [times]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise httpx.ConnectError("Connection refused")
+        return httpx.Response(200, json={"id": "a", "text": "t"})
+
+    return httpx.MockTransport(answer)
+
+
+def test_a_refused_connection_is_given_up_soon(run: Run) -> None:
+    began = time.monotonic()
+    with Client("http://service", transport=refusing(10**9)) as client, pytest.raises(ClusterError, match="qa-cluster"):
+        client.get_document("a")
+    assert time.monotonic() - began < CONNECT_SECONDS + 1
+
+    async def body() -> None:
+        async with AsyncClient("http://service", transport=refusing(10**9)) as client:
+            await client.get_document("a")
+
+    with pytest.raises(ClusterError, match="cannot be reached"):
+        run(body())
+    assert time.monotonic() - began < 2 * CONNECT_SECONDS + 2
+
+
+def test_a_service_that_is_starting_is_waited_for() -> None:
+    with Client("http://service", transport=refusing(1)) as client:
+        assert client.get_document("a").text == "t"

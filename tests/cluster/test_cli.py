@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster.cli import exit_code, shared_first
+from qa_cluster.cluster import cmd_model
+from qa_cluster.cluster.cli import app, exit_code, shared_first
 from qa_cluster.cluster.ports import free_node_ports
+from typer.testing import CliRunner
 
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import (
@@ -45,6 +48,7 @@ def test_help_teaches(tmp_path: Path, arguments: list[str]) -> None:
     if arguments == ["--help"]:
         assert all(name in done.stdout for name in COMMANDS)
         assert "Exit codes" in done.stdout
+        assert "130 interrupted" in done.stdout
     elif arguments[0] != "model":
         assert "Example" in done.stdout
         assert "qa-cluster" in done.stdout
@@ -61,6 +65,12 @@ def test_help_teaches(tmp_path: Path, arguments: list[str]) -> None:
         (["--set", "shard=3", "config"], 2, "did you mean 'shards'"),
         (["--config", "missing.toml", "config"], 2, "missing.toml"),
         (["ask"], 2, "question"),
+        (["ask", ""], 2, "question is empty"),
+        (["ask", "???"], 2, "question is empty"),
+        (["ask", "Why?", "--top-k", "100"], 2, "top_k must be from 1 to 20"),
+        (["up", "--first-port", "55534"], 2, "port 55536"),
+        (["down", "--cluster-url", "redis://u:hunter2@127.0.0.1:1"], 2, "only stops the local cluster"),
+        (["--data-dir", "/proc/x", "up", "--bare"], 2, "'data_dir' is '/proc/x'"),
         (["ingest", "nowhere.txt"], 2, "nowhere.txt"),
         (["ingest", ".", "--on-error", "panic"], 2, "panic"),
         (["model", "load", "nowhere"], 2, "nowhere"),
@@ -79,6 +89,30 @@ def test_exit_codes_and_messages(tmp_path: Path, arguments: list[str], code: int
     assert done.returncode == code, said
     assert words in said
     assert "Traceback" not in said
+    assert "hunter2" not in said
+    assert not (tmp_path / ".qa-cluster" / "cluster.json").exists()
+
+
+@pytest.mark.parametrize("command", [["status"], ["ask", "Why?"], ["down"], ["down", "--cluster-url", "redis://x:1"]])
+def test_commands_that_only_look_leave_no_folder(tmp_path: Path, command: list[str]) -> None:
+    run(tmp_path, *command)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serve_refuses_a_port_in_use_before_it_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run(tmp_path, "serve", "--port", port, "--cluster-url", "redis://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+
+
+def test_help_of_the_benchmarks_needs_no_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cmd_model, "checkout_source", lambda: None)
+    shown = CliRunner().invoke(app, ["bench", "--help"])
+    assert shown.exit_code == 0
+    assert "source checkout" in shown.output
+    assert isinstance(CliRunner().invoke(app, ["bench"]).exception, ConfigError)
 
 
 def test_a_cluster_that_is_not_reachable(tmp_path: Path) -> None:

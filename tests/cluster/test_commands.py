@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -106,8 +107,8 @@ def test_pre_tokenization_now_and_in_the_background(qa: Run, tmp_path: Path) -> 
     (tmp_path / "ada.txt").write_text(TEXT)
     qa("up")
     qa("ingest", "ada.txt")
-    assert "1 documents, 0 sentences tokenized, 0 failed" in qa("pretokenize").stdout
-    assert "1 documents, 3 sentences tokenized, 0 failed" in qa("pretokenize", "--force").stdout
+    assert "1 document, 0 sentences tokenized, 0 failed" in qa("pretokenize").stdout
+    assert "1 document, 3 sentences tokenized, 0 failed" in qa("pretokenize", "--force").stdout
     qa("pretokenize", "--force", "--background")
 
     def finished() -> bool:
@@ -163,6 +164,41 @@ def test_serve_answers_until_it_is_told_to_stop(qa: Run, tmp_path: Path) -> None
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
+
+
+def test_an_interrupted_ingest_says_what_is_stored(qa: Run, tmp_path: Path) -> None:
+    with (tmp_path / "many.jsonl").open("w") as file:
+        for number in range(50_000):
+            file.write(json.dumps({"id": f"d{number}", "text": f"Person {number} wrote book {number}."}) + "\n")
+    qa("up")
+
+    def documents() -> int:
+        return sum(int(shard["documents"]) for shard in json.loads(qa("status", "--json").stdout)["shards"])
+
+    with subprocess.Popen(
+        [*QA, "ingest", "many.jsonl"], cwd=tmp_path, env=environment(""), stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for(lambda: documents() > 0)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    [line] = errors.splitlines()
+    assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
+
+
+def test_a_killed_server_is_named_and_up_brings_it_back(qa: Run, tmp_path: Path) -> None:
+    (tmp_path / "ada.txt").write_text(TEXT)
+    qa("up")
+    qa("ingest", "ada.txt")
+    ports = [shard["address"] for shard in json.loads(qa("status", "--json").stdout)["shards"]]
+    os.kill(int((tmp_path / ".qa-cluster" / "node-0" / "server.pid").read_text()), signal.SIGKILL)
+    wait_for(lambda: json.loads(qa("status", "--json", code=3).stdout)["down"] == [ports[0]])
+    shown = qa("status", code=3)
+    assert "server is down" in shown.stdout
+    assert f"does not answer: {ports[0]}; `qa-cluster up` starts" in shown.stderr
+    qa("up")
+    answers = json.loads(qa("ask", "Who designed the engine?", "--json").stdout)["answers"]
+    assert answers[0]["answer"] == "Charles Babbage"
 
 
 def test_an_attached_cluster_is_set_up_by_its_address(qa: Run, tmp_path: Path) -> None:

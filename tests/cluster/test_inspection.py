@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster.connect import login
+from qa_cluster.cluster.connect import cluster_client, login
 from qa_cluster.cluster.inspection import inspect_cluster
+from qa_cluster.cluster.local import LocalCluster
 from qa_cluster.cluster.ports import free_node_ports
 from qa_cluster.cluster.processes import stop
 from qa_cluster.cluster.server_process import ServerSpec, find_program, start
 from qa_cluster.cluster.setup import provision, read_reader
 from qa_cluster.cluster.state import read_state
+from qa_cluster.cluster.topology import slot_ranges
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, ModelError
+from qa_cluster.keys import PARTITIONS_KEY, docs_key, partition_tags, slot
 
 from .conftest import MakeCluster
 
@@ -44,14 +50,42 @@ def test_a_server_that_is_in_no_cluster_is_named(tmp_path: Path) -> None:
         stop(process, 5)
 
 
+def wait_ended(cluster: LocalCluster, left: int) -> None:
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    deadline = time.monotonic() + 10
+    while len(cluster.processes(state)) > left:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_a_shard_that_is_down_is_reported(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
     url = cluster.up().url
     state = read_state(cluster.data_dir)
     assert state is not None
-    stop(cluster.processes(state)[2], 5)
-    report = inspect_cluster(replace(Settings(), connect_timeout_ms=500), url)
-    assert any("cannot be read" in text for text in report.all_problems())
+    tags = partition_tags(12)
+    with cluster_client(cluster.settings, url) as client:
+        client.set(PARTITIONS_KEY, 12)
+        for tag in tags:
+            client.hset(docs_key(tag), "document", 1)
+    whole = inspect_cluster(Settings(), url)
+    assert [shard.documents for shard in whole.shards] == [4, 4, 4]
+    knows = next(index for index, (a, b) in enumerate(slot_ranges(3)) if a <= slot(PARTITIONS_KEY) <= b)
+    os.kill(cluster.processes(state)[knows].pid, signal.SIGKILL)
+    wait_ended(cluster, 2)
+    began = time.monotonic()
+    report = inspect_cluster(Settings(), cluster.url())
+    assert time.monotonic() - began < 2
+    assert not report.ready
+    assert report.down == (f"127.0.0.1:{state.ports[knows]}",)
+    assert report.partitions is None
+    assert [shard.documents for shard in report.shards] == [4 * (index != knows) for index in range(3)]
+    problems = report.all_problems()
+    assert any("does not answer" in text for text in problems)
+    assert not any("not set" in text for text in problems)
+    cluster.up()
+    assert inspect_cluster(Settings(), url).down == ()
 
 
 @pytest.mark.parametrize("url", ["db:7000", "http://db:7000", "redis://", "redis://db:x", "redis://db:7000,:1"])

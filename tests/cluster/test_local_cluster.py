@@ -134,6 +134,29 @@ def test_a_taken_port_is_reported_and_replaced(make_cluster: MakeCluster, server
         assert {node.port for node in client.get_primaries()} == set(moved.ports)
 
 
+def test_the_ports_can_be_chosen(make_cluster: MakeCluster) -> None:
+    with socket.socket() as taken:
+        first = next(port for port in ports.free_node_ports(50) if all(map(ports.is_free_for_node, (port, port + 1))))
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((ports.HOST, first + 1 + ports.BUS_OFFSET))
+        taken.listen()
+        cluster = make_cluster(shards=2, first_port=first)
+        with pytest.raises(ConfigError, match=f"'first_port' is {first}: port {first + 1 + ports.BUS_OFFSET}"):
+            cluster.up()
+        assert not cluster.is_running()
+    assert cluster.up().url == f"redis://{ports.HOST}:{first},{ports.HOST}:{first + 1}"
+    cluster.down()
+    with pytest.raises(ConfigError, match=f"created with the ports {first}, {first + 1}"):
+        make_cluster(shards=2, first_port=first + 5).up()
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((ports.HOST, first))
+        taken.listen()
+        with pytest.raises(ConfigError, match=f"port {first} cannot be had"):
+            cluster.up()
+    assert not cluster.up().created
+
+
 def test_a_long_folder_name_still_has_short_sockets(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("d" * 120)
     cluster.up()

@@ -134,6 +134,32 @@ def test_skip_reports_and_goes_on(tmp_path: Path) -> None:
     assert [str(error).split("/")[-1].split(":")[0] for error in skipped] == ["a.jsonl", "b.txt"]
 
 
+def test_two_documents_with_one_id_are_an_error_that_names_both(tmp_path: Path) -> None:
+    write(tmp_path, "x/a.txt", "One.")
+    write(tmp_path, "y/a.txt", "Two.")
+    lines = write(tmp_path, "z.jsonl", '{"id": "z", "text": "t"}\n{"id": "z", "text": "u"}\n')
+    with pytest.raises(InvalidInput, match=r"y/a\.txt: the id 'a\.txt' .*x/a\.txt"):
+        read(tmp_path / "x", tmp_path / "y")
+    with pytest.raises(InvalidInput, match=r"z\.jsonl:2: the id 'z' .*z\.jsonl:1"):
+        read(lines)
+    skipped: list[RequestError] = []
+    found = read_documents([tmp_path / "x", tmp_path / "y", lines], on_error="skip", on_skip=skipped.append)
+    assert [document.text for document in found] == ["One.", "t"]
+    assert len(skipped) == 2
+    lines.unlink()
+    assert [document.id for document in read(tmp_path)] == ["x/a.txt", "y/a.txt"]
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt", "One.")
+    for name in ("b.txt", "c.jsonl"):
+        (tmp_path / name).symlink_to("gone")
+    skipped: list[RequestError] = []
+    assert len(list(read_documents([tmp_path], on_error="skip", on_skip=skipped.append))) == 1
+    assert [str(error).rpartition("/")[2].partition(":")[0] for error in skipped] == ["b.txt", "c.jsonl"]
+    assert all("a link to 'gone'" in str(error) for error in skipped)
+
+
 def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="'ignore'"):
         list(read_documents([tmp_path], on_error="ignore"))

@@ -1,0 +1,82 @@
+"""Tables and lines on terminals of every width, and what a document may not do to them."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from qa_cluster.cluster import cmd_ask, console
+from rich.console import Console
+
+from qa_cluster.types import Answer, AskResult, CacheUse, Index, Model, Timings, Usage
+
+ROWS = [
+    {"shard": "127.0.0.1:7000", "model": "m" * 30, "sentence": "A sentence of many words " * 4, "documents": 12},
+    {"shard": "127.0.0.1:7001", "model": "", "sentence": "Short.", "documents": 3},
+]
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, width: int, **options: tuple[str, ...]) -> list[str]:
+    file = StringIO()
+    monkeypatch.setattr(console, "out", Console(file=file, width=width, highlight=False))
+    console.table(ROWS, title="shards", **options)  # type: ignore[arg-type]
+    return file.getvalue().splitlines()
+
+
+def test_lines_are_not_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(monkeypatch, 200)
+    assert not [line for line in lines if line != line.rstrip()]
+    assert any(ROWS[0]["model"] in line and line.endswith("12") for line in lines)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_what_matters_least_gives_way(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    lines = printed(monkeypatch, width, minor=("model",))
+    assert all(len(line) <= width for line in lines)
+    assert any("m" * 30 in line for line in lines) == (width > 80)
+    assert any("127.0.0.1:7000" in line for line in lines)
+
+
+def test_rows_become_blocks_where_nothing_else_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(monkeypatch, 40, right=("documents",))
+    assert "shard      127.0.0.1:7001" in lines
+    assert "documents  3" in lines
+    assert not [line for line in lines if line.startswith("model") and line == "model"]
+
+
+def test_a_document_cannot_command_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = StringIO()
+    monkeypatch.setattr(console, "out", Console(file=file, width=120, highlight=False))
+    text = "a\x1b[2Jb\x07c\x9bd\u202ee\rf [bold]g[/bold] Zürich 東京"
+    console.say(text)
+    console.table([{"sentence": text}], title=text)
+    assert file.getvalue().count(r"a\x1b[2Jb\x07c\x9bd\u202ee\rf [bold]g[/bold] Zürich 東京") == 3
+    assert not set(file.getvalue()) & set("\x1b\x07\x9b\u202e\r")
+
+
+def test_runner_ups_that_are_worth_nothing_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(rank: int, score: float) -> Answer:
+        place = {"document_id": "d", "document_version": "", "passage_id": "d:0", "title": "", "context": "c."}
+        return Answer(rank, f"answer{rank}", score, 0.0, 0, 1, **place, context_start=0, context_end=2, shard="")
+
+    def result(*scores: float) -> AskResult:
+        return AskResult(
+            id="",
+            created=0,
+            question="q",
+            normalized_question="q",
+            model=Model("", "", ""),
+            answerable=True,
+            no_answer_score=0.0,
+            answers=tuple(answer(rank, score) for rank, score in enumerate(scores, start=1)),
+            cache=CacheUse("miss", "none", 0, 0),
+            index=Index("", 1, 1),
+            usage=Usage(1, 1, 0, 1, False),
+            timings_ms=Timings(),
+        )
+
+    cmd_ask.show(result(0.9, 0.2, 0.004))
+    said = capsys.readouterr().out
+    assert "answer1" in said and "answer2" in said and "answer3" not in said
+    cmd_ask.show(result(0.001))
+    assert "answer1" in capsys.readouterr().out
