@@ -23,25 +23,26 @@ SCENARIOS = ("shard", "service", "pretokenize")
 def main() -> None:
     """Parse the options and run the scenarios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=list(SCENARIOS), help="default: all")
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=[], metavar="SCENARIO", help=", ".join(SCENARIOS))
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
     options = parser.parse_args()
+    scenarios = set(options.scenarios or SCENARIOS)
     corpus = from_squad(options.data) if options.data else from_pydoc()
     model = Path(str(files("qa_cluster.models") / "default"))
     manifest = Manifest.load(model / "manifest.json")
     report = Report(corpus.name, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}")
-    if {"shard", "service"} & set(options.scenarios):
+    if {"shard", "service"} & scenarios:
         with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), options.shards) as cluster:
             cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
-            if "shard" in options.scenarios:
+            if "shard" in scenarios:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
-            if "service" in options.scenarios:
+            if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
-    if "pretokenize" in options.scenarios:
+    if "pretokenize" in scenarios:
         pretokenize.run(report, corpus)
     report.console.print(f"kept in {report.save(options.results)}")
 
