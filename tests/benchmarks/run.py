@@ -23,7 +23,8 @@ SCENARIOS = ("shard", "service", "pretokenize")
 def main() -> None:
     """Parse the options and run the scenarios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=[], metavar="SCENARIO", help=", ".join(SCENARIOS))
+    names = ", ".join(SCENARIOS)
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=[], metavar="SCENARIO", help=names)
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
     parser.add_argument("--rounds", type=int, default=3)
