@@ -6,6 +6,7 @@ reader to the shards that lack it.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ SESSION = "qa-functions"
 REGISTER_SCRIPT = "from qa_cluster.gears.functions.register import register_all; register_all()"
 # What the functions read with configGet(): how long a shard keeps what one sentence answers.
 TTL_SETTING = "qa.answer-ttl-seconds"
+_PARTITIONS_SECONDS = 8.0
 _POLL_SECONDS = 0.05
 
 Step = Callable[[str], None]
@@ -113,6 +115,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
             _register(shards, deadline)
             on_step("waiting for the workers to warm up")
             _wait_workers(shards, deadline)
+            _on_every_shard(shards, _wait_partitions)
         except redis.exceptions.RedisError as error:
             raise ClusterError(f"set-up failed: {error}") from error
 
@@ -181,6 +184,22 @@ def _wait_workers(shards: list[tuple[Node, redis.Redis]], deadline: float) -> No
             if time.monotonic() > deadline:
                 raise ClusterError(f"the worker of {node.address} did not get ready in time: it is {state}")
             time.sleep(_POLL_SECONDS)
+
+
+def _wait_partitions(node: Node, client: redis.Redis) -> None:
+    """Wait until the shard ranks its partitions: it may have to ask for their number first.
+
+    A young cluster loses messages, so that may take seconds; what is not known by then the first question waits for.
+    """
+    until = time.monotonic() + _PARTITIONS_SECONDS
+    while time.monotonic() < until:
+        try:
+            (reply,) = command(client, "RG.TRIGGER", "qa.rank", 1, "ready")
+        except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # the worker is not there yet, or waits
+            reply = "{}"
+        if json.loads(reply).get("epochs"):
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def _patiently(attempt: Callable[[], object], deadline: float) -> object:
