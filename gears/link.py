@@ -157,20 +157,22 @@ class AsyncLink(asyncio.Protocol):
 
     def call(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
         """Send a command; `callback` gets its reply, error objects included."""
-        if self._transport is None:
-            raise GearsError("ERR the link is not connected")
-        self._callbacks.append(callback)
-        self._held.append(encode(arguments))
+        self._queue(callback, arguments)
         self._flush()
 
     def hold(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
         """Send a command with the next `call`, or soon: a system call and a wake-up of the server less."""
+        first = not self._held
+        self._queue(callback, arguments)
+        if first:
+            asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
+
+    def _queue(self, callback: Callable[[Reply], None], arguments: Sequence[Argument]) -> None:
         if self._transport is None:
             raise GearsError("ERR the link is not connected")
-        self._callbacks.append(callback)
-        if not self._held:
-            asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
+        # encoded first: a command that cannot be sent must not leave a callback that takes another's reply
         self._held.append(encode(arguments))
+        self._callbacks.append(callback)
 
     def _flush(self) -> None:
         if self._held and self._transport is not None:
