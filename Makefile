@@ -6,8 +6,10 @@ BIN    := $(VENV)/bin
 # setuptools warns about every folder that package-dir maps; its warnings help nobody who installs.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
+# Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
+JOBS   ?= 3
 
-.PHONY: help demo install build check lint types test test-asan test-model fuzz bench clean
+.PHONY: help demo install build check lint types test test-asan test-cluster test-model conformance fuzz soak bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,20 +54,40 @@ check: lint types  ## lint, types and the native unit tests under sanitizers
 	@$(MAKE) --silent --no-print-directory -C native check
 
 test: install check  ## everything but the long suites, on every server binary found
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
 	@$(MAKE) --silent --no-print-directory -C native asan
 	@QA_TEST_SERVERS=redis QA_TEST_MODULE=$(CURDIR)/native/build/qa-asan.so QA_TEST_PRELOAD=$$(cc -print-file-name=libasan.so) \
 		$(BIN)/python -m pytest tests/module $(ARGS)
 
-test-model: $(VENV)-export/.done build  ## export, quantization and agreement with PyTorch (installs torch)
-	@$(VENV)-export/bin/python -m pytest tests/model $(ARGS)
+test-cluster: install  ## failover, persistence and moving slots under load: what takes minutes, on every server binary found
+	@$(BIN)/python -m pytest tests/system -m cluster --capture no $(ARGS)
 
-fuzz: $(VENV)/.test  ## random commands against a shard with a hostile worker, under ASan and UBSan
+test-model: $(VENV)-export/.done build  ## export, quantization, agreement with PyTorch and TorchScript (installs torch)
+	@$(VENV)-export/bin/python -m pytest tests/model tests/torch $(ARGS)
+
+# The clients of the conformance tests pin old versions: an environment of their own. The shards' worker runs from the
+# export environment, which has torch (a slice: from that which is there), with what redgrease needs on its path.
+$(VENV)-conformance/.done: tests/conformance/requirements.txt tests/conformance/worker-requirements.txt
+	@rm -rf $(VENV)-conformance
+	@$(PYTHON) -m venv $(VENV)-conformance
+	@$(PIP:$(BIN)%=$(VENV)-conformance/bin%) install --requirement tests/conformance/requirements.txt
+	@$(PIP:$(BIN)%=$(VENV)-conformance/bin%) install --no-deps --target $(VENV)-conformance/worker-packages \
+		--requirement tests/conformance/worker-requirements.txt
+	@touch $@
+
+conformance: $(if $(findstring --slice,$(ARGS)),$(VENV)/.test,$(VENV)-export/.done) $(VENV)-conformance/.done build  ## old clients of RedisAI and RedisGears; ARGS=--slice: one server
+	@$(VENV)-conformance/bin/python -m pytest -c tests/conformance/pytest.ini --rootdir . tests/conformance $(or $(ARGS),--write)
+
+fuzz: $(VENV)/.test build  ## 200,000 random commands and damaged files, under ASan and UBSan; ARGS=--planted: can it fail?
 	@$(MAKE) --silent --no-print-directory -C native asan
 	@QA_TEST_MODULE=$(CURDIR)/native/build/qa-asan.so QA_TEST_PRELOAD=$$(cc -print-file-name=libasan.so) \
-		$(BIN)/python -m tests.fuzz.fuzz_commands --server redis $(or $(ARGS),--cases 20000)
+		$(BIN)/python -m tests.fuzz.fuzz_commands --server redis $(or $(ARGS),--cases 200000 --parts 2 --files 300)
+	@test -n "$(ARGS)" || $(BIN)/python -m tests.fuzz.fuzz_commands --server valkey --cases 20000 --files 50
+
+soak: $(VENV)/.test build  ## 30 minutes of load and faults on 3 shards; ARGS='--minutes N --seed N' or --planted
+	@$(BIN)/python -m tests.soak.soak $(ARGS)
 
 bench: $(VENV)-export/.done build  ## the measurements of the README (installs torch for the baseline)
 	@$(VENV)-export/bin/python -m tests.benchmarks.run $(ARGS)

@@ -9,7 +9,7 @@ from typing import Any
 
 from qa_cluster.asking import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.connection import ReplyError
-from qa_cluster.engine import Engine
+from qa_cluster.engine import Engine, manifest_in_use
 from qa_cluster.errors import ModelError, QAError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key, model_key, tokenizer_key
@@ -88,6 +88,11 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
     except (QAError, TimeoutError) as error:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(error) or "no answer in time",))
     model, tokenizer, manifest, registrations, info = replies
+    if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
+        # Its keys may be on their way to or from another shard: what counts is what it answers with.
+        in_use = await _manifest_in_use(engine, shard)
+        if in_use is not None:
+            model, tokenizer, manifest = 1, 1, in_use
     if model != 1:
         missing.append("no model")
     if tokenizer != 1:
@@ -108,6 +113,14 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
     if state != "ready" and not isinstance(registrations, ReplyError):
         missing.append(f"its worker is {state or 'unknown'}")
     return ShardReadiness(shard.name, str(shard.address), not missing, revision, tuple(missing))
+
+
+async def _manifest_in_use(engine: Engine, shard: Shard) -> bytes | None:
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+            return await manifest_in_use(engine.shards, shard)
+    except (QAError, TimeoutError):
+        return None
 
 
 def _texts(value: Any) -> list[str]:

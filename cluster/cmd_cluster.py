@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
@@ -14,6 +14,7 @@ from . import console, jobs
 from .inspection import ClusterReport, ShardReport, inspect_cluster
 from .local import LocalCluster
 from .module_options import module_options
+from .scaling import scale as scale_up
 from .session import Session, cluster_url
 from .setup import complete
 
@@ -24,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("up")(up)
     app.command("down")(down)
+    app.command("scale")(scale)
     app.command("status")(status)
 
 
@@ -110,6 +112,27 @@ def down(context: typer.Context) -> None:
     console.say(
         f"{console.counted(len(stopped), 'process', 'processes')} stopped" if stopped else "nothing was running"
     )
+
+
+def scale(
+    context: typer.Context,
+    shards: Annotated[int, typer.Argument(help="How many shards there shall be.", min=1, max=1000)],
+) -> None:
+    """Give the local cluster more shards. It goes on answering while documents move; safe to repeat when interrupted.
+
+    Example: qa-cluster scale 4
+    """
+    session: Session = context.obj
+    settings = session.load().settings
+    if settings.cluster_url:
+        raise ConfigError(
+            "`scale` starts servers of the local cluster of a data folder: leave setting 'cluster_url' out, or add"
+            " servers to the cluster there and use `redis-cli --cluster rebalance`"
+        )
+    settings = replace(settings, shards=shards)
+    cluster = LocalCluster(settings, module_options=module_options(settings), on_step=console.step)
+    moved = scale_up(settings, cluster, shards, console.step)
+    console.say(f"{console.counted(shards, 'shard', 'shards')}; {console.counted(moved, 'slot', 'slots')} moved")
 
 
 def status(

@@ -122,6 +122,16 @@ def model_tag(client: redis.Redis, shard_tag: str) -> str:
     return str(pairs(reply).get("tag", ""))
 
 
+def reader_in_use(client: redis.Redis) -> str:
+    """``<id>@<revision>`` of the reader a shard answers with now, wherever its keys are; empty for none."""
+    try:
+        (text,) = command(client, "RG.TRIGGER", "qa.reader")
+        found = Manifest.from_json(text) if text else None
+    except (redis.exceptions.ResponseError, ModelError):
+        return ""
+    return f"{found.model_id}@{found.revision}" if found is not None else ""
+
+
 def registrations(client: redis.Redis) -> list[dict[str, Any]]:
     """The functions registered on a shard, as RG.DUMPREGISTRATIONS tells them."""
     return [pairs(row) for row in command(client, "RG.DUMPREGISTRATIONS")]
@@ -169,6 +179,23 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
 def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
     before = len(problems)
     facts["model"] = model_tag(client, node.tag)
+    in_use = "" if facts["model"] else reader_in_use(client)
+    if in_use:
+        # Its keys are on their way to or from another shard: it answers all the same, and stores a copy soon.
+        facts["model"], facts["has_reader"] = in_use, True
+    else:
+        _look_at_reader(node, client, facts, problems)
+        facts["has_reader"] = len(problems) == before
+    facts["registrations"] = len(registrations(client))
+    if not facts["registrations"]:
+        problems.append("no functions are registered")
+    info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
+    facts["module_info"] = info
+    if info.get("qa_worker_state", "ready") != "ready":
+        problems.append(f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})")
+
+
+def _look_at_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
     if not facts["model"]:
         problems.append(f"no model ({keys.model_key(node.tag)})")
     manifest = client.get(keys.manifest_key(node.tag))
@@ -183,14 +210,6 @@ def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], p
             problems.append(f"unusable manifest: {error}")
     if not client.exists(keys.tokenizer_key(node.tag)):
         problems.append(f"no tokenizer ({keys.tokenizer_key(node.tag)})")
-    facts["has_reader"] = len(problems) == before
-    facts["registrations"] = len(registrations(client))
-    if not facts["registrations"]:
-        problems.append("no functions are registered")
-    info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
-    facts["module_info"] = info
-    if info.get("qa_worker_state", "ready") != "ready":
-        problems.append(f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})")
 
 
 def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, facts: dict[str, Any]) -> None:

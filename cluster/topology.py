@@ -1,7 +1,6 @@
 """The nodes of a cluster: reading them from any node, creating a cluster from empty servers, waiting until all agree.
 
-Everything goes through the server's own CLUSTER commands. Slots are never moved here: that is the work of
-``redis-cli --cluster`` or ``valkey-cli --cluster``.
+Everything goes through the server's own CLUSTER commands. Slots are moved by `resharding`.
 """
 
 from __future__ import annotations
@@ -34,6 +33,8 @@ class Node:
     primary_id: str
     connected: bool
     slots: tuple[tuple[int, int], ...]
+    # Slots on their way to another node, with its id; only the node itself tells.
+    leaving: tuple[tuple[int, str], ...] = ()
 
     @property
     def is_primary(self) -> bool:
@@ -71,6 +72,7 @@ def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
         host, _, port = fields[1].split(",")[0].partition("@")[0].rpartition(":")
         # [slot->-node] and [slot-<-node] tell of a migration; the slot itself is listed too.
         ranges = [word.partition("-") for word in fields[8:] if not word.startswith("[")]
+        opened = [word.strip("[]").partition("->-") for word in fields[8:] if word.startswith("[")]
         nodes.append(
             Node(
                 id=fields[0],
@@ -80,6 +82,7 @@ def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
                 primary_id="" if fields[3] == "-" else fields[3],
                 connected=fields[7] == "connected" or "myself" in fields[2],
                 slots=tuple((int(first), int(last or first)) for first, _, last in ranges),
+                leaving=tuple((int(slot), target) for slot, arrow, target in opened if arrow),
             )
         )
     return nodes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any
@@ -17,19 +17,25 @@ from qa_cluster.hashtags import hashtag_for_slot, shard_tag
 
 from . import redis_ai
 from .atomic import atomic_block
-from .builder import GearsBuilder
+from .builder import NO_HOOK, GearsBuilder
 from .executions import current
-from .failures import GearsError
+from .failures import FlatError, GearsError
 from .futures import (
     GearsFuture,
+    GearsSession,
     create_future,
+    get_gears_session,
     run_coroutine,
     set_future_exception,
     set_future_results,
+    set_gears_session,
 )
 from .link import Argument
+from .readers import SCAN_COUNT, KeysOnlyReader
 from .replies import decode_reply
 from .runtime import current_runtime
+from .sessions import running_script
+from .timers import check_timer
 
 error = GearsError
 _LEVELS = ("debug", "verbose", "notice", "warning")
@@ -42,13 +48,16 @@ def _argument(value: object) -> Argument:
 def execute(command: str, *args: object) -> Any:
     """Run a command on this shard: text comes as str (bytearray when it is not UTF-8), else int, list or None.
 
+    It has the rights of the client that triggered the function, if that is registered so, else the worker's. A key of
+    another shard is an error: ``Operation not permitted``.
+
     >>> execute("HGET", "sentence:doc:{06S}", 0)  # doctest: +SKIP
     'The first sentence.'
     """
     if not isinstance(command, str):
         raise GearsError("the given command must be a string")
     runtime = current_runtime()
-    runtime.refuse_self_wait(command)
+    runtime.refuse_forbidden(command)
     return decode_reply(runtime.execute(command, *[_argument(value) for value in args]))
 
 
@@ -63,7 +72,7 @@ def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
     for command, *args in commands:
         if not isinstance(command, str):
             raise GearsError("the given command must be a string")
-        runtime.refuse_self_wait(command)
+        runtime.refuse_forbidden(command)
         packed.append((command, *[_argument(value) for value in args]))
     replies = runtime.execute_many(packed)
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
@@ -78,7 +87,7 @@ def execute_later(command: str, *args: object) -> None:
     It has run before the client of the job that sends it is answered.
     """
     runtime = current_runtime()
-    runtime.refuse_self_wait(command)
+    runtime.refuse_forbidden(command)
 
     def failed(text: str) -> None:
         log(f"{command} failed: {text}", "warning")
@@ -103,7 +112,7 @@ def hashtag() -> str:
     runtime = current_runtime()
     if not runtime.info.cluster:
         return hashtag_for_slot(0)
-    reply = runtime.execute("CLUSTER", "SLOTS")
+    reply = runtime.execute_own("CLUSTER", "SLOTS")
     own = runtime.info.shard_id.encode()
     return shard_tag([(int(first), int(last)) for first, last, primary, *_ in reply if primary[2] == own])
 
@@ -143,7 +152,7 @@ def gears_config_get(key: str, default: Any = None) -> Any:
 
 def config_get(key: str) -> str | None:
     """A setting of the module (`RG.CONFIGSET`), or None."""
-    reply = execute("RG.CONFIGGET", key)
+    reply = decode_reply(current_runtime().execute_own("RG.CONFIGGET", key))
     value = reply[0] if isinstance(reply, list) and reply else None
     if value is None or (isinstance(value, str) and value.startswith(("(error)", "-"))):
         return None
@@ -152,12 +161,95 @@ def config_get(key: str) -> str | None:
 
 def flat_error(message: object) -> GearsError:
     """An error that is told by its text alone, without a traceback."""
-    return GearsError(str(message))
+    return FlatError(str(message))
+
+
+def register_time_event(seconds: float, f: Callable[[], Any], key: object = None) -> bool:
+    """Call `f` every `seconds` until the session is unregistered or replaced; returns True.
+
+    The timer is this worker's: started by a script it is on one shard and ends with the worker; to have it on every
+    shard, and after a restart too, start it in `onRegistered`.
+    """
+    if key is not None:
+        raise GearsError(
+            "registerTE with a key is left out: start the timer in onRegistered, and keep its state in a key"
+        )
+    check_timer(seconds, f)
+    script = running_script()
+    if script is not None:
+        script.timers.append((seconds, f))
+        return True
+    execution = current.get()
+    if execution is None or execution.session is None:
+        raise GearsError("registerTE can only be called by a script or a function of a session")
+    current_runtime().timers.start(execution.session, seconds, f, execution.id, execution.user)
+    return True
+
+
+def call_next(*_: object) -> None:
+    """Left out, like command hooks."""
+    raise GearsError(f"call_next is left out: {NO_HOOK}")
+
+
+def get_command() -> None:
+    """Left out, like command hooks."""
+    raise GearsError(f"Can not get CommandHook ctx: {NO_HOOK}")
+
+
+def gears_ctx(*_: object) -> None:
+    """Left out: pipelines are made by `GearsBuilder` only."""
+    raise GearsError("gearsCtx is left out: use GearsBuilder")
+
+
+def register_gears_thread() -> None:
+    """Threads that a function starts need no registration: they have its execution and its rights."""
+
+
+def create_keys_only_reader(
+    pattern: str = "*",
+    count: int = SCAN_COUNT,
+    noScan: bool = False,
+    patternGenerator: Callable[[], tuple[str, bool]] | None = None,
+) -> Callable[[], AsyncIterator[Any]]:
+    """A generator function for a `PythonReader` that yields the names of the shard's keys."""
+
+    def read() -> AsyncIterator[Any]:
+        return KeysOnlyReader(pattern, count, noScan, patternGenerator).records(current_runtime())
+
+    return read
+
+
+def shard_reader_callback() -> Iterator[str]:
+    """A generator function for a `PythonReader` that yields the shard's id."""
+    info = current_runtime().info
+    yield info.shard_id if info.cluster else "1"
+
+
+class _Loop:
+    """The worker's event loop, for scripts: it can be in the globals of a function that is stored."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(current_runtime().loop, name)
+
+    def __reduce__(self) -> tuple[type[_Loop], tuple[()]]:
+        return _Loop, ()
 
 
 def gears_future() -> GearsFuture:
     """An object that suspends the step that returns it."""
     return GearsFuture()
+
+
+async def ask_shard(node_id: str, kind: str, body: Any, timeout_seconds: float) -> Any:
+    """What the function that `answer_shards` set on another shard returns (not in RedisGears)."""
+    return await current_runtime().peers.ask(node_id, kind, body, timeout_seconds)
+
+
+def answer_shards(kind: str, handler: Callable[[str, Any], Any]) -> None:
+    """Let `handler(sender, body)`, plain or a coroutine, answer what other shards ask (not in RedisGears)."""
+    current_runtime().peers.on(kind, handler)
 
 
 _NAMES: dict[str, Any] = {
@@ -166,20 +258,31 @@ _NAMES: dict[str, Any] = {
     **dict.fromkeys(("execute_many", "executeMany"), execute_many),
     **dict.fromkeys(("execute_later", "executeLater"), execute_later),
     **dict.fromkeys(("override_reply", "overrideReply"), override_reply),
-    **dict.fromkeys(("atomic",), atomic),
+    **dict.fromkeys(("atomic", "atomicCtx"), atomic),
     **dict.fromkeys(("isInAtomicBlock", "is_in_atomic_block"), is_in_atomic_block),
     **dict.fromkeys(("isAsyncAllow", "is_async_allow"), is_async_allow),
-    **dict.fromkeys(("hashtag",), hashtag),
+    **dict.fromkeys(("hashtag", "getMyHashTag"), hashtag),
     **dict.fromkeys(("log", "Log"), log),
     **dict.fromkeys(("configGet", "config_get", "ConfigGet"), config_get),
     **dict.fromkeys(("gearsConfigGet", "gears_config_get", "GearsConfigGet"), gears_config_get),
     **dict.fromkeys(("flat_error", "flatError"), flat_error),
-    **dict.fromkeys(("gearsFuture", "gears_future"), gears_future),
+    **dict.fromkeys(("gearsFuture", "gears_future", "gearsFutureCtx"), gears_future),
     **dict.fromkeys(("GearsFuture",), GearsFuture),
     **dict.fromkeys(("createFuture",), create_future),
     **dict.fromkeys(("setFutureResults",), set_future_results),
     **dict.fromkeys(("setFutureException",), set_future_exception),
     **dict.fromkeys(("runCoroutine",), run_coroutine),
+    **dict.fromkeys(("GearsSession",), GearsSession),
+    **dict.fromkeys(("getGearsSession",), get_gears_session),
+    **dict.fromkeys(("setGearsSession",), set_gears_session),
+    **dict.fromkeys(("registerTE", "registerTimeEvent"), register_time_event),
+    **dict.fromkeys(("call_next", "callNext"), call_next),
+    **dict.fromkeys(("get_command", "getCommand"), get_command),
+    **dict.fromkeys(("gearsCtx",), gears_ctx),
+    **dict.fromkeys(("registerGearsThread",), register_gears_thread),
+    **dict.fromkeys(("createKeysOnlyReader",), create_keys_only_reader),
+    **dict.fromkeys(("shardReaderCallback",), shard_reader_callback),
+    **dict.fromkeys(("loop",), _Loop()),
     **dict.fromkeys(("error", "GearsError"), GearsError),
 }
 
@@ -197,3 +300,7 @@ def install_modules() -> None:
         module.__dict__.update(_NAMES)
         sys.modules[module_name] = module
     sys.modules["redisAI"] = redis_ai
+    # redgrease looks for the builder and the settings there
+    vars(sys.modules["__main__"]).update(
+        {name: _NAMES[name] for name in ("GB", "GearsBuilder", "configGet", "gearsConfigGet")}
+    )

@@ -1,13 +1,13 @@
 """Model backends: what a compiled model must offer, and which runtime takes a model.
 
-ONNX files run in OpenVINO on CPU, in ONNX Runtime where OpenVINO cannot take them or a GPU is asked for. A *token
-model* is one whose inputs are `input_ids`, `attention_mask` and perhaps `token_type_ids`, all [batch, length] with both
-dimensions free, and whose outputs have the same two dimensions: its requests may be padded and batched together.
+ONNX files run in OpenVINO on CPU, in ONNX Runtime where OpenVINO cannot take them, a memory limit is set or a GPU is
+asked for; TorchScript runs in torch, if the worker's environment has it. A *token model* is one whose inputs are
+`input_ids`, `attention_mask` and perhaps `token_type_ids`, all [batch, length] with both dimensions free, and whose
+outputs have the same two dimensions: its requests may be padded and batched together.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ import numpy as np
 
 from qa_cluster.errors import ModelError
 
+from .model_file import ModelFile
 from .tensors import Array
 
 logger = logging.getLogger(__name__)
@@ -51,30 +52,50 @@ def is_token_model(model: CompiledModel) -> bool:
     return free and all(port.dtype is not None and port.dtype.kind == "i" for port in model.inputs)
 
 
-def load_model(backend: str, device: str, blob: bytes, threads: int) -> CompiledModel:
+@dataclass(frozen=True, slots=True)
+class RuntimeLimits:
+    """What a runtime may use, and how long a run may take where it can be stopped (0: no limit)."""
+
+    threads: int = 1
+    inter_op_threads: int = 1
+    run_timeout_ms: int = 0
+    memory_mb: int = 0
+
+
+def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
     """Compile a model; ModelError tells in one line why it cannot be."""
     if backend.upper() == "TORCH":
-        raise _torch_refusal()
+        return _load_torch(device, file, limits)
     if backend.upper() != "ONNX":
         raise ModelError(f"unsupported backend {backend}: convert the model to ONNX and store it with backend ONNX")
-    if device.upper().startswith("CPU"):
+    # only ONNX Runtime can be held to a memory limit
+    if device.upper().startswith("CPU") and not limits.memory_mb:
         try:
             from .openvino_backend import OpenVinoModel
 
-            return OpenVinoModel(blob, threads)
+            return OpenVinoModel(file, limits.threads)
         except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime decides whether the model is bad
             logger.info("OpenVINO does not take the model, trying ONNX Runtime: %s", _one_line(error))
     from .onnx_backend import OnnxModel
 
-    return OnnxModel(blob, device, threads)
+    return OnnxModel(file, device, limits)
 
 
-def _torch_refusal() -> ModelError:
-    if importlib.util.find_spec("torch") is None:
-        return ModelError(
-            "unsupported backend TORCH: install the torch extra in the worker's environment or export the model to ONNX"
-        )
-    return ModelError("unsupported backend TORCH: TorchScript is not run yet, export the model to ONNX")
+def _load_torch(device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
+    try:
+        from .torch_backend import TorchModel
+    except ImportError as error:
+        raise torch_missing(error) from error
+    return TorchModel(file, device, limits)
+
+
+def torch_missing(error: ImportError) -> ModelError:
+    """The error for a worker whose environment has no usable torch."""
+    reason = "" if getattr(error, "name", None) == "torch" else f" ({_one_line(error)})"
+    return ModelError(
+        f"the worker's environment has no torch{reason}: install it with pip install 'qa-cluster[torch]', "
+        "or export the model to ONNX"
+    )
 
 
 def _one_line(error: Exception) -> str:

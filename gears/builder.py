@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -12,9 +13,18 @@ from .executions import Execution, current
 from .failures import GearsError
 from .pipeline import Step, StepKind
 from .runtime import current_runtime
-from .sessions import MODES, Plan, Registration, running_script
+from .sessions import MODES, RIGHTS, Plan, Registration, running_script
 
 READERS = ("KeysReader", "KeysOnlyReader", "StreamReader", "PythonReader", "ShardsIDReader", "CommandReader")
+FAILED_POLICIES = ("continue", "abort", "retry")
+NO_HOOK = (
+    "hook= is left out: to answer reads of keys that do not exist use GB('KeysReader').register(prefix=.., "
+    "commands=['get'], eventTypes=['keymiss']) and override_reply; else use trigger= and RG.TRIGGER"
+)
+NO_SYNC = (
+    "mode 'sync' is left out: use mode='async_local', with commands=['get'] and eventTypes=['keymiss'] where a client "
+    "waits for the function"
+)
 
 
 def _function(value: object) -> Callable[..., Any]:
@@ -26,6 +36,13 @@ def _function(value: object) -> Callable[..., Any]:
 def _number(value: object) -> int:
     if not isinstance(value, int):
         raise GearsError("argument must be a number")
+    return value
+
+
+def _whole(options: dict[str, Any], name: str, preset: int, least: int) -> int:
+    value = options.get(name, preset)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise GearsError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
 
 
@@ -124,8 +141,14 @@ class GearsBuilder:
         if asyncio.iscoroutinefunction(reducer):
             raise GearsError("coroutine are not allow on reduce")
 
-        self.groupby(extractor, lambda _key, records, record: _append(records, record))
-        return self.map(lambda group: {"key": group["key"], "value": reducer(group["key"], group["value"])})
+        def reduce(group: dict[str, Any]) -> dict[str, Any]:
+            value = reducer(group["key"], group["value"])
+            if asyncio.iscoroutine(value):
+                value.close()
+                raise GearsError("coroutine are not allow on reduce")
+            return {"key": group["key"], "value": value}
+
+        return self.groupby(extractor, lambda _key, records, record: _append(records, record)).map(reduce)
 
     def aggregate(self, zero: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Self:
         """Reduce on each shard with `seqOp(accumulator, record)`, then over the shards with `combOp`."""
@@ -189,14 +212,17 @@ class GearsBuilder:
             raise GearsError(f"unknown mode of run: {mode!r}, must be async or async_local")
         reader = self._run_reader(self._default if arg is None else arg, options)
         plan = Plan(reader, self._finished_steps(convertToStr, collect), mode, self._description)
-        script = running_script.get()
+        script = running_script()
         if script is not None:
             if not script.restoring:
                 script.request_run(plan)
             return None
         caller = current.get()
         runtime = current_runtime()
-        execution = Execution(runtime.ids.next(), caller.session if caller else None)
+        user = caller.user if caller is not None else ""
+        if threading.current_thread() is not threading.main_thread():
+            raise GearsError("run can not be called in a thread of a function's own: give runCoroutine a coroutine")
+        execution = Execution(runtime.ids.next(), caller.session if caller else None, user=user)
         runtime.history.add(execution)
         task = runtime.distributor.start(plan, execution)
         return asyncio.ensure_future(_results(task, execution))
@@ -210,16 +236,25 @@ class GearsBuilder:
         onRegistered: Callable[[], Any] | None = None,
         **options: Any,
     ) -> str:
-        """Run the pipeline whenever the reader's event happens; returns the registration's id."""
+        """Run the pipeline whenever the reader's event happens; returns the registration's id.
+
+        Functions of a `CommandReader` have the rights of the client that triggers them (`rights="caller"`), unless the
+        registration says ``rights="owner"``: then, like all others, those of the worker.
+        """
+        if mode == "sync":
+            raise GearsError(NO_SYNC)
         if mode not in MODES:
             raise GearsError(f"unknown mode of register: {mode!r}, must be one of {', '.join(MODES)}")
+        if options.get("rights", "caller") not in RIGHTS:
+            raise GearsError(f"unknown rights: {options['rights']!r}, must be one of {', '.join(RIGHTS)}")
         if onRegistered is not None:
             _function(onRegistered)
         reader = self._registered_reader(self._default if arg is None else arg, options)
         runtime = current_runtime()
         steps = self._finished_steps(convertToStr, collect and mode == "async")
-        registration = Registration(runtime.ids.next(), reader, steps, mode, self._description, onRegistered)
-        script = running_script.get()
+        rights = options.get("rights", "caller") if self._reader == "CommandReader" else "owner"
+        registration = Registration(runtime.ids.next(), reader, steps, mode, self._description, onRegistered, rights)
+        script = running_script()
         if script is not None:
             script.session.registrations[registration.id] = registration
             return registration.id
@@ -247,10 +282,12 @@ class GearsBuilder:
                     key_types=_names(options.get("keyTypes"), "key type", readers.KEY_TYPES),
                 )
             case "KeysOnlyReader":
+                generator = options.get("patternGenerator")
                 return readers.KeysOnlyReader(
                     _text(arg, "regex argument must be a string"),
+                    count=_whole(options, "count", readers.SCAN_COUNT, 1),
                     no_scan=bool(options.get("noScan", False)),
-                    pattern_generator=options.get("patternGenerator"),
+                    pattern_generator=_function(generator) if generator is not None else None,
                 )
             case "PythonReader":
                 if not callable(arg):
@@ -266,14 +303,16 @@ class GearsBuilder:
     def _registered_reader(self, arg: Any, options: dict[str, Any]) -> readers.RegisteredReader:
         if self._reader == "CommandReader":
             if options.get("hook") is not None:
-                raise GearsError("hook= is not supported: replace the command by a trigger (trigger=)")
+                raise GearsError(NO_HOOK)
             trigger = options.get("trigger")
             if not isinstance(trigger, str) or not trigger:
                 raise GearsError("no trigger or hook argument was given")
             return readers.CommandReader(trigger, bool(options.get("inorder", False)))
+        prefix = options.get("prefix", options.get("regex", arg))
+        if self._reader == "StreamReader":
+            return _registered_stream(_text(prefix, "stream argument must be a string"), options)
         if self._reader != "KeysReader":
             raise GearsError(f"reader does not support register: {self._reader}")
-        prefix = options.get("prefix", options.get("regex", arg))
         return readers.KeysReader(
             _text(prefix, "regex argument must be a string"),
             read_value=bool(options.get("readValue", True)),
@@ -281,6 +320,20 @@ class GearsBuilder:
             key_types=_names(options.get("keyTypes"), "key type", readers.KEY_TYPES),
             commands=_names(options.get("commands"), "command"),
         )
+
+
+def _registered_stream(prefix: str, options: dict[str, Any]) -> readers.StreamReader:
+    policy = options.get("onFailedPolicy", "continue")
+    if policy not in FAILED_POLICIES:
+        raise GearsError(f"unknown onFailedPolicy: {policy!r}, must be one of {', '.join(FAILED_POLICIES)}")
+    return readers.StreamReader(
+        prefix,
+        batch=_whole(options, "batch", 1, 1),
+        duration_ms=_whole(options, "duration", 0, 0),
+        on_failed=policy,
+        retry_seconds=_whole(options, "onFailedRetryInterval", 1, 1),
+        trim=bool(options.get("trimStream", True)),
+    )
 
 
 def _text(value: Any, problem: str) -> str:

@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from qa_cluster.errors import ClusterError
 from qa_cluster.keys import slot
 from qa_cluster.topology import Topology
 
-from .executions import Execution, current
+from .executions import ABORTED, Execution, current
 from .failures import GearsError
 from .pipeline import Chain, Step, StepKind, Turns, feed, key_text, run_local, split_stages
-from .replies import decode_reply
 from .sessions import Plan
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
 logger = logging.getLogger(__name__)
-DEFAULT_MAX_IDLE_MS = 5000
 IDLE_ERROR = "Execution max idle reached"
 RECORDS_PER_MESSAGE = 200
 MAX_WAITING_BYTES = 512 << 20
 MAX_EARLY_MESSAGES = 4096
+MAX_EARLY_RUNS = 64
 TICK_SECONDS = 0.5
 
 
@@ -49,6 +49,7 @@ class StartRun:
     plan: Plan
     topology: Topology
     max_idle_seconds: float
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Part:
         self.last_progress = time.monotonic()
         self.waiting_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
+        self.heard_of: set[str] = set()
         self.all_done = asyncio.Event()
         self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
         if not self.unfinished:
@@ -152,7 +154,9 @@ class Distributor:
     def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
         self._runtime_of = runtime_of
         self._parts: dict[str, Part] = {}
+        # what came before its run did
         self._early: OrderedDict[str, list[Packet]] = OrderedDict()
+        self._early_bytes = 0
         self._ended: deque[str] = deque(maxlen=1000)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -171,9 +175,10 @@ class Distributor:
         """
         runtime = self._runtime_of()
         token = current.set(execution)
-        execution.steps = [(step.kind.value, step.name) for step in plan.steps]
+        execution.task = asyncio.current_task()
         status = "aborted"
         try:
+            runtime.settings.keep_fresh()
             topology = runtime.peers.topology() if self._leaves_shard(plan, records) else None
             if topology is None or len(topology.shards) < 2:
                 source = records if records is not None else plan.reader.records(runtime)
@@ -181,6 +186,14 @@ class Distributor:
             else:
                 await self._lead(plan, execution, topology, records)
             status = "done"
+        except asyncio.CancelledError:
+            if not execution.aborted or execution.task is None:
+                raise
+            # told by RG.ABORTEXECUTION: only the run ends, not the job or function that waits for it
+            execution.task.uncancel()
+            execution.add_error(ABORTED)
+        except (GearsError, ClusterError) as error:  # another shard cannot be reached
+            execution.fail(error)
         finally:
             current.reset(token)
             execution.finish(status)
@@ -196,7 +209,8 @@ class Distributor:
     ) -> None:
         runtime = self._runtime_of()
         session_id = execution.session.id if execution.session else None
-        start = StartRun(execution.id, runtime.info.shard_id, session_id, plan, topology, self._max_idle(runtime))
+        own, max_idle_seconds = runtime.info.shard_id, runtime.settings.max_idle_seconds
+        start = StartRun(execution.id, own, session_id, plan, topology, max_idle_seconds, execution.user)
         part = Part(start, runtime.info.shard_id, execution)
         for node in part.others:
             runtime.peers.send(node, "run", cloudpickle.dumps((start, records is not None)))
@@ -209,18 +223,19 @@ class Distributor:
 
     async def _lead_part(self, part: Part, source: AsyncIterator[Any]) -> None:
         await self._run_part(part, source)
+        part.execution.status = "pending_cluster"
         await part.all_done.wait()
 
     async def _with_watchdog(self, part: Part, work: Any) -> None:
         """Do a part's work until it ends or makes no progress for too long."""
         self._parts[part.start.id] = part
-        for packet in self._early.pop(part.start.id, []):
-            part.put(packet.stage, packet.records)
         task = asyncio.ensure_future(work)
         seen_turns = -1
         # the origin gives up first, and tells the others
         patience = part.start.max_idle_seconds * (1 if part.is_origin else 2)
         try:
+            for packet in self._take_early(part.start.id):
+                part.put(packet.stage, packet.records)
             while not task.done():
                 await asyncio.wait([task], timeout=min(TICK_SECONDS, part.start.max_idle_seconds / 4))
                 if part.turns.pushed != seen_turns:
@@ -239,17 +254,23 @@ class Distributor:
 
     async def _run_part(self, part: Part, source: AsyncIterator[Any] | None) -> None:
         runtime = self._runtime_of()
+        execution = part.execution
+        execution.begin(part.start.plan.steps)
         stages = split_stages(part.start.plan.steps)
         arriving: Step | None = None
+        first = 0
         for number, (steps, boundary) in enumerate(stages):
             outbox = Outbox(part, boundary, number + 1, self._send_packet) if boundary else None
-            sink = outbox.add if outbox else part.execution.results.append
-            chain = Chain(steps, sink, part.execution, runtime.atomic)
+            sink = outbox.add if outbox else execution.results.append
+            chain = Chain(steps, sink, execution, runtime.atomic, first, moves=boundary is not None)
+            first += len(steps) + 1
             if number == 0:
                 if source is not None:
-                    await feed(source, chain, part.execution, part.turns)
+                    await feed(source, chain, execution, part.turns)
             elif arriving is not None:
+                execution.status = "pending_receive"
                 await self._receive(part, number, arriving, chain)
+                execution.status = "running"
             await chain.finish()
             if outbox:
                 outbox.close()
@@ -267,8 +288,11 @@ class Distributor:
                 continue
             part.waiting_bytes -= len(packed)
             for record in cloudpickle.loads(packed):
-                await chain.push(record)
-                await part.turns.give()
+                rest = chain.push(record)
+                if rest is not None:
+                    await rest
+                if part.turns.over(chain.clocked):
+                    await part.turns.give()
 
     def join(self, sender: str, body: bytes) -> None:
         """Take part in a run of another shard (message ``run``)."""
@@ -281,16 +305,23 @@ class Distributor:
     async def _follow(self, start: StartRun, *, reads: bool) -> None:
         runtime = self._runtime_of()
         session = runtime.sessions.get(start.session_id) if start.session_id else None
-        execution = Execution(start.id, session)
+        execution = Execution(start.id, session, user=start.user)
+        execution.task = asyncio.current_task()
+        runtime.history.add(execution)
         current.set(execution)
         part = Part(start, runtime.info.shard_id, execution)
         source = start.plan.reader.records(runtime) if reads else None
+        self._report(part, done=False)
         try:
+            if start.id in self._ended:  # told to stop before this task began
+                execution.abort()
             await self._with_watchdog(part, self._run_part(part, source))
+        except asyncio.CancelledError:
+            execution.add_error(ABORTED)
         except Exception as error:  # the origin must learn of it: it waits for this shard
             execution.fail(error)
         finally:
-            execution.finish()
+            execution.finish("aborted" if execution.aborted else "done")
         self._report(part, done=True)
 
     def _report(self, part: Part, *, done: bool) -> None:
@@ -312,8 +343,16 @@ class Distributor:
         elif packet.id not in self._ended:
             early = self._early.setdefault(packet.id, [])
             early.append(packet)
-            if len(early) > MAX_EARLY_MESSAGES or len(self._early) > 64:
-                self._early.popitem(last=False)
+            self._early_bytes += len(packet.records or b"")
+            if len(early) > MAX_EARLY_MESSAGES:
+                self._take_early(packet.id)
+            while len(self._early) > MAX_EARLY_RUNS or self._early_bytes > MAX_WAITING_BYTES:
+                self._take_early(next(iter(self._early)))
+
+    def _take_early(self, run_id: str) -> list[Packet]:
+        packets = self._early.pop(run_id, [])
+        self._early_bytes -= sum(len(packet.records or b"") for packet in packets)
+        return packets
 
     def state(self, sender: str, state: PartState) -> None:
         """Note that another shard is alive or done (message ``state``)."""
@@ -321,18 +360,23 @@ class Distributor:
         if part is None:
             return
         part.last_progress = time.monotonic()
+        part.heard_of.add(sender)
+        part.execution.shards_received = len(part.heard_of)
         if state.done:
             for text in state.errors:
                 part.execution.add_error(text)
             part.unfinished.discard(sender)
+            part.execution.shards_completed = len(part.others) - len(part.unfinished)
             if not part.unfinished:
                 part.all_done.set()
 
     def abort(self, sender: str, run_id: str) -> None:
-        """Stop taking part (message ``abort``): the watchdog sees a part that was idle for ever."""
+        """Stop taking part (message ``abort``)."""
         part = self._parts.get(run_id)
         if part is not None:
-            part.last_progress = float("-inf")
+            part.execution.abort()
+        else:
+            self._ended.append(run_id)
 
     def _send_packet(self, node: str, packet: Packet) -> None:
         self._runtime_of().peers.send(node, "records", packet)
@@ -342,10 +386,3 @@ class Distributor:
             self._runtime_of().peers.send(node, "abort", run_id)
         except GearsError as error:
             logger.warning("run %s: shard %s could not be told to stop: %s", run_id, node, error)
-
-    @staticmethod
-    def _max_idle(runtime: Runtime) -> float:
-        reply = runtime.execute("RG.CONFIGGET", "ExecutionMaxIdleTime")
-        value = decode_reply(reply[0]) if isinstance(reply, list) and reply else None
-        milliseconds = int(str(value)) if str(value).isdigit() else DEFAULT_MAX_IDLE_MS
-        return max(milliseconds, 1) / 1000

@@ -1,7 +1,7 @@
-"""Executions: the runs of pipelines, their ids, states and results, and the bounded history that commands read.
+"""Executions: the runs of pipelines, with their ids, states and results.
 
-The execution a function belongs to is the context variable `current`; it carries what must find its way back to the
-job: the overriding reply of a hooked command.
+The execution a function belongs to is the context variable `current`; it carries the rights that its commands have and
+what must find its way back to the job: the overriding reply of a hooked command.
 """
 
 from __future__ import annotations
@@ -9,65 +9,105 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import OrderedDict, deque
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from . import replies
-from .failures import GearsError, error_line, traceback_text
+from .failures import GearsError, error_line, error_text
 
 if TYPE_CHECKING:
+    from .pipeline import Step
     from .sessions import Session
 
-MAX_EXECUTIONS = 1000
-MAX_EXECUTIONS_PER_REGISTRATION = 100
 MAX_ERRORS = 1000
 MISSING = "execution plan does not exist"
+ABORTED = "execution was aborted"
+# what `Execution.step_future` is while no step runs
+OUTSIDE = object()
 
 
 class Execution:
-    """One run of a pipeline."""
+    """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own."""
 
     __slots__ = (
+        "_holds",
+        "_outline",
+        "_steps",
         "_waiters",
+        "aborted",
         "can_override",
         "errors",
         "finished_at",
         "first_failure",
         "id",
         "overriding",
+        "read_seconds",
         "registered",
         "results",
         "session",
+        "shards_completed",
+        "shards_received",
         "started_at",
         "status",
-        "steps",
+        "step_future",
+        "step_seconds",
         "task",
+        "user",
     )
 
     def __init__(
-        self, execution_id: str, session: Session | None, *, registered: bool = False, can_override: bool = False
+        self,
+        execution_id: str,
+        session: Session | None,
+        *,
+        registered: bool = False,
+        can_override: bool = False,
+        user: str = "",
     ) -> None:
         self.id = execution_id
         self.session = session
         self.registered = registered
         self.can_override = can_override
-        self.status = "running"
+        self.user = user
+        self.status = "created"
         self.started_at = time.perf_counter()
         self.finished_at: float | None = None
         self.results: list[Any] = []
         self.errors: list[str] = []
         self.first_failure: str | None = None
         self.overriding: bytes | None = None
-        self.steps: list[tuple[str, str]] = []
+        self._steps: Sequence[Step] = ()
+        self._outline: list[tuple[str, str]] | None = None
+        self.step_seconds: list[float] = []
+        self.read_seconds = 0.0
+        self.shards_received = 0
+        self.shards_completed = 0
+        self.aborted = False
         self.task: asyncio.Task[Any] | None = None
+        # the future that the running step has made, None before it has, OUTSIDE between steps
+        self.step_future: object = OUTSIDE
+        self._holds = 0
         self._waiters: list[asyncio.Future[None]] = []
+
+    def begin(self, steps: Sequence[Step]) -> None:
+        """The run starts, with these steps."""
+        self._steps = steps
+        self.step_seconds = [0.0] * len(steps)
+        self.status = "running"
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """The steps of the run: (kind, name of the function)."""
+        if self._outline is None:
+            return [(step.kind.value, step.name) for step in self._steps]
+        return self._outline
 
     def fail(self, error: BaseException) -> None:
         """Keep the error of a record or reader."""
         if self.first_failure is None:
             self.first_failure = error_line(error)
-        self.add_error(traceback_text(error))
+        self.add_error(error_text(error))
 
     @property
     def failure(self) -> str | None:
@@ -89,11 +129,31 @@ class Execution:
             raise GearsError("Can only override reply once")
         self.overriding = replies.encode_reply(value)
 
+    def abort(self) -> None:
+        """Stop the run: it ends with the error that it was aborted."""
+        if self.task is not None and not self.finished:
+            self.aborted = True
+            self.task.cancel()
+
     def finish(self, status: str = "done") -> None:
         """The run is over: wake who waits for it."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None
+        if not self.registered:  # no function lives on for being in the history; those of a registration do anyway
+            self._outline, self._steps = self.steps, ()
+        self._wake()
+
+    def hold(self) -> None:
+        """Something outside the steps still works for this execution: a coroutine, a kept session."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """The end of one `hold`."""
+        self._holds -= 1
+        self._wake()
+
+    def _wake(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -101,7 +161,7 @@ class Execution:
 
     @property
     def finished(self) -> bool:
-        """Whether it is over."""
+        """Whether its steps are over."""
         return self.finished_at is not None
 
     @property
@@ -111,10 +171,18 @@ class Execution:
 
     async def wait(self) -> None:
         """Return when it is over."""
-        if not self.finished:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
+        while not self.finished:
+            await self._change()
+
+    async def released(self) -> None:
+        """Return when nothing holds it any more."""
+        while self._holds > 0:
+            await self._change()
+
+    async def _change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
 
 
 current: ContextVar[Execution | None] = ContextVar("current_execution", default=None)
@@ -136,62 +204,3 @@ class IdSource:
         shard_id, _, number = used.rpartition("-")
         if shard_id == self._shard_id and number.isdigit():
             self._counter = itertools.count(max(next(self._counter), int(number) + 1))
-
-
-class ExecutionHistory:
-    """The executions that are running, and the last ones that ended."""
-
-    def __init__(self) -> None:
-        self._executions: OrderedDict[str, Execution] = OrderedDict()
-        self._registered: dict[str, deque[Execution]] = {}
-
-    def add(self, execution: Execution) -> None:
-        """Remember an execution that a script started; the oldest finished ones make room."""
-        self._executions[execution.id] = execution
-        excess = len(self._executions) - MAX_EXECUTIONS
-        if excess > 0:
-            finished = [known.id for known in self._executions.values() if known.finished]
-            for old in finished[:excess]:
-                del self._executions[old]
-
-    def add_registered(self, registration_id: str, execution: Execution) -> None:
-        """Remember an execution of a registration: the last hundred of each are kept."""
-        history = self._registered.get(registration_id)
-        if history is None:
-            history = self._registered[registration_id] = deque(maxlen=MAX_EXECUTIONS_PER_REGISTRATION)
-        history.append(execution)
-
-    def forget_registration(self, registration_id: str) -> None:
-        """Drop the history of a registration that is gone."""
-        self._registered.pop(registration_id, None)
-
-    def all(self) -> list[Execution]:
-        """Every execution that is remembered."""
-        return [*self._executions.values(), *itertools.chain.from_iterable(self._registered.values())]
-
-    def get(self, execution_id: str) -> Execution | None:
-        """The execution with that id."""
-        found = self._executions.get(execution_id)
-        if found is None:
-            found = next((e for history in self._registered.values() for e in history if e.id == execution_id), None)
-        return found
-
-    def drop(self, execution_id: str) -> None:
-        """Forget a finished execution."""
-        execution = self.get(execution_id)
-        if execution is None:
-            raise GearsError("execution does not exist")
-        if not execution.finished:
-            raise GearsError("can not drop a not yet finished execution, abort it first.")
-        self._executions.pop(execution_id, None)
-        for history in self._registered.values():
-            if execution in history:
-                history.remove(execution)
-
-    def abort(self, execution_id: str) -> None:
-        """Cancel a running execution."""
-        execution = self.get(execution_id)
-        if execution is None:
-            raise GearsError("execution does not exist")
-        if execution.task is not None and not execution.finished:
-            execution.task.cancel()

@@ -20,11 +20,21 @@ class GearsError(Exception):
     """A call of the gears interface failed; the text is the server's or says what was wrong."""
 
 
+class FlatError(GearsError):
+    """An error of a function that is told by its text alone (`flat_error`)."""
+
+
+class ErrorStyle:
+    """How errors of records are told: `PythonAttemptTraceback`."""
+
+    tracebacks = True
+
+
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
-    # an error of this package's own is told whole; a script that does not compile has no frames yet
-    return foreign if foreign or isinstance(error, SyntaxError) else list(frames)
+    # a fault of this package is told whole; a script that does not compile has no frames yet, a refusal needs none
+    return foreign if foreign or isinstance(error, (SyntaxError, GearsError)) else list(frames)
 
 
 def traceback_text(error: BaseException) -> str:
@@ -32,6 +42,15 @@ def traceback_text(error: BaseException) -> str:
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(_frames(error))]
     lines += traceback.format_exception_only(type(error), error)
     return repr(lines)[:MAX_ERROR_TEXT]
+
+
+def error_text(error: BaseException) -> str:
+    """The error of a record as the results of a run tell it."""
+    if isinstance(error, FlatError):
+        return str(error)[:MAX_ERROR_TEXT]
+    if ErrorStyle.tracebacks:
+        return traceback_text(error)
+    return f"Error type: {type(error)}, Value: {error}"[:MAX_ERROR_TEXT]
 
 
 def error_line(error: BaseException) -> str:

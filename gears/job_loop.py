@@ -13,6 +13,7 @@ from collections.abc import Callable
 from .failures import error_line
 from .jobs import Job, Jobs, Outcome
 from .link import Argument, AsyncLink, Reply
+from .loop_watch import LoopWatch
 from .scripts import ScriptFailed
 
 logger = logging.getLogger(__name__)
@@ -26,13 +27,15 @@ RETRY_SECONDS = 0.2
 class JobLoop:
     """Moves jobs between the module and their handlers."""
 
-    def __init__(self, jobs: Jobs, fetching: AsyncLink, reporting: AsyncLink) -> None:
+    def __init__(self, jobs: Jobs, watch: LoopWatch, fetching: AsyncLink, reporting: AsyncLink) -> None:
         self._jobs = jobs
+        self._watch = watch
         self._fetching = fetching
         self._reporting = reporting
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, asyncio.Task[None]] = {}
         self._asking = False
+        self._complaint = ""
 
     def ask(self) -> None:
         """Ask for jobs unless that has been done; without room only for messages, which running jobs may wait for."""
@@ -40,14 +43,17 @@ class JobLoop:
             self._asking = True
             room = max(0, CAPACITY - len(self._running))
             wait_ms = WAIT_MS if room else FULL_WAIT_MS
-            self._fetching.call(self._came, "QA.NEXT", min(room, MAX_PER_FETCH), wait_ms)
+            self._fetching.call(self._came, b"QA.NEXT", min(room, MAX_PER_FETCH), wait_ms)
 
     def _came(self, reply: Reply) -> None:
         self._asking = False
         if isinstance(reply, Exception):
-            logger.error("QA.NEXT failed: %s", reply)
+            if str(reply) != self._complaint:
+                self._complaint = str(reply)
+                logger.error("QA.NEXT failed: %s", reply)
             self._loop.call_later(RETRY_SECONDS, self.ask)
             return
+        self._complaint = ""
         for entry in reply or ():
             self._start(entry)
         self.ask()
@@ -64,6 +70,7 @@ class JobLoop:
             self._notify(job)
         else:
             self._running[job.id] = self._loop.create_task(self._run(job))
+            self._watch.jobs = len(self._running)
 
     def _notify(self, job: Job) -> None:
         handler = self._jobs.notifications.get(job.kind)
@@ -89,7 +96,10 @@ class JobLoop:
             if limit is not None:
                 limit.cancel()
             del self._running[job.id]
-        self._reporting.call(_reported(job), "QA.DONE", job.id, *map(_sendable, outcome))
+            self._watch.jobs = len(self._running)
+        # a job that was handed out a second time fails if its worker dies unreported: it does not wait for others
+        report = self._reporting.gather if job.unawaited and job.attempt == 1 else self._reporting.call
+        report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()
 
     async def _outcome(self, job: Job) -> Outcome:

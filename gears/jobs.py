@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qa_cluster.errors import InferenceFailed
-
-from . import replies
+from . import ai_jobs, replies
 from .commands import run_command
 from .executions import Execution
 from .link import Argument
@@ -16,8 +14,7 @@ from .readers import KeysReader
 from .replies import decode_reply
 from .runtime import Runtime
 from .scripts import ScriptRequest, run_script
-from .sessions import Plan, Registration, Session
-from .tensors import read_wire, to_wire
+from .sessions import Registration, Session
 
 Outcome = tuple[Argument, ...]
 
@@ -38,6 +35,11 @@ class Job:
         job_id, kind, attempt, timeout_ms, *arguments = reply
         return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), arguments)
 
+    @property
+    def unawaited(self) -> bool:
+        """Whether it is an event that no client waits for."""
+        return self.kind == "event" and self.arguments[3:] in ([0], [b"0"])
+
 
 async def one_record(record: Any) -> AsyncIterator[Any]:
     """A reader of one record."""
@@ -55,13 +57,18 @@ class Jobs:
             "event": self._event,
             "onregistered": self._on_registered,
             "command": self._command,
-            "model.load": self._model_load,
-            "model.run": self._model_run,
+            "model.load": lambda job: ai_jobs.load_model(runtime, job.arguments),
+            "model.run": lambda job: ai_jobs.run_model(runtime, job.arguments),
+            "script.load": lambda job: ai_jobs.load_script(runtime, job.arguments),
+            "dag.run": lambda job: ai_jobs.run_dag(runtime, job.arguments),
         }
         self.notifications: dict[str, Callable[[Job], None]] = {
             "model.drop": lambda job: runtime.models.drop(int(job.arguments[0])),
             "unregister": lambda job: runtime.registrar.unregister(job.arguments[0].decode()),
             "message": lambda job: runtime.peers.receive(job.arguments[0].decode(), job.arguments[1]),
+            "stream": lambda job: runtime.streams.notice(job.arguments[0].decode(), job.arguments[1]),
+            "pause": lambda job: runtime.streams.pause(job.arguments[0].decode(), job.arguments[1] in (1, b"1")),
+            "promoted": lambda _: runtime.registrar.promoted(),
         }
 
     async def _script(self, job: Job) -> Outcome:
@@ -70,15 +77,16 @@ class Jobs:
     def _registration(self, job: Job) -> tuple[Session, Registration]:
         return self._runtime.sessions.registration(job.arguments[0].decode())
 
-    async def _run(self, session: Session, registration: Registration, execution: Execution, record: Any) -> None:
+    async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
         self._runtime.history.add_registered(registration.id, execution)
-        plan = Plan(registration.reader, registration.steps, registration.mode, registration.description)
-        await self._runtime.distributor.run(plan, execution, one_record(record))
+        await self._runtime.distributor.run(registration.plan(), execution, one_record(record))
 
     async def _trigger(self, job: Job) -> Outcome:
         session, registration = self._registration(job)
-        execution = Execution(self._runtime.ids.next(), session, registered=True)
-        await self._run(session, registration, execution, [decode_reply(item) for item in job.arguments[1:]])
+        caller = job.arguments[1].decode("utf-8", "surrogateescape")
+        user = caller if registration.rights == "caller" else ""
+        execution = Execution(self._runtime.ids.next(), session, registered=True, user=user)
+        await self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
         if execution.failure is not None:
             return ("ERR", execution.failure)
         return ("OK", replies.encode_reply(execution.results))
@@ -92,7 +100,10 @@ class Jobs:
         if record is None:
             return ("SKIP",)
         execution = Execution(self._runtime.ids.next(), session, registered=True, can_override=has_client in (1, b"1"))
-        await self._run(session, registration, execution, record)
+        await self._run(registration, execution, record)
+        if execution.can_override:
+            # coroutines of the execution may still answer the client
+            await execution.released()
         if execution.overriding is not None:
             return ("OVERRIDE", execution.overriding)
         if execution.failure is not None:
@@ -106,19 +117,3 @@ class Jobs:
     async def _command(self, job: Job) -> Outcome:
         name, *arguments = (argument.decode("utf-8", "replace") for argument in job.arguments)
         return ("OK", await run_command(self._runtime, name.upper(), arguments))
-
-    async def _model_load(self, job: Job) -> Outcome:
-        ref, backend, device, blob = job.arguments
-        model = await self._runtime.models.load(int(ref), backend.decode(), device.decode(), blob)
-        names = [[port.name for port in ports] for ports in (model.compiled.inputs, model.compiled.outputs)]
-        return ("OK", replies.encode_data(names))
-
-    async def _model_run(self, job: Job) -> Outcome:
-        ref, _backend, _device, inputs, outputs, *tensors = job.arguments
-        arrays = await self._runtime.models.run(int(ref), list(read_wire(tensors, int(inputs))))
-        if len(arrays) != int(outputs):
-            raise InferenceFailed(f"the model has {len(arrays)} outputs, {int(outputs)} were asked for")
-        packed: list[Argument] = []
-        for array in arrays:
-            packed += to_wire(array)
-        return ("TENSORS", len(arrays), *packed)

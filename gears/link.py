@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
@@ -16,6 +17,7 @@ from typing import Any, cast
 import hiredis
 
 from .failures import GearsError
+from .memory import begin_receiving, end_receiving
 from .shard import PROTOCOL_VERSION, ShardInfo, Start
 
 Argument = str | bytes | bytearray | memoryview | int | float
@@ -23,13 +25,24 @@ Reply = Any  # bytes | int | float | list[Reply] | None | hiredis.ReplyError
 REPLY_TIMEOUT_SECONDS = 60.0
 HOLD_SECONDS = 0.005
 _CHUNK = 1 << 16
+BIG_REPLY = 1 << 20
 _BIG_CHUNK = 1 << 20
 
 
 def encode(arguments: Sequence[Argument]) -> bytes:
     """A command as RESP."""
-    plain = tuple(bytes(a) if isinstance(a, (bytearray, memoryview)) else a for a in arguments)
-    return bytes(hiredis.pack_command(plain))  # type: ignore[arg-type]
+    packed: bytes
+    try:
+        # of a view with gaps other bytes would be packed
+        plain = tuple(arguments) if memoryview not in map(type, arguments) else _plain(arguments)
+        packed = hiredis.pack_command(plain)  # type: ignore[arg-type]
+    except TypeError:  # a bytearray
+        packed = hiredis.pack_command(_plain(arguments))  # type: ignore[arg-type]
+    return packed
+
+
+def _plain(arguments: Sequence[Argument]) -> tuple[str | bytes | int | float, ...]:
+    return tuple([bytes(a) if isinstance(a, (bytearray, memoryview)) else a for a in arguments])
 
 
 def raise_on_error(reply: Reply) -> Reply:
@@ -66,7 +79,8 @@ class BlockingLink:
         if not packed:
             return []
         self._transmit(b"".join(packed))
-        return [self.read() for _ in packed]
+        gets, read = self._reader.gets, self.read
+        return [read() if (reply := gets()) is False else reply for _ in packed]
 
     def send(self, *arguments: Argument) -> None:
         """Send one command without reading its reply."""
@@ -81,19 +95,23 @@ class BlockingLink:
 
     def read(self) -> Reply:
         """The next reply."""
+        try:
+            return self._read()
+        except BaseException:  # what is left of this reply must not be taken for the next one
+            self.close()
+            raise
+
+    def _read(self) -> Reply:
         reply = self._reader.gets()
         size = _CHUNK
         while reply is False:
             try:
                 data = self._socket.recv(size)
             except TimeoutError as error:
-                self.close()
                 raise GearsError(f"ERR the shard did not answer within {REPLY_TIMEOUT_SECONDS:.0f} s") from error
             except OSError as error:
-                self.close()
                 raise GearsError(f"ERR the link to the shard broke: {error}") from error
             if not data:
-                self.close()
                 raise GearsError("ERR the shard closed the link")
             if len(data) == size:
                 size = _BIG_CHUNK
@@ -135,6 +153,9 @@ class AsyncLink(asyncio.Protocol):
         self._callbacks: deque[Callable[[Reply], None]] = deque()
         self._transport: asyncio.Transport | None = None
         self._held: list[bytes] = []
+        self._gathered_since: float | None = None
+        self._unread = 0  # bytes since the last whole reply
+        self._receiving = False
 
     @classmethod
     async def open(cls, start: Start, lost: Callable[[], None]) -> AsyncLink:
@@ -167,6 +188,16 @@ class AsyncLink(asyncio.Protocol):
         if first:
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
 
+    def gather(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
+        """Send a command with the others of this turn of the loop, at its end or after a few milliseconds."""
+        self._queue(callback, arguments)
+        now = time.monotonic()
+        if self._gathered_since is None:
+            self._gathered_since = now
+            asyncio.get_running_loop().call_soon(self._flush)
+        elif now - self._gathered_since > HOLD_SECONDS:
+            self._flush()
+
     def _queue(self, callback: Callable[[Reply], None], arguments: Sequence[Argument]) -> None:
         if self._transport is None:
             raise GearsError("ERR the link is not connected")
@@ -178,12 +209,23 @@ class AsyncLink(asyncio.Protocol):
         if self._held and self._transport is not None:
             self._transport.write(b"".join(self._held))
         self._held.clear()
+        self._gathered_since = None
 
     def data_received(self, data: bytes) -> None:
         """Hand out all complete replies (asyncio's callback)."""
+        self._unread += len(data)
+        if self._unread > BIG_REPLY and not self._receiving:
+            self._receiving = True
+            begin_receiving()
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not False:
+            self._unread = 0
             self._callbacks.popleft()(reply)
+        if self._receiving and not self._unread:
+            if not self._reader.has_data():
+                self._reader = hiredis.Reader()  # the old one keeps its buffer
+            self._receiving = False
+            end_receiving()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The shard is gone (asyncio's callback)."""

@@ -1,15 +1,13 @@
-"""The models of the shard in this worker: fetched by reference, compiled off the loop, warmed, run through the batcher.
-
-A reference names one model's very bytes, so a compiled model never goes stale; the module tells when one is dropped.
-"""
+"""The models of the shard in this worker: compiled off the loop, warmed, run through the queue of their device."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,81 +16,134 @@ import numpy as np
 from qa_cluster.errors import QAError
 
 from . import backends
-from .batcher import BATCH_SIZES, LENGTH_STEP, Batcher, ServedModel
+from .backends import RuntimeLimits
+from .devices import Devices
+from .executions import current
 from .failures import GearsError, error_line
+from .link import raise_on_error
+from .loading import LoadedByRef
+from .memory import check_fits, is_exhaustion, too_large
+from .model_file import fetch, written
+from .script_store import ScriptStore
+from .served import Batching, ServedModel, WaitLimit
 from .tensors import Array
+from .token_batches import BATCH_SIZES, LENGTH_STEP
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
 logger = logging.getLogger(__name__)
 KEY_TRUST_SECONDS = 1.0
+RUNTIME_COPIES = 3  # of a model: what a runtime may need of memory while it reads one
 # what a single question needs first; the rest is warmed when nothing waits
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """The number of a model's bytes, and what runs them."""
+
+    ref: int
+    backend: str
+
+
 class ModelStore:
-    """Compiled models by reference."""
+    """Compiled models by reference; `scripts` are the TorchScripts, on the same devices."""
 
     def __init__(
-        self, runtime_of: Callable[[], Runtime], batcher: Batcher, *, threads: Callable[[], int], max_batch_tokens: int
+        self,
+        runtime_of: Callable[[], Runtime],
+        devices: Devices,
+        *,
+        limits: Callable[[], RuntimeLimits],
+        max_batch_tokens: int,
     ) -> None:
-        self.batcher = batcher
+        self.devices = devices
         self._runtime_of = runtime_of
-        self._threads = threads
+        self._limits = limits
         self._max_tokens = max_batch_tokens
-        self._models: dict[int, asyncio.Future[ServedModel]] = {}
-        self._keys: dict[str, tuple[float, int]] = {}
-        self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
+        self._keys: dict[str, tuple[float, ModelReference]] = {}
+        loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
+        self._models = LoadedByRef(self._fetch, loader)
+        self.scripts = ScriptStore(runtime_of, devices, loader)
 
-    def reference(self, key: str) -> int:
-        """The reference of the model at `key`; GearsError when there is none. Trusted for a second."""
-        known = self._keys.get(key)
+    def reference(self, key: str) -> ModelReference:
+        """Which model is at `key`; GearsError when there is none. Trusted for a second where no rights are asked."""
+        execution = current.get()
+        known = self._keys.get(key) if execution is None or not execution.user else None
         now = time.monotonic()
         if known is not None and now - known[0] < KEY_TRUST_SECONDS:
             return known[1]
         try:
-            reply = self._runtime_of().execute("QA.MODELREF", key)
+            ref, backend, _device = self._runtime_of().execute("QA.MODELREF", key)
         except GearsError as error:
             self._keys.pop(key, None)
             raise GearsError(f"given key do not contain RedisAI model: {key} ({error})") from error
         if len(self._keys) > 1000:
             self._keys.clear()
-        self._keys[key] = (now, int(reply[0]))
-        return int(reply[0])
+        found = ModelReference(int(ref), backend.decode())
+        self._keys[key] = (now, found)
+        return found
 
     async def get(self, ref: int) -> ServedModel:
         """The compiled model; loaded from the shard if this worker does not have it."""
-        loading = self._models.get(ref)
-        if loading is None:
-            backend, device, blob = self._runtime_of().execute("QA.MODEL", ref)
-            loading = self._begin(ref, backend.decode(), device.decode(), blob)
-        return await asyncio.shield(loading)
+        return await self._models.get(ref)
 
-    async def load(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
+    def get_blocking(self, ref: int) -> ServedModel:
+        """As `get`, for a thread that may wait."""
+        return self._models.get_blocking(ref)
+
+    async def load(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
         """Compile a model that is being stored."""
-        loading = self._models.get(ref)
-        if loading is None:
-            loading = self._begin(ref, backend, device, blob)
-        return await asyncio.shield(loading)
+        return await self._models.load(ref, partial(self._fetch_file, ref, backend, device, size))
+
+    async def compile(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
+        """Compile bytes that are in no key of this shard."""
+        return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
 
     def ready(self, ref: int) -> ServedModel | None:
         """The compiled model if it is here already."""
-        loading = self._models.get(ref)
-        if loading is None or not loading.done() or loading.cancelled() or loading.exception() is not None:
-            return None
-        return loading.result()
+        return self._models.ready(ref)
 
     async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model."""
-        model = self.ready(ref) or await self.get(ref)
-        return await self.batcher.submit(model, arrays)
+        return await self.run_loaded(self._models.ready(ref) or await self._models.get(ref), arrays)
+
+    async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
+        """Run a compiled model, which may be in no key any more."""
+        queue = self.devices.of(model.device)
+        item = queue.enqueue(model, arrays)
+        try:
+            return await item.future
+        except asyncio.CancelledError:
+            await queue.over(item)
+            raise
+
+    async def run_batched(
+        self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
+    ) -> tuple[list[Array], int]:
+        """Run a model by its batching options, if it has any; the outputs and the microseconds the run took."""
+        model = self._models.ready(ref) or await self._models.get(ref)
+        queue = self.devices.of(model.device)
+        item = queue.enqueue(model, arrays, batching, limit)
+        try:
+            return await item.future, item.run_us
+        except asyncio.CancelledError:
+            await queue.over(item)
+            raise
+
+    def run_blocking(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
+        """Run a model on its device and wait for it, whatever thread this is."""
+        model = self._models.get_blocking(ref)
+        checked = model.check(arrays)
+        return self.devices.of(model.device).call_blocking(lambda: model.compiled.run(checked))
 
     def drop(self, ref: int) -> None:
-        """The shard no longer has these bytes."""
-        self._models.pop(ref, None)
-        self._keys = {key: entry for key, entry in self._keys.items() if entry[1] != ref}
+        """The shard no longer has these bytes, of a model or a script."""
+        self._models.drop(ref)
+        self.scripts.drop(ref)
+        self._keys = {key: entry for key, entry in self._keys.items() if entry[1].ref != ref}
 
     async def load_all(self) -> None:
         """Load every model of the shard, at start; one that cannot be loaded is reported and left for later."""
@@ -100,34 +151,39 @@ class ModelStore:
         for key, _tag in runtime.execute("AI._MODELSCAN"):
             name = key.decode("utf-8", "replace")
             try:
-                await self.get(int(runtime.execute("QA.MODELREF", key)[0]))
+                # a replica serves the keys of its primary to who asks for it: its models are warm before it is promoted
+                replies = runtime.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
+                await self.get(int(raise_on_error(replies[1])[0]))
             except (QAError, GearsError) as error:
                 logger.warning("model %s is not loaded: %s", name, error_line(error))
 
-    def _begin(self, ref: int, backend: str, device: str, blob: bytes) -> asyncio.Future[ServedModel]:
-        loop = asyncio.get_running_loop()
-        loading = loop.run_in_executor(self._loader, self._compile, ref, backend, device, blob, self._threads())
-        self._models[ref] = loading
+    def _fetch(self, ref: int) -> ServedModel:
+        backend, device, size = self._runtime_of().links.link().execute("QA.MODEL", ref)
+        return self._fetch_file(ref, backend.decode(), device.decode(), size)
 
-        def loaded(outcome: asyncio.Future[ServedModel]) -> None:
-            failed = outcome.cancelled() or outcome.exception() is not None
-            if failed and self._models.get(ref) is outcome:
-                del self._models[ref]
-            elif not failed:
-                self._warm_later(outcome.result())
+    def _fetch_file(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
+        return self._compile(ref, backend, device, fetch(self._runtime_of().links.link(), ref, size), size)
 
-        loading.add_done_callback(loaded)
-        return loading
-
-    def _compile(self, ref: int, backend: str, device: str, blob: bytes, threads: int) -> ServedModel:
+    def _compile(self, ref: int, backend: str, device: str, parts: Iterable[bytes], size: int) -> ServedModel:
         started = time.perf_counter()
-        model = ServedModel(ref, backends.load_model(backend, device, blob, threads))
-        if model.is_token_model:
-            for rows, length in _FIRST_SHAPES:
-                self._warm(model, rows, length)
+        check_fits("model", size, RUNTIME_COPIES)
+        name = device.upper()
+        self.devices.of(name)
+        limits = self._limits()
+        try:
+            with written(parts) as file:
+                model = ServedModel(ref, backends.load_model(backend, name, file, limits), name)
+            if model.is_token_model:
+                for rows, length in _FIRST_SHAPES:
+                    self._warm(model, rows, length)
+        except Exception as error:  # what a runtime that is short of memory raises has no type of its own
+            if is_exhaustion(error):
+                raise too_large("model", size) from error
+            raise
         kind = "token model" if model.is_token_model else "model"
         took_ms = (time.perf_counter() - started) * 1000
-        logger.info("%s %d (%d bytes, %d threads) is loaded, %.0f ms", kind, ref, len(blob), threads, took_ms)
+        logger.info("%s %d (%d bytes, %d threads) is loaded, %.0f ms", kind, ref, size, limits.threads, took_ms)
+        self._warm_later(model)
         return model
 
     def _warm_later(self, model: ServedModel) -> None:
@@ -136,9 +192,10 @@ class ModelStore:
             return
         shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]
         shapes = [(rows, length) for rows, length in shapes if rows * length <= self._max_tokens]
+        queue = self.devices.of(model.device)
         for rows, length in sorted(shapes, key=lambda shape: shape[0] * shape[1]):
             if (rows, length) not in _FIRST_SHAPES:
-                self.batcher.when_idle(partial(self._warm_quietly, model, rows, length))
+                queue.when_idle(partial(self._warm_quietly, model, rows, length))
 
     def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> None:
         if self.ready(model.ref) is not model:

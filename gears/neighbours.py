@@ -1,7 +1,8 @@
 """New shards get the functions too: a worker asks each primary that it has not met for the sessions it lacks.
 
 A shard that joins a cluster starts empty, and gets slots only later; so the shards of `CLUSTER SLOTS` are looked at
-every few seconds. What was written before the sessions came is repaired by their `onRegistered`.
+every few seconds. What was written before the sessions came is repaired by their `onRegistered`. Streams that came with
+new slots are read from then on.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Neighbours:
         self._runtime = runtime
         self._known: set[str] = set()
         self._turn = 0
+        self._own_slots: list[list[tuple[int, int]]] | None = None
         runtime.peers.on("sessions?", self.answer)
         runtime.peers.on("sessions", self.answered)
 
@@ -41,7 +43,11 @@ class Neighbours:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _look(self) -> None:
-        others = set(self._runtime.peers.others())
+        topology, own = self._runtime.peers.topology(), self._runtime.info.shard_id
+        if topology is None:
+            return
+        self._note_slots([topology.ranges_of(shard) for shard in topology.shards if shard.node_id == own])
+        others = {shard.node_id for shard in topology.shards} - {own}
         self._known &= others
         unknown = sorted(others - self._known)
         if unknown:
@@ -49,6 +55,11 @@ class Neighbours:
             node = unknown[self._turn % len(unknown)]
             self._turn += 1
             self._runtime.peers.send(node, "sessions?", self._runtime.registrar.session_ids)
+
+    def _note_slots(self, slots: list[list[tuple[int, int]]]) -> None:
+        if self._own_slots is not None and slots != self._own_slots:
+            self._runtime.streams.look_again()
+        self._own_slots = slots
 
     def answer(self, sender: str, known: list[str]) -> None:
         """Send a shard the sessions it lacks (message ``sessions?``)."""

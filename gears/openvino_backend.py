@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import threading
 from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import openvino
+from openvino.frontend import FrontEnd, FrontEndManager
 
 from .backends import Port
+from .model_file import ModelFile
 from .tensors import Array
 
 _UNSUPPORTED = frozenset({"string", "dynamic", "undefined"})
@@ -18,6 +20,18 @@ _UNSUPPORTED = frozenset({"string", "dynamic", "undefined"})
 @cache
 def _core() -> openvino.Core:
     return openvino.Core()
+
+
+@cache
+def _onnx() -> FrontEnd:
+    return FrontEndManager().load_by_framework("onnx")
+
+
+def _read(file: ModelFile) -> openvino.Model:
+    # what no reader of another format may try: that of TensorFlow takes text, slowly, and prints what it does not like
+    if not _onnx().supported(file.path):
+        raise RuntimeError("no ONNX file")
+    return _core().read_model(file.path)
 
 
 def _port(port: openvino.ConstOutput, position: int) -> Port:
@@ -31,10 +45,12 @@ def _port(port: openvino.ConstOutput, position: int) -> Port:
 
 
 class OpenVinoModel:
-    """A compiled model with one request; used by one thread at a time."""
+    """A compiled model with one request, which one thread uses at a time."""
 
-    def __init__(self, blob: bytes, threads: int) -> None:
-        model = _core().read_model(io.BytesIO(blob))
+    def __init__(self, file: ModelFile, threads: int) -> None:
+        model = _read(file)
+        if any(op.get_type_name() == "Loop" for op in model.get_ops()):
+            raise RuntimeError("a loop may not end, and only ONNX Runtime can be told to stop")
         # float32 between the int8 kernels: the default falls to bf16 on newer CPUs, and answers would differ by host
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
@@ -46,10 +62,12 @@ class OpenVinoModel:
         }
         self._compiled = _core().compile_model(model, "CPU", settings)
         self._request = self._compiled.create_infer_request()
+        self._lock = threading.Lock()
         self.inputs = tuple(_port(port, i) for i, port in enumerate(self._compiled.inputs))
         self.outputs = tuple(_port(port, i) for i, port in enumerate(self._compiled.outputs))
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Run once. Inputs are copied into the request and outputs out of it, so nothing outlives the call."""
-        results = self._request.infer(list(arrays), share_inputs=False, share_outputs=False)
-        return [np.asarray(results[i]) for i in range(len(self.outputs))]
+        with self._lock:
+            results = self._request.infer(list(arrays), share_inputs=False, share_outputs=False)
+            return [np.asarray(results[i]) for i in range(len(self.outputs))]

@@ -7,18 +7,19 @@ they come only from workers of the same cluster, which the module vouches for.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from qa_cluster.topology import Address, Topology, parse_slots
 
 from .failures import GearsError, error_line
-from .link import Argument, Reply
+from .link import Reply
 from .shard import ShardInfo
 
 if TYPE_CHECKING:
@@ -49,16 +50,17 @@ class MessagePart:
     data: bytes
 
 
-class Executor(Protocol):
-    """What can run a command on the shard."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker answers a request: why it refused, or None and what its handler returned."""
 
-    def execute(self, *arguments: Argument) -> Reply:
-        """Run a command and return its reply."""
+    refusal: str | None
+    value: Any = None
 
 
-def read_topology(shard: Executor, info: ShardInfo) -> Topology | None:
-    """The primaries and their slots; None outside a cluster."""
-    return parse_slots(shard.execute("CLUSTER", "SLOTS"), Address("127.0.0.1", 1)) if info.cluster else None
+def read_topology(execute: Callable[..., Reply], info: ShardInfo) -> Topology | None:
+    """The primaries and their slots; None outside a cluster. `execute` runs a command on the shard."""
+    return parse_slots(execute("CLUSTER", "SLOTS"), Address("127.0.0.1", 1)) if info.cluster else None
 
 
 class Peers:
@@ -68,8 +70,9 @@ class Peers:
         self._runtime_of = runtime_of
         self._handlers: dict[str, Handler] = {}
         self._numbers = itertools.count(1)
-        self._waiting: dict[tuple[int, str], asyncio.Future[Any]] = {}
+        self._waiting: dict[tuple[int, str], asyncio.Future[Answer]] = {}
         self._parts: dict[tuple[str, int], list[bytes]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
 
     def on(self, kind: str, handler: Handler) -> None:
         """Let `handler(sender, body)` take the messages of a kind; what it returns answers a request."""
@@ -78,7 +81,7 @@ class Peers:
     def topology(self) -> Topology | None:
         """The primaries and their slots; None outside a cluster."""
         runtime = self._runtime_of()
-        return read_topology(runtime, runtime.info)
+        return read_topology(runtime.execute_own, runtime.info)
 
     def others(self) -> list[str]:
         """Node ids of the other primaries."""
@@ -101,9 +104,29 @@ class Peers:
 
     async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
         """Ask all `nodes` at once; GearsError that names each one that refused or did not answer in time."""
+        answers = await self.ask_all(nodes, kind, body, timeout_seconds)
+        silent = f"did not answer within {timeout_seconds:.0f} s"
+        problems = [f"shard {node} {silent}" for node in nodes if node not in answers]
+        problems += [
+            f"shard {node}: {answer.refusal}" for node, answer in answers.items() if answer.refusal is not None
+        ]
+        if problems:
+            raise GearsError("ERR " + "; ".join(problems))
+
+    async def ask(self, node: str, kind: str, body: Any, timeout_seconds: float) -> Any:
+        """What the handler of one node returns; GearsError when it refuses or does not answer in time."""
+        answer = (await self.ask_all([node], kind, body, timeout_seconds)).get(node)
+        if answer is None:
+            raise GearsError(f"ERR shard {node} did not answer within {timeout_seconds:g} s")
+        if answer.refusal is not None:
+            raise GearsError(answer.refusal)
+        return answer.value
+
+    async def ask_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> dict[str, Answer]:
+        """Ask all `nodes` at once; the answers of those that gave one in time."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
-        waiting = {node: loop.create_future() for node in nodes}
+        waiting: dict[str, asyncio.Future[Answer]] = {node: loop.create_future() for node in nodes}
         self._waiting.update({(number, node): future for node, future in waiting.items()})
         try:
             deadline = loop.time() + timeout_seconds
@@ -118,14 +141,7 @@ class Peers:
         finally:
             for node in nodes:
                 self._waiting.pop((number, node), None)
-        problems = []
-        for node, future in waiting.items():
-            if not future.done():
-                problems.append(f"shard {node} did not answer within {timeout_seconds:.0f} s")
-            elif future.result() is not None:
-                problems.append(f"shard {node}: {future.result()}")
-        if problems:
-            raise GearsError("ERR " + "; ".join(problems))
+        return {node: future.result() for node, future in waiting.items() if future.done()}
 
     def receive(self, sender: str, payload: bytes) -> None:
         """Take a `message` job."""
@@ -138,16 +154,38 @@ class Peers:
                 future.set_result(message.body)
             return
         handler = self._handlers.get(message.kind)
-        refusal: str | None = None
+        answer = Answer(None)
         try:
             if handler is None:
                 raise GearsError(f"ERR worker does not know messages of kind {message.kind!r}")
-            handler(sender, message.body)
+            value = handler(sender, message.body)
+            if inspect.isawaitable(value):
+                task = asyncio.ensure_future(self._answer_later(sender, message, value))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+                return
+            answer = Answer(None, value)
         except Exception as error:  # a request is told; anything else can only be logged
-            refusal = error_line(error)
-            logger.warning("message %s of shard %s failed: %s", message.kind, sender, refusal)
+            answer = self._refusal(sender, message, error)
         if message.request:
-            self.send(sender, "answer", refusal, message.request)
+            self.send(sender, "answer", answer, message.request)
+
+    async def _answer_later(self, sender: str, message: Message, value: Awaitable[Any]) -> None:
+        try:
+            answer = Answer(None, await value)
+        except Exception as error:
+            answer = self._refusal(sender, message, error)
+        try:
+            if message.request:
+                self.send(sender, "answer", answer, message.request)
+        except GearsError as error:  # the shard that asked has gone
+            logger.info("shard %s cannot be answered: %s", sender, error)
+
+    @staticmethod
+    def _refusal(sender: str, message: Message, error: Exception) -> Answer:
+        refusal = error_line(error)
+        logger.warning("message %s of shard %s failed: %s", message.kind, sender, refusal)
+        return Answer(refusal)
 
     def _whole(self, sender: str, received: Message | MessagePart) -> Message | None:
         """The message that `received` is or completes; None while parts are missing."""

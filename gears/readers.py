@@ -7,6 +7,7 @@ the module as the nine fields of `QA.REGISTER`.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,11 @@ from .runtime import Runtime
 
 SCAN_COUNT = 500
 _BUILT_IN_TYPES = frozenset({"string", "hash", "list", "set", "zset", "stream"})
-_READ_COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "string": ("GET", ()),
-    "hash": ("HGETALL", ()),
-    "list": ("LRANGE", ("0", "-1")),
+# bytes: they are packed again for every key
+_READ_COMMANDS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
+    "string": (b"GET", ()),
+    "hash": (b"HGETALL", ()),
+    "list": (b"LRANGE", (b"0", b"-1")),
 }
 KEY_TYPES = _BUILT_IN_TYPES | {"module", "empty"}
 
@@ -71,6 +73,55 @@ def read_records(runtime: Runtime, keys: list[bytes], event: str | None, types: 
     ]
 
 
+def _read_types(runtime: Runtime, keys: list[bytes]) -> list[str]:
+    return [type_name(raise_on_error(reply)) for reply in runtime.execute_many([(b"TYPE", key) for key in keys])]
+
+
+class PageReader:
+    """Reads the values of many keys, page by page.
+
+    Neighbours in a scan are mostly of one type: the keys of a page are read as what most keys of the page before were,
+    in one round trip. Only those that turn out to be something else, or nothing, are asked for their type.
+    """
+
+    def __init__(self, runtime: Runtime, key_types: tuple[str, ...] | None) -> None:
+        self._runtime = runtime
+        self._key_types = key_types
+        self._expected = next((kind for kind in _READ_COMMANDS if self._wants(kind)), None)
+
+    def _wants(self, kind: str) -> bool:
+        return not self._key_types or kind in self._key_types
+
+    def read(self, keys: list[bytes]) -> list[dict[str, Any]]:
+        """The records of the keys whose type is wanted, in their order."""
+        found = self._read_expected(keys)
+        others = [index for index, record in enumerate(found) if record is None]
+        types = _read_types(self._runtime, [keys[index] for index in others]) if others else []
+        wanted = [(index, kind) for index, kind in zip(others, types, strict=True) if self._wants(kind)]
+        records = read_records(self._runtime, [keys[i] for i, _ in wanted], None, [kind for _, kind in wanted])
+        for (index, _), record in zip(wanted, records, strict=True):
+            found[index] = record
+        if 2 * len(others) > len(keys):
+            ((common, _),) = Counter(types).most_common(1)
+            self._expected = common if common in _READ_COMMANDS and self._wants(common) else None
+        return [record for record in found if record is not None]
+
+    def _read_expected(self, keys: list[bytes]) -> list[dict[str, Any] | None]:
+        """The records of the keys that are of the expected type, None for others."""
+        kind = self._expected
+        if kind is None:
+            return [None] * len(keys)
+        command, arguments = _READ_COMMANDS[kind]
+        replies = self._runtime.execute_many([(command, key, *arguments) for key in keys])
+        # there is no empty hash or list
+        return [
+            {"key": decode_reply(key), "value": _value(kind, reply), "type": kind, "event": None}
+            if isinstance(reply, bytes) or (reply and isinstance(reply, list))
+            else None
+            for key, reply in zip(keys, replies, strict=True)
+        ]
+
+
 @dataclass(frozen=True, slots=True)
 class KeysReader:
     """Keys of the shard: scanned in a run, reported by events in a registration."""
@@ -85,28 +136,28 @@ class KeysReader:
 
     async def records(self, runtime: Runtime) -> AsyncIterator[Any]:
         """Yield a record for each matching key."""
+        values = PageReader(runtime, self.key_types)
         for keys in [[self.pattern.encode()]] if self.no_scan else scan(runtime, self.pattern):
             if not self.read_value and not self.key_types:
                 for key in keys:
                     yield {"key": decode_reply(key), "event": None}
                 continue
-            types = [type_name(raise_on_error(t)) for t in runtime.execute_many([("TYPE", key) for key in keys])]
-            wanted = [i for i, kind in enumerate(types) if not self.key_types or kind in self.key_types]
             if self.read_value:
-                for record in read_records(runtime, [keys[i] for i in wanted], None, [types[i] for i in wanted]):
+                for record in values.read(keys):
                     yield record
-            else:
-                for index in wanted:
-                    yield {"key": decode_reply(keys[index]), "event": None}
+                continue
+            for key, kind in zip(keys, _read_types(runtime, keys), strict=True):
+                if self.key_types and kind in self.key_types:
+                    yield {"key": decode_reply(key), "event": None}
 
     def event_record(self, runtime: Runtime, key: bytes, event: str) -> dict[str, Any] | None:
         """The record of an event, its value read now; None when the key's type is not one of `keyTypes`."""
         if not self.read_value and not self.key_types:
             return {"key": decode_reply(key), "event": event}
         # most keys are strings: ask for the value along with the type
-        commands: list[tuple[str | bytes, ...]] = [("TYPE", key)]
+        commands: list[tuple[bytes, ...]] = [(b"TYPE", key)]
         if self.read_value:
-            commands.append(("GET", key))
+            commands.append((b"GET", key))
         answers = runtime.execute_many(commands)
         kind = type_name(raise_on_error(answers[0]))
         if self.key_types and kind not in self.key_types:
@@ -131,11 +182,11 @@ class KeysReader:
         )
 
 
-def scan(runtime: Runtime, pattern: str) -> Iterator[list[bytes]]:
-    """The keys of this shard that match a glob pattern, in pages."""
+def scan(runtime: Runtime, pattern: str, count: int = SCAN_COUNT) -> Iterator[list[bytes]]:
+    """The keys of this shard that match a glob pattern, in pages of about `count` looked at."""
     cursor: bytes = b"0"
     while True:
-        cursor, keys = runtime.execute("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+        cursor, keys = runtime.execute("SCAN", cursor, "MATCH", pattern, "COUNT", count)
         if keys:
             yield keys
         if cursor == b"0":
@@ -147,7 +198,7 @@ class KeysOnlyReader:
     """Names of the shard's keys."""
 
     pattern: str = "*"
-    count: int = 1000
+    count: int = SCAN_COUNT
     no_scan: bool = False
     pattern_generator: Callable[[], tuple[str, bool]] | None = None
     name = "KeysOnlyReader"
@@ -159,7 +210,7 @@ class KeysOnlyReader:
             if runtime.execute("EXISTS", pattern):
                 yield pattern
             return
-        for keys in scan(runtime, pattern):
+        for keys in scan(runtime, pattern, self.count):
             for key in keys:
                 yield decode_reply(key)
 
@@ -195,10 +246,15 @@ class ShardsIDReader:
 
 @dataclass(frozen=True, slots=True)
 class StreamReader:
-    """The entries of a stream, read once (registrations on streams are not supported yet)."""
+    """The entries of a stream: in a run those after an id, in a registration those of all streams that match."""
 
     stream: str
     from_id: str = "0-0"
+    batch: int = 1
+    duration_ms: int = 0
+    on_failed: str = "continue"
+    retry_seconds: int = 1
+    trim: bool = True
     name = "StreamReader"
 
     async def records(self, runtime: Runtime) -> AsyncIterator[Any]:
@@ -206,10 +262,27 @@ class StreamReader:
         last: str | bytes = self.from_id
         while reply := runtime.execute("XREAD", "COUNT", SCAN_COUNT, "STREAMS", self.stream, last):
             for entry_id, fields in reply[0][1]:
-                values = decode_reply(fields)
-                pairs = zip(values[::2], values[1::2], strict=True)
-                yield {"key": self.stream, "id": entry_id.decode(), "value": {_hashable(n): v for n, v in pairs}}
+                yield stream_record(self.stream, entry_id, fields)
                 last = entry_id
+
+    def match(self) -> Match:
+        """What the module watches."""
+        arguments = [
+            *("batchSize", self.batch),
+            *("durationMS", self.duration_ms),
+            *("stream", self.stream),
+            *("trimStream", int(self.trim)),
+            *("onFailedPolicy", self.on_failed),
+            *("retryInterval", self.retry_seconds),
+        ]
+        return Match(self.stream, "", "", encode_data(arguments))
+
+
+def stream_record(key: Any, entry_id: bytes, fields: list[bytes]) -> dict[str, Any]:
+    """An entry of a stream as functions see it."""
+    values = decode_reply(fields)
+    pairs = zip(values[::2], values[1::2], strict=True)
+    return {"key": key, "id": entry_id.decode(), "value": {_hashable(name): value for name, value in pairs}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,4 +303,4 @@ class CommandReader:
 
 
 Reader = KeysReader | KeysOnlyReader | PythonReader | ShardsIDReader | StreamReader | CommandReader
-RegisteredReader = KeysReader | CommandReader
+RegisteredReader = KeysReader | CommandReader | StreamReader

@@ -1,4 +1,4 @@
-"""The module `redisAI` of RedisGears scripts: tensors, and models run through the batcher.
+"""The module `redisAI` of RedisGears scripts: tensors, and runs of models and scripts on the queues of their devices.
 
 >>> import redisAI  # doctest: +SKIP
 >>> async def score(record):  # doctest: +SKIP
@@ -9,21 +9,41 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .dag_runner import DAGRunner, createDAGRunner
 from .failures import GearsError
 from .link import Reply, raise_on_error
+from .model_runners import (
+    ModelRunner,
+    ScriptRunner,
+    createModelRunner,
+    createScriptRunner,
+    modelRunnerAddInput,
+    modelRunnerAddOutput,
+    modelRunnerRun,
+    modelRunnerRunAsync,
+    scriptRunnerAddInput,
+    scriptRunnerAddInputList,
+    scriptRunnerAddOutput,
+    scriptRunnerRun,
+    scriptRunnerRunAsync,
+)
 from .runtime import current_runtime
 from .tensors import DTYPES, Array, Tensor, dtype_name, from_wire, to_blob
 
 __all__ = [
+    "DAGRunner",
     "ModelRunner",
+    "ScriptRunner",
     "Tensor",
+    "createDAGRunner",
     "createModelRunner",
+    "createScriptRunner",
     "createTensorFromArray",
     "createTensorFromBlob",
     "createTensorFromValues",
@@ -34,6 +54,11 @@ __all__ = [
     "modelRunnerRun",
     "modelRunnerRunAsync",
     "msetTensorsInKeyspace",
+    "scriptRunnerAddInput",
+    "scriptRunnerAddInputList",
+    "scriptRunnerAddOutput",
+    "scriptRunnerRun",
+    "scriptRunnerRunAsync",
     "setTensorInKey",
     "tensorGetArray",
     "tensorGetDataAsBlob",
@@ -48,18 +73,36 @@ def _dims(dims: Sequence[int]) -> list[int]:
     return [int(dim) for dim in dims]
 
 
-def createTensorFromValues(type: str, dims: Sequence[int], values: Iterable[float]) -> Tensor:
-    """A tensor of numbers."""
+def createTensorFromValues(type: str, dims: Sequence[int], values: Iterable[float | str]) -> Tensor:
+    """A tensor of numbers, or of texts."""
     kind = DTYPES.get(type.upper())
-    if kind is None:
+    if kind is None and type.upper() != "STRING":
         raise GearsError(f"ERR invalid data type: {type}")
     listed = list(values)
+    shape = _dims(dims)
+    if len(listed) != math.prod(shape):
+        raise GearsError("ERR data length does not match tensor shape and type")
+    if kind is None:
+        return Tensor(_texts(listed).reshape(shape))
     if any(not isinstance(value, (int, float, np.number)) for value in listed):
         raise GearsError("values arguments must be double")
-    shape = _dims(dims)
-    if len(listed) != int(np.prod(shape, dtype=np.int64)):
-        raise GearsError("ERR data length does not match tensor shape and type")
-    return Tensor(np.array(listed).astype(kind).reshape(shape))
+    return Tensor(_numbers(listed, kind).reshape(shape))
+
+
+def _texts(values: list[Any]) -> Array:
+    if any(not isinstance(value, str) for value in values):
+        raise GearsError("values arguments of a STRING tensor must be str")
+    if any("\0" in value for value in values):
+        raise GearsError("ERR C-string value contains null character")
+    return np.array(values, dtype=object)
+
+
+def _numbers(values: list[Any], kind: np.dtype[Any]) -> Array:
+    try:
+        numbers: Array = np.array(values).astype(kind)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise GearsError(f"ERR invalid value: {error}") from error
+    return numbers
 
 
 def createTensorFromBlob(type: str, dims: Sequence[int], blob: bytes | bytearray | memoryview) -> Tensor:
@@ -144,66 +187,3 @@ def tensorGetDims(tensor: Tensor) -> tuple[int, ...]:
 def tensorGetArray(tensor: Tensor) -> Array:
     """The numpy array itself, not copied (not in RedisGears)."""
     return tensor.array
-
-
-class ModelRunner:
-    """One run of a model: inputs and outputs are added, then it is run, once."""
-
-    def __init__(self, key: str, ref: int) -> None:
-        self.key = key
-        self._ref = ref
-        self._inputs: list[Array] | None = []
-        self._outputs = 0
-
-    def _open(self) -> list[Array]:
-        if self._inputs is None:
-            raise GearsError("PyGraphRunner is invalid")
-        return self._inputs
-
-    def add_input(self, tensor: Tensor) -> None:
-        """Add the next input."""
-        self._open().append(tensor.array)
-
-    def add_output(self) -> None:
-        """Ask for one more output."""
-        self._open()
-        self._outputs += 1
-
-    async def run(self) -> list[Tensor]:
-        """Run the model; other work of the shard goes on meanwhile."""
-        inputs = self._open()
-        self._inputs = None
-        arrays = await current_runtime().models.run(self._ref, inputs)
-        if self._outputs > len(arrays):
-            raise GearsError(f"ERR model {self.key} has {len(arrays)} outputs, {self._outputs} were asked for")
-        return [Tensor(array) for array in arrays[: self._outputs or len(arrays)]]
-
-
-def createModelRunner(key: str) -> ModelRunner:
-    """Prepare a run of the model at `key`."""
-    return ModelRunner(key, current_runtime().models.reference(key))
-
-
-def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor | str) -> int:
-    """Add the next input; the name is ignored (and may come last), the order counts."""
-    given = tensor if isinstance(tensor, Tensor) else name
-    if not isinstance(given, Tensor):
-        raise GearsError(f"ERR a model's input must be a tensor, got {type(tensor).__name__}")
-    runner.add_input(given)
-    return 1
-
-
-def modelRunnerAddOutput(runner: ModelRunner, name: str = "") -> int:
-    """Ask for the next output; the name is ignored."""
-    runner.add_output()
-    return 1
-
-
-def modelRunnerRun(runner: ModelRunner) -> list[Tensor]:
-    """Refuse: the worker's loop must not wait for a model."""
-    raise GearsError("Cannot execute onnxruntime model synchronously, use async execution instead")
-
-
-def modelRunnerRunAsync(runner: ModelRunner) -> asyncio.Future[list[Tensor]]:
-    """Run the model; await the result."""
-    return asyncio.ensure_future(runner.run())

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import scripts, sessions
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
+# after which a shard uses what it was given without having heard that all others have it
+CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,37 @@ class StoredSession:
     def restore(self) -> Session:
         """The session with its functions; its source is run again when another Python pickled them."""
         scripts.remember_source(self.id, self.source)
-        registrations = sessions.load(self.payload)
-        if registrations is None:
+        stored = sessions.load(self.payload)
+        if stored is None:
             return scripts.rerun(self.id, self.description, self.source)
-        return Session(self.id, self.description, self.source, {r.id: r for r in registrations})
+        registrations = {registration.id: registration for registration in stored.registrations}
+        return Session(self.id, self.description, self.source, registrations, stored.requirements)
+
+    def only(self, session: Session) -> StoredSession:
+        """The same with the registrations that are left in `session`; pickled anew where another Python had done it."""
+        stored = sessions.load(self.payload)
+        if stored is None:
+            kept = list(session.registrations.values())
+        else:
+            kept = [registration for registration in stored.registrations if registration.id in session.registrations]
+            if len(kept) == len(stored.registrations):
+                return self
+        return replace(self, payload=sessions.dump(kept, session.requirements))
+
+
+def with_ids(session: Session, ids: list[str]) -> Session:
+    """A restored session with the registrations that the module still has, under the ids it has them.
+
+    A source that was run again has made new ids; the order is that of the script.
+    """
+    found = session.registrations
+    if not set(ids) <= found.keys():
+        if len(ids) != len(found):
+            raise GearsError(
+                f"its source registers {len(found)} functions and {len(ids)} are left of them: run the script again"
+            )
+        found = {known: replace(made, id=known) for known, made in zip(ids, found.values(), strict=True)}
+    return replace(session, registrations={known: found[known] for known in ids})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +88,28 @@ class Registrar:
     def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
         self._runtime_of = runtime_of
         self._payloads: dict[str, StoredSession] = {}
+        # the version that a session had before the one that is being published: taken up again when that is refused
+        self._previous: dict[str, tuple[StoredSession, Session]] = {}
+        self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._publishing = asyncio.Lock()
 
     async def publish(self, session: Session, replaced: str | None = None) -> None:
         """Register a session on all shards; on any failure nothing has changed and GearsError tells why."""
+        async with self._publishing:
+            await self._publish(session, replaced)
+
+    async def _publish(self, session: Session, replaced: str | None = None) -> None:
         runtime = self._runtime_of()
-        stored = StoredSession(
-            session.id, session.description, session.source, sessions.dump(session.registrations.values())
-        )
+        payload = sessions.dump(session.registrations.values(), session.requirements)
+        stored = StoredSession(session.id, session.description, session.source, payload)
         undo = [Change(self._payloads.get(session.id), None if session.id in self._payloads else session.id)]
         if replaced is not None and replaced != session.id:
             undo.append(Change(self._payloads.get(replaced)))
         change = Change(stored, replaced if replaced != session.id else None)
         others = runtime.peers.others()
         try:
-            self._install(change)
+            self._install(change, session)
             await runtime.peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
         except BaseException:
             for step in undo:
@@ -97,17 +133,35 @@ class Registrar:
 
     def extend(self, session: Session, registration: Registration) -> None:
         """Add a registration that a running function asked for; the other shards follow in the background."""
-        grown = Session(session.id, session.description, session.source, dict(session.registrations))
-        grown.registrations[registration.id] = registration
-        self._spawn(self.publish(grown))
+        self._spawn(self._extend(session, registration))
+
+    async def _extend(self, session: Session, registration: Registration) -> None:
+        async with self._publishing:
+            now = self._runtime_of().sessions.get(session.id) or session
+            if now.dead:
+                raise GearsError(f"ERR session {session.id} has been replaced or unregistered: it registers no more")
+            registrations = {**now.registrations, registration.id: registration}
+            await self._publish(Session(now.id, now.description, now.source, registrations, now.requirements))
 
     def take(self, sender: str, change: Change) -> None:
-        """Install what another shard's worker published."""
+        """Install what another shard's worker published; used when that says so, or has died before it could."""
+        new = change.stored is not None and self._known_as(change.stored) is None
         self._install(change)
+        if change.stored is not None and new:
+            late = self._runtime_of().loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, change.stored.id)
+            self._expect(change.stored.id, late)
 
     def confirmed(self, sender: str, session_id: str) -> None:
         """All shards have taken a session: its `onRegistered` may run."""
+        self._expect(session_id, None)
         self._run_on_registered(session_id)
+
+    def _expect(self, session_id: str, late: asyncio.TimerHandle | None) -> None:
+        before = self._unconfirmed.pop(session_id, None)
+        if before is not None:
+            before.cancel()
+        if late is not None:
+            self._unconfirmed[session_id] = late
 
     def missing(self, known: list[str]) -> list[Change]:
         """The sessions of this shard that another one does not have."""
@@ -121,78 +175,110 @@ class Registrar:
     def restore(self, entries: Iterable[list[bytes]]) -> None:
         """Take the sessions the module kept, at start."""
         runtime = self._runtime_of()
-        for session_id, description, source, payload in entries:
+        for session_id, description, source, payload, *ids in entries:
             stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
+            registered = [known.decode() for known in ids]
+            for taken in (*registered, stored.id):
+                runtime.ids.skip_past(taken)  # those of a session that cannot be restored are taken too
             try:
-                session = stored.restore()
+                session = with_ids(stored.restore(), registered)
+                stored = stored.only(session)
             except BaseException as error:  # one broken script must not keep the shard without a worker
                 logger.error("session %s could not be restored: %s", stored.id, error_line(error))
                 continue
-            for registration in session.registrations.values():
-                runtime.ids.skip_past(registration.id)
-            runtime.ids.skip_past(session.id)
             self._payloads[stored.id] = stored
             runtime.sessions.adopt(session)
             self._run_on_registered(session.id)
 
     def unregister(self, registration_id: str) -> None:
-        """The module dropped a registration: what is stored for its session must not bring it back."""
+        """The module dropped a registration: nothing that is kept here may bring it back."""
         runtime = self._runtime_of()
         session = runtime.sessions.remove_registration(registration_id)
         runtime.history.forget_registration(registration_id)
+        runtime.streams.stop(registration_id)
         if session is None:
             return
         if not session.registrations:
+            scripts.forget_source(session.id)
+            runtime.timers.stop_session(session.id)
             self._payloads.pop(session.id, None)
-            runtime.execute("QA.REGISTER", session.id, "", "", "", 0)
-            return
-        payload = sessions.dump(self._as_registered(session))
-        runtime.execute(*session.register_command(payload))
-        self._payloads[session.id] = StoredSession(session.id, session.description, session.source, payload)
-
-    def _as_registered(self, session: Session) -> list[Registration]:
-        """The registrations as they were stored: those in use carry what their globals have become since."""
-        stored = self._payloads.get(session.id)
-        registrations = sessions.load(stored.payload) if stored is not None else None
-        if registrations is None:
-            return list(session.registrations.values())
-        return [registration for registration in registrations if registration.id in session.registrations]
+        elif (stored := self._payloads.get(session.id)) is not None:
+            # what other shards are given; those in use carry what their globals have become since
+            self._payloads[session.id] = stored.only(session)
 
     def repair(self, registration_id: str) -> None:
-        """Run the `onRegistered` of a registration whose events were dropped."""
+        """Make up for events of a registration that were dropped."""
         session, registration = self._runtime_of().sessions.registration(registration_id)
-        self._call_on_registered(session, registration)
+        self._activate(session, registration)
 
-    def _install(self, change: Change) -> None:
+    def promoted(self) -> None:
+        """The shard is a primary now: what a primary does at its start is to be done."""
+        runtime = self._runtime_of()
+        runtime.streams.promoted()
+        for session in runtime.sessions.all():
+            self._run_on_registered(session.id)
+
+    def _install(self, change: Change, live: Session | None = None) -> None:
+        """Carry out a change; `live` is the session itself where the script has just run."""
         runtime = self._runtime_of()
         removed: list[str] = []
         if change.removed is not None:
             runtime.execute("QA.REGISTER", change.removed, "", "", "", 0)
+            self._keep_previous(change.removed)
             self._payloads.pop(change.removed, None)
             removed += runtime.sessions.remove(change.removed)
         if change.stored is not None:
-            self._register(runtime, change.stored, removed)
+            self._register(runtime, change.stored, removed, live)
         for registration_id in removed:
             runtime.history.forget_registration(registration_id)
+            runtime.streams.stop(registration_id)
 
-    def _register(self, runtime: Runtime, stored: StoredSession, removed: list[str]) -> None:
-        session = stored.restore()
+    def _register(self, runtime: Runtime, stored: StoredSession, removed: list[str], live: Session | None) -> None:
+        # restored also where it is not needed: what is stored must be a session again after a restart
+        restored = stored.restore()
+        known = self._known_as(stored)
+        session = known or live or restored
         runtime.execute(*session.register_command(stored.payload))
+        if known is None:
+            self._keep_previous(stored.id)
         if session.registrations:
             self._payloads[stored.id] = stored
             removed += runtime.sessions.adopt(session)
         else:
             self._payloads.pop(stored.id, None)
             removed += runtime.sessions.remove(stored.id)
+        for registration in session.registrations.values() if known is not None else ():
+            runtime.streams.start(session, registration)
+
+    def _known_as(self, stored: StoredSession) -> Session | None:
+        """The session with its functions' state, when what is stored is the version in use or the one before it."""
+        before = self._previous.get(stored.id)
+        if before is not None and before[0] == stored:
+            return before[1]
+        return self._runtime_of().sessions.get(stored.id) if self._payloads.get(stored.id) == stored else None
+
+    def _keep_previous(self, session_id: str) -> None:
+        stored, session = self._payloads.get(session_id), self._runtime_of().sessions.get(session_id)
+        if stored is not None and session is not None:
+            self._previous[session_id] = (stored, session)
 
     def _run_on_registered(self, session_id: str) -> None:
+        self._previous.clear()
+        self._runtime_of().timers.stop_dead()
         session = self._runtime_of().sessions.get(session_id)
         for registration in list(session.registrations.values()) if session else ():
-            self._call_on_registered(session, registration)
+            self._activate(session, registration)
+
+    def _activate(self, session: Session | None, registration: Registration) -> None:
+        if session is not None:
+            self._runtime_of().streams.start(session, registration)
+        self._call_on_registered(session, registration)
 
     def _call_on_registered(self, session: Session | None, registration: Registration) -> None:
         if registration.on_registered is None:
             return
+        # it may run again: what it started the last time would go on beside what it starts now
+        self._runtime_of().timers.stop_owned(registration.id)
         token = current.set(Execution(registration.id, session))
         try:
             outcome = registration.on_registered()

@@ -13,8 +13,9 @@ from typing import Any
 from . import replies
 from .executions import Execution
 from .failures import GearsError, error_line, traceback_text
+from .readers import CommandReader
 from .runtime import Runtime
-from .sessions import Plan, ScriptRun, Session, running_script
+from .sessions import Plan, ScriptRun, Session, script_run
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
@@ -67,7 +68,7 @@ def check_requirements(requirements: Sequence[str]) -> None:
 
 def check_names(runtime: Runtime, request: ScriptRequest) -> None:
     """Raise when the session's id and what it replaces do not go together."""
-    exists = bool(request.id) and runtime.sessions.get(request.id) is not None
+    exists = bool(request.id) and _lives(runtime, request.id)
     if request.replace_with:
         if runtime.sessions.get(request.replace_with) is None:
             raise GearsError(f"ERR Can not replace with {request.replace_with}, session does not exists.")
@@ -77,6 +78,30 @@ def check_names(runtime: Runtime, request: ScriptRequest) -> None:
         raise GearsError(f"ERR Session {request.id} already exists")
 
 
+def _lives(runtime: Runtime, session_id: str) -> bool:
+    """Whether there is a session of that id: registrations or timers keep it."""
+    timed = any(session.id == session_id for session in runtime.timers.sessions())
+    return timed or runtime.sessions.get(session_id) is not None
+
+
+def check_triggers(runtime: Runtime, request: ScriptRequest, session: Session) -> None:
+    """Raise for a trigger that a session which stays has: clients know this failure as one of the script."""
+    others = [other for other in runtime.sessions.all() if other.id not in (session.id, request.replace_with)]
+    taken = {trigger for other in others for trigger in _triggers(other)}
+    own: set[str] = set()
+    for trigger in _triggers(session):
+        if trigger in taken:
+            raise GearsError(f"trigger already registered: {trigger}")
+        if trigger in own:
+            raise GearsError(f"trigger already registered in this session: {trigger}")
+        own.add(trigger)
+
+
+def _triggers(session: Session) -> list[str]:
+    readers = (registration.reader for registration in session.registrations.values())
+    return [reader.trigger for reader in readers if isinstance(reader, CommandReader)]
+
+
 def remember_source(session_id: str, source: str) -> str:
     """Let tracebacks show the lines of a script, also when a function of it fails later; returns its file name."""
     file_name = f"<script {session_id}>"
@@ -84,7 +109,8 @@ def remember_source(session_id: str, source: str) -> str:
     return file_name
 
 
-def _forget_source(session_id: str) -> None:
+def forget_source(session_id: str) -> None:
+    """Keep the lines of a script no longer."""
     linecache.cache.pop(f"<script {session_id}>", None)
 
 
@@ -96,11 +122,12 @@ def execute_source(session: Session, *, restoring: bool = False) -> ScriptRun:
     namespace: dict[str, Any] = {"__name__": f"gears_session_{session.id}", "__builtins__": __builtins__}
     namespace.update(script_globals())
     script = ScriptRun(session, restoring=restoring)
-    token = running_script.set(script)
+    token = script_run.set(script)
     try:
         exec(compile(session.source, file_name, "exec"), namespace)
     finally:
-        running_script.reset(token)
+        script_run.reset(token)
+        script.over = True
     return script
 
 
@@ -113,22 +140,33 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     """Carry out a `script` job; returns the reply."""
     check_names(runtime, request)
     check_requirements(request.requirements)
-    session = Session(request.id or runtime.ids.next(), request.description, request.source)
+    runtime.settings.refresh()
+    session_id = request.id or runtime.ids.next()
+    session = Session(session_id, request.description, request.source, requirements=request.requirements)
     try:
         script = execute_source(session)
+        check_triggers(runtime, request, session)
     except BaseException as error:  # SystemExit of a script must not end the worker
-        _forget_source(session.id)
+        forget_source(session.id)
         raise ScriptFailed(traceback_text(error)) from error
     if session.registrations or runtime.sessions.get(session.id) is not None:
         try:
             await runtime.registrar.publish(session, request.replace_with or None)
         except GearsError as error:
             return replies.encode_data([error_line(error)])
-    else:
-        _forget_source(session.id)
+    elif not script.timers:
+        forget_source(session.id)
+    _start_timers(runtime, session, script)
     if script.plan is None:
         return replies.OK
     return await _run(runtime, session, script.plan, unblocking=request.unblocking)
+
+
+def _start_timers(runtime: Runtime, session: Session, script: ScriptRun) -> None:
+    """Start what the script asked for with `registerTE`, in place of what an earlier version did."""
+    runtime.timers.stop_earlier(session)
+    for seconds, function in script.timers:
+        runtime.timers.start(session, seconds, function, session.id, "")
 
 
 async def _run(runtime: Runtime, session: Session, plan: Plan, *, unblocking: bool) -> bytes:

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import logging
 import os
-import resource
 import signal
 import socket
 from typing import Any
@@ -16,21 +15,31 @@ from qa_cluster.topology import Topology
 
 from . import api
 from .atomic import AtomicBlock
-from .batcher import DEFAULT_MAX_BATCH_TOKENS, Batcher
+from .backends import RuntimeLimits
+from .batcher import DEFAULT_MAX_BATCH_TOKENS
+from .commands import answer_about_executions
+from .devices import Devices
 from .distributed import Distributor
-from .executions import ExecutionHistory, IdSource
+from .executions import IdSource
 from .failures import GearsError
 from .heartbeat import Heartbeat
+from .history import ExecutionHistory
 from .job_loop import JobLoop
 from .jobs import Jobs
 from .link import AsyncLink, LinkPool
+from .loop_watch import LoopWatch
+from .memory import limit_memory
 from .model_store import ModelStore
 from .neighbours import Neighbours
 from .peers import Peers, read_topology
 from .registrar import Registrar
 from .runtime import Runtime, bind
 from .sessions import SessionRegistry
+from .settings import Settings
 from .shard import ShardInfo, Start
+from .streams import Streams
+from .threads import inherit_contexts
+from .timers import Timers
 
 logger = logging.getLogger(__name__)
 _CLUSTER_UP_SECONDS = 5.0
@@ -72,15 +81,17 @@ class Service:
             self._loop.add_signal_handler(number, self.end if number == signal.SIGTERM else _ignore)
         links = LinkPool(self._start)
         info = links.link().info
-        _limit_memory(info.number("qa.worker-memory-mb", 0))
+        # a reply is held twice while it is received: in the connection's buffer, and as an object
+        limit_memory(info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048))
         runtime = self._assemble(links, info)
         self._runtime = runtime
-        beat = Heartbeat(self._start, runtime.models.batcher, self._end_threadsafe)
+        runtime.watch.begin()
+        beat = Heartbeat(self._start, runtime.models.devices, runtime.watch, self._end_threadsafe)
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
         reporting = await AsyncLink.open(self._start, self.end)
         runtime.reporting = reporting
-        jobs = JobLoop(Jobs(runtime), fetching, reporting)
+        jobs = JobLoop(Jobs(runtime), runtime.watch, fetching, reporting)
         jobs.ask()
         if info.cluster and (runtime.execute("QA.SESSIONS") or runtime.execute("AI._MODELSCAN")):
             await self._cluster_up(runtime)
@@ -108,12 +119,24 @@ class Service:
         distributor = Distributor(self._bound)
         registrar = Registrar(self._bound)
         max_tokens = info.number("qa.max-batch-tokens", DEFAULT_MAX_BATCH_TOKENS)
-        batcher = Batcher(self._loop, max_batch_tokens=max_tokens)
+        devices = Devices(
+            self._loop, threads_per_queue=max(1, info.number("qa.threads-per-queue", 1)), max_batch_tokens=max_tokens
+        )
 
-        def threads() -> int:
+        def limits() -> RuntimeLimits:
             # asked when a model is loaded: a worker that starts with its cluster does not know its neighbours yet
-            setting = info.number("qa.worker-threads", 0)
-            return model_threads(setting, _topology(links, info), info.shard_id, len(os.sched_getaffinity(0)))
+            threads = info.number("qa.intra-op-parallelism", 0) or info.number("qa.worker-threads", 0)
+            return RuntimeLimits(
+                model_threads(threads, _topology(links, info), info.shard_id, len(os.sched_getaffinity(0))),
+                max(1, info.number("qa.inter-op-parallelism", 1)),
+                info.number("qa.model-timeout-ms", 5000),
+                info.number("qa.backend-memory-mb", 0),
+            )
+
+        history = ExecutionHistory()
+
+        def read_settings(*arguments: str) -> Any:
+            return self._bound().execute_own(*arguments)
 
         runtime = Runtime(
             loop=self._loop,
@@ -121,12 +144,16 @@ class Service:
             links=links,
             atomic=AtomicBlock(self._control, links, info.number("qa.atomic-lease-ms", 1000)),
             ids=IdSource(info.shard_id),
-            history=ExecutionHistory(),
+            history=history,
             sessions=SessionRegistry(),
             registrar=registrar,
             peers=peers,
             distributor=distributor,
-            models=ModelStore(self._bound, batcher, threads=threads, max_batch_tokens=max_tokens),
+            models=ModelStore(self._bound, devices, limits=limits, max_batch_tokens=max_tokens),
+            streams=Streams(self._bound),
+            timers=Timers(self._bound),
+            settings=Settings(read_settings, history),
+            watch=_watch(self._loop, info),
         )
         peers.on("register", registrar.take)
         peers.on("registered", registrar.confirmed)
@@ -134,8 +161,10 @@ class Service:
         peers.on("records", distributor.packet)
         peers.on("state", distributor.state)
         peers.on("abort", distributor.abort)
+        answer_about_executions(runtime)
         bind(runtime)
         api.install_modules()
+        inherit_contexts()
         return runtime
 
     def _bound(self) -> Runtime:
@@ -166,18 +195,18 @@ class Service:
         self._loop.call_soon_threadsafe(self.end)
 
 
+def _watch(loop: asyncio.AbstractEventLoop, info: ShardInfo) -> LoopWatch:
+    grace = info.number("qa.cancel-grace-ms", 2000)
+    limit, longest = info.number("qa.job-timeout-ms", 30000), info.number("qa.script-timeout-ms", 600000)
+    return LoopWatch(loop, (limit + grace) / 1000, (longest + grace) / 1000)
+
+
 def _topology(links: LinkPool, info: ShardInfo) -> Topology | None:
     try:
-        return read_topology(links.link(), info)
+        return read_topology(links.link().execute, info)
     except (ClusterError, GearsError) as error:  # a cluster without slots yet: the worker starts all the same
         logger.info("the cluster's slots are not known yet: %s", error)
         return None
-
-
-def _limit_memory(megabytes: int) -> None:
-    """Private memory beyond the limit makes allocations fail, instead of the host."""
-    if megabytes > 0:
-        resource.setrlimit(resource.RLIMIT_DATA, (megabytes << 20, megabytes << 20))
 
 
 def _ignore(*_: Any) -> None:

@@ -1,7 +1,8 @@
 """Sessions: the namespaces scripts run in, what they registered, and how that is kept.
 
 A session is stored as one cloudpickle of all its registrations, so its functions share their globals when they are
-loaded again. Bytecode of another Python cannot be loaded: then the stored source is run once more, without its runs.
+loaded again. Bytecode of another Python, or of another version of this format, cannot be loaded: then the stored source
+is run once more, without its runs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from .link import Argument
 from .pipeline import Step
 from .readers import Reader, RegisteredReader
 
-_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}\n".encode()
-MODES = ("async", "async_local", "sync")
+_FORMAT = f"2 {sys.version_info.major}.{sys.version_info.minor}\n".encode()
+MODES = ("async", "async_local")
+RIGHTS = ("caller", "owner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,16 @@ class Registration:
     mode: str
     description: str
     on_registered: Callable[[], Any] | None = None
+    rights: str = "owner"
 
-    def arguments(self, session_id: str) -> tuple[Argument, ...]:
+    def plan(self) -> Plan:
+        """The plan that each of its events runs."""
+        return Plan(self.reader, self.steps, self.mode, self.description)
+
+    def arguments(self, session: Session) -> tuple[Argument, ...]:
         """The nine fields of `QA.REGISTER`."""
         match = self.reader.match()
-        private = orjson.dumps({"sessionId": session_id, "depsList": []})
+        private = orjson.dumps({"sessionId": session.id, "depsList": list(session.requirements)})
         return (
             *(self.id, self.reader.name, self.mode, self.description),
             *(match.match, match.events, match.commands, match.arguments, private),
@@ -57,18 +64,20 @@ class Registration:
 
 @dataclass(slots=True)
 class Session:
-    """A script's session."""
+    """A script's session; `dead` when another version has taken its place, or nothing is registered any more."""
 
     id: str
     description: str
     source: str
     registrations: dict[str, Registration] = field(default_factory=dict)
+    requirements: tuple[str, ...] = ()
+    dead: bool = False
 
     def register_command(self, payload: bytes) -> tuple[Argument, ...]:
         """`QA.REGISTER` for this session as it is now."""
         fields: list[Argument] = []
         for registration in self.registrations.values():
-            fields += registration.arguments(self.id)
+            fields += registration.arguments(self)
         return ("QA.REGISTER", self.id, self.description, self.source, payload, len(self.registrations), *fields)
 
 
@@ -79,6 +88,8 @@ class ScriptRun:
     session: Session
     plan: Plan | None = None
     restoring: bool = False
+    over: bool = False
+    timers: list[tuple[float, Callable[[], Any]]] = field(default_factory=list)
 
     def request_run(self, plan: Plan) -> None:
         """Note the script's run; there is at most one."""
@@ -87,24 +98,38 @@ class ScriptRun:
         self.plan = plan
 
 
-running_script: ContextVar[ScriptRun | None] = ContextVar("running_script", default=None)
+script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None)
 
 
-def dump(registrations: Iterable[Registration]) -> bytes:
+def running_script() -> ScriptRun | None:
+    """The script that the caller is part of; None once it has ended, for what it scheduled still has its context."""
+    script = script_run.get()
+    return script if script is not None and not script.over else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a payload holds."""
+
+    registrations: list[Registration]
+    requirements: tuple[str, ...]
+
+
+def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = ()) -> bytes:
     """The payload of a session; GearsError when a function cannot be pickled."""
     try:
-        pickled: bytes = cloudpickle.dumps(list(registrations))
+        pickled: bytes = cloudpickle.dumps(Stored(list(registrations), requirements))
     except Exception as error:  # pickling runs code of the functions' own objects
         raise GearsError(f"Error occured when serialized a python callback: {error}") from error
-    return _PYTHON + pickled
+    return _FORMAT + pickled
 
 
-def load(payload: bytes) -> list[Registration] | None:
-    """The registrations of a payload; None when another Python wrote it."""
-    if not payload.startswith(_PYTHON):
+def load(payload: bytes) -> Stored | None:
+    """What a payload holds; None when another Python wrote it."""
+    if not payload.startswith(_FORMAT):
         return None
-    registrations: list[Registration] = cloudpickle.loads(payload[len(_PYTHON) :])
-    return registrations
+    stored: Stored = cloudpickle.loads(payload[len(_FORMAT) :])
+    return stored
 
 
 class SessionRegistry:
@@ -132,6 +157,7 @@ class SessionRegistry:
     def adopt(self, session: Session) -> list[str]:
         """Take a session in place of what was there under its id; returns the ids of registrations that are gone."""
         gone = self.remove(session.id)
+        session.dead = False
         self._sessions[session.id] = session
         for registration in session.registrations.values():
             self._registrations[registration.id] = (session, registration)
@@ -140,6 +166,8 @@ class SessionRegistry:
     def remove(self, session_id: str) -> list[str]:
         """Drop a session; returns the ids of its registrations."""
         session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.dead = True
         gone = list(session.registrations) if session else []
         for name in gone:
             self._registrations.pop(name, None)
@@ -153,5 +181,6 @@ class SessionRegistry:
         session, registration = found
         del session.registrations[registration.id]
         if not session.registrations:
+            session.dead = True
             self._sessions.pop(session.id, None)
         return session

@@ -54,6 +54,25 @@ def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
     return np.frombuffer(blob, dtype=kind).reshape(shape)
 
 
+def parse_values(dtype: str, dims: Sequence[str], values: Sequence[str]) -> Array:
+    """The array that `AI.TENSORSET key dtype dim.. VALUES value..` means; without values all are zero."""
+    if not dims or any(not dim.isdigit() or int(dim) == 0 for dim in dims):
+        raise GearsError("ERR invalid or negative value found in tensor shape")
+    shape = tuple(int(dim) for dim in dims)
+    kind = DTYPES.get(dtype.upper())
+    if kind is None and dtype.upper() != "STRING":
+        raise GearsError(f"ERR invalid data type: {dtype}")
+    if values and len(values) != math.prod(shape):
+        raise GearsError("ERR wrong number of values was given in 'AI.TENSORSET' command")
+    if kind is None:
+        return np.array(list(values) or [""] * math.prod(shape), dtype=object).reshape(shape)
+    try:
+        array: Array = np.array([kind.type(value) for value in values] or 0, dtype=kind)
+    except (ValueError, OverflowError) as error:
+        raise GearsError(f"ERR invalid value: {error}") from error
+    return array.reshape(shape) if values else np.zeros(shape, kind)
+
+
 def to_blob(array: Array) -> bytes:
     """The packed bytes of an array."""
     if array.dtype.kind in "OUS":
@@ -74,6 +93,13 @@ def read_wire(arguments: Sequence[Any], count: int) -> Iterator[Array]:
         dims = [int(dim) for dim in arguments[position + 2 : position + 2 + ndim]]
         yield from_wire(dtype, dims, arguments[position + 2 + ndim])
         position += 3 + ndim
+
+
+def take_wire(words: Iterator[Any]) -> Array:
+    """The tensor that comes next in a job's arguments."""
+    dtype, ndim = next(words).decode(), int(next(words))
+    dims = [int(next(words)) for _ in range(ndim)]
+    return from_wire(dtype, dims, next(words))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

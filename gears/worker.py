@@ -1,8 +1,8 @@
 """The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module and by nobody else.
 
 It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on
-descriptor 3 and runs the service. Threads: the event loop with all functions, one for models, one that loads models,
-one that beats. When the control socket closes, the shard is gone and the process ends at once.
+descriptor 3 and runs the service. Threads: the event loop with all functions, those of each device, one that loads
+models, one that beats. When the control socket closes, the shard is gone and the process ends at once.
 """
 
 from __future__ import annotations

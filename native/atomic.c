@@ -2,10 +2,13 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
+#include "args.h"
+#include "calling.h"
 #include "config.h"
 #include "link.h"
 #include "module.h"
@@ -124,15 +127,21 @@ static RedisModuleString **parse(size_t size, int *argc) {
 }
 
 static Wait run(RedisModuleCtx *ctx, int fd, RedisModuleString **argv, int argc, uint64_t end_us) {
-    RedisModule_SetContextUser(ctx, link_user());
+    const char *error = "ERR command cannot be run in an atomic block";
+    RedisModuleCallReply *reply;
     running = 1;
-    RedisModuleCallReply *reply =
-        RedisModule_Call(ctx, RedisModule_StringPtrLen(argv[0], NULL), "!CSEv", argv + 1, (size_t)argc - 1);
+    if (arg_is(argv[0], "qa.as")) {
+        reply = calling_in_block(ctx, argv, argc, &error);
+    } else {
+        RedisModule_SetContextUser(ctx, link_user());
+        reply = RedisModule_Call(ctx, RedisModule_StringPtrLen(argv[0], NULL), "!CSEv", argv + 1, (size_t)argc - 1);
+        RedisModule_SetContextUser(ctx, NULL);
+    }
     running = 0;
-    RedisModule_SetContextUser(ctx, NULL);
     if (!reply) {
-        static const char failed[] = "-ERR command cannot be run in an atomic block\r\n";
-        return send_all(fd, failed, sizeof failed - 1, end_us);
+        char line[300];
+        int size = snprintf(line, sizeof line, "-%.290s\r\n", error);
+        return send_all(fd, line, (size_t)size, end_us);
     }
     size_t size;
     const char *proto = RedisModule_CallReplyProto(reply, &size);
@@ -160,8 +169,8 @@ static Wait serve(RedisModuleCtx *ctx, int fd, uint64_t end_us) {
 
 int atomic_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long lease_ms;
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.ATOMIC")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (RedisModule_StringToLongLong(argv[1], &lease_ms) != REDISMODULE_OK || lease_ms < 1)
         return RedisModule_ReplyWithError(ctx, "ERR lease_ms must be a positive integer");
     if (module_blocking_denied(ctx))

@@ -18,15 +18,20 @@ typedef struct RunJob {
     RedisModuleString **outputs; /* keys */
     int n_outputs;
     int db;
+    uint64_t wait_until_us; /* with TIMEOUT; else 0 */
 } RunJob;
 
 static int run_emit(RedisModuleCtx *ctx, void *data) {
     RunJob *job = data;
-    int n = 5;
-    job->model->worker_knows = 1;
-    RedisModule_ReplyWithLongLong(ctx, (long long)job->model->ref);
-    RedisModule_ReplyWithCString(ctx, model_backend_name(job->model->backend));
-    RedisModule_ReplyWithCString(ctx, job->model->device);
+    int n = 9;
+    job->model->run.worker_knows = 1;
+    RedisModule_ReplyWithLongLong(ctx, (long long)job->model->run.ref);
+    RedisModule_ReplyWithCString(ctx, runnable_backend(&job->model->run));
+    RedisModule_ReplyWithCString(ctx, job->model->run.device);
+    RedisModule_ReplyWithLongLong(ctx, job->model->batch_size);
+    RedisModule_ReplyWithLongLong(ctx, job->model->min_batch_size);
+    RedisModule_ReplyWithLongLong(ctx, job->model->min_batch_timeout_ms);
+    RedisModule_ReplyWithLongLong(ctx, jobs_wait_left_ms(job->wait_until_us));
     RedisModule_ReplyWithLongLong(ctx, job->n_inputs);
     RedisModule_ReplyWithLongLong(ctx, job->n_outputs);
     for (int i = 0; i < job->n_inputs; i++) n += tensor_emit(ctx, job->inputs[i]);
@@ -35,7 +40,7 @@ static int run_emit(RedisModuleCtx *ctx, void *data) {
 
 static void run_free(void *data) {
     RunJob *job = data;
-    if (job->model) model_release(job->model);
+    if (job->model) runnable_release(&job->model->run);
     for (int i = 0; i < job->n_inputs; i++) tensor_release(job->inputs[i]);
     for (int i = 0; i < job->n_outputs; i++) RedisModule_FreeString(NULL, job->outputs[i]);
     RedisModule_Free(job->inputs);
@@ -45,25 +50,13 @@ static void run_free(void *data) {
 
 /* ---- the end of a run ---- */
 
-/* dtype ndim dim.. blob. Returns how many arguments were read, or 0. */
-static int read_output(RedisModuleString **argv, int argc, Tensor **tensor) {
-    TensorShape shape;
-    long long ndim;
-    if (argc < 3 || RedisModule_StringToLongLong(argv[1], &ndim) != REDISMODULE_OK) return 0;
-    if (ndim < 0 || ndim > TENSOR_MAX_NDIM || argc < ndim + 3) return 0;
-    if (tensor_shape_parse(&shape, argv[0], argv + 2, (int)ndim)) return 0;
-    size_t size;
-    const char *blob = RedisModule_StringPtrLen(argv[ndim + 2], &size);
-    return tensor_from_blob(&shape, blob, size, tensor) ? 0 : (int)ndim + 3;
-}
-
 /* n tensor.. : exactly as many as the job has outputs. On an error nothing is left allocated. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
     long long count;
     if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n) return 0;
     int at = 1, done = 0;
     while (done < n) {
-        int used = read_output(result->argv + at, result->argc - at, &tensors[done]);
+        int used = tensor_read(result->argv + at, result->argc - at, &tensors[done]);
         if (!used) break;
         at += used;
         done++;
@@ -94,58 +87,47 @@ static const char *finish_outputs(RedisModuleCtx *ctx, RunJob *job, const JobRes
     Tensor **tensors = RedisModule_Alloc((size_t)job->n_outputs * sizeof(*tensors));
     const char *error = ERR_OUTPUTS;
     if (read_outputs(result, tensors, job->n_outputs)) {
-        *samples = tensors[0]->ndim ? tensors[0]->dims[0] : 1;
+        *samples = tensor_samples(tensors[0]);
         error = write_outputs(ctx, job, tensors);
     }
     RedisModule_Free(tensors);
     return error;
 }
 
-static int timed_out_in_queue(const JobResult *result) {
-    return result->cause == CAUSE_DEADLINE && result->run_us == 0;
-}
-
 static const char *run_finish(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     RunJob *job = data;
-    ModelStats *stats = &job->model->stats;
     const char *error = NULL;
     long long samples = 0;
     if (result->run_us == 0) return NULL; /* it never ran */
+    if (result->status == JOB_TIMEDOUT && job->wait_until_us) return NULL;
     if (result->status != JOB_FAILED) error = finish_outputs(ctx, job, result, &samples);
-    stats->calls++;
-    if (result->status == JOB_FAILED || error) {
-        stats->errors++;
-    } else {
-        stats->duration_us += result->run_us;
-        stats->samples += samples;
-    }
+    runnable_count(&job->model->run, result->status == JOB_FAILED || error, result->run_us, samples);
     return error;
 }
 
 static void run_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     (void)data;
-    if (timed_out_in_queue(result))
+    if (jobs_timed_out(result))
         RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
     else
         jobs_default_reply(ctx, result);
 }
 
+enum { RUN_STATUSES = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT) };
+
 static const JobClass run_class = {
-    .kind = "model.run", .emit = run_emit, .finish = run_finish, .free = run_free};
+    .kind = "model.run", .emit = run_emit, .finish = run_finish, .free = run_free, .statuses = RUN_STATUSES};
 
 /* With TIMEOUT, which counts waiting only. */
-static const JobClass timed_run_class = {
-    .kind = "model.run", .emit = run_emit, .finish = run_finish, .reply = run_reply, .free = run_free, .queue_timeout = 1};
+static const JobClass timed_run_class = {.kind = "model.run",
+                                         .emit = run_emit,
+                                         .finish = run_finish,
+                                         .reply = run_reply,
+                                         .free = run_free,
+                                         .queue_timeout = 1,
+                                         .statuses = RUN_STATUSES};
 
 /* ---- the commands ---- */
-
-static const char *check_signature(const Model *model, const RunSpec *spec) {
-    if (model->inputs.n && (size_t)spec->n_inputs != model->inputs.n)
-        return "Number of keys given as INPUTS here does not match model definition";
-    if (model->outputs.n && (size_t)spec->n_outputs != model->outputs.n)
-        return "Number of keys given as OUTPUTS here does not match model definition";
-    return NULL;
-}
 
 static const char *take_inputs(RedisModuleCtx *ctx, RunJob *job, RedisModuleString **keys, int n) {
     for (int i = 0; i < n; i++) {
@@ -162,7 +144,7 @@ static const char *take_inputs(RedisModuleCtx *ctx, RunJob *job, RedisModuleStri
 static RunJob *run_job_new(RedisModuleCtx *ctx, Model *model, RedisModuleString **argv, const RunSpec *spec,
                            const char **error) {
     RunJob *job = RedisModule_Calloc(1, sizeof(*job));
-    job->model = model_retain(model);
+    job->model = (Model *)runnable_retain(&model->run);
     job->db = RedisModule_GetSelectedDb(ctx);
     job->inputs = RedisModule_Calloc((size_t)spec->n_inputs, sizeof(*job->inputs));
     job->outputs = RedisModule_Calloc((size_t)spec->n_outputs, sizeof(*job->outputs));
@@ -193,13 +175,14 @@ static int run_model(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **ar
     RunSpec spec;
     if (module_blocking_denied(ctx))
         return RedisModule_ReplyWithError(ctx, "ERR Cannot run RedisAI command within a transaction or a LUA script");
-    Model *model = model_read_or_reply(ctx, argv[1]);
-    if (!model) return REDISMODULE_OK;
-    const char *error = parse(&spec, argv, argc);
-    if (!error) error = check_signature(model, &spec);
+    Model *model;
+    const char *error = model_read(ctx, argv[1], &model);
+    if (!error) error = parse(&spec, argv, argc);
+    if (!error) error = model_check_counts(model, spec.n_inputs, spec.n_outputs);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     RunJob *job = run_job_new(ctx, model, argv, &spec, &error);
     if (!job) return RedisModule_ReplyWithError(ctx, error);
+    if (spec.timeout_ms) job->wait_until_us = RedisModule_MonotonicMicroseconds() + (uint64_t)spec.timeout_ms * 1000;
     jobs_submit_blocking(ctx, spec.timeout_ms ? &timed_run_class : &run_class, job, spec.timeout_ms);
     return REDISMODULE_OK;
 }

@@ -1,17 +1,22 @@
-/* The RG.* commands: parsed here, run by the worker (jobs `script`, `trigger`, `command`) or answered from what the module knows. */
+/* The RG.* commands: parsed here, run by the worker (jobs `script`, `command`) or answered from what the module knows. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
+#include "args.h"
 #include "cmd_rg.h"
+#include "cmd_trigger.h"
 #include "config.h"
 #include "hook.h"
 #include "jobs.h"
 #include "module.h"
-#include "registry.h"
+#include "registry_admin.h"
+#include "registry_stats.h"
 #include "supervisor.h"
 
 /* ---- RG.PYEXECUTE ---- */
+
+enum { MAX_SESSION_ID = 256 };
 
 typedef struct Script {
     RedisModuleString *source, *id, *description, *replace_with; /* NULL: not given */
@@ -49,6 +54,14 @@ static int emit_script(RedisModuleCtx *ctx, void *data) {
 
 static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script};
 
+/* Sessions are named in error texts, in file names of logs and on command lines. */
+static int is_session_id(RedisModuleString *id) {
+    static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(id, &length);
+    return length && length <= MAX_SESSION_ID && strspn(text, ALLOWED) == length;
+}
+
 /* An option with a value: 1 taken, 0 not this option, -1 its value is missing (an error was sent). */
 static int take_option(RedisModuleCtx *ctx, const char *name, RedisModuleString **argv, int argc, int *at,
                        RedisModuleString **value) {
@@ -69,29 +82,43 @@ static void take_requirements(Script *script, RedisModuleString **argv, int argc
     for (; at < argc; at++) script->requirements[script->requirement_count++] = RedisModule_HoldString(NULL, argv[at]);
 }
 
+static int unknown_argument(RedisModuleCtx *ctx, const char *word) {
+    char error[320];
+    snprintf(error, sizeof error, "Unknown arguments were given: %.256s", word);
+    RedisModule_ReplyWithError(ctx, error);
+    return 0;
+}
+
+/* 0: an error was sent. */
+static int check_script(RedisModuleCtx *ctx, const Script *script) {
+    RedisModuleString *const ids[] = {script->id, script->replace_with};
+    for (int i = 0; i < 2; i++) {
+        if (!ids[i] || is_session_id(ids[i])) continue;
+        RedisModule_ReplyWithError(ctx, i ? "REPLACE_WITH must be compose of: letters, digits, _ - . : (1 to 256 of them)"
+                                          : "ID must be compose of: letters, digits, _ - . : (1 to 256 of them)");
+        return 0;
+    }
+    return 1;
+}
+
 static int parse_script(RedisModuleCtx *ctx, Script *script, RedisModuleString **argv, int argc) {
     script->source = RedisModule_HoldString(NULL, argv[1]);
     for (int i = 2; i < argc; i++) {
-        const char *word = RedisModule_StringPtrLen(argv[i], NULL);
-        if (!strcasecmp(word, "REQUIREMENTS")) {
+        if (arg_is(argv[i], "requirements")) {
             take_requirements(script, argv, argc, i + 1);
-            return 1;
+            break;
         }
-        if (!strcasecmp(word, "UNBLOCKING")) script->unblocking = 1;
-        else if (!strcasecmp(word, "UPGRADE")) script->upgrade = 1;
-        else if (strcasecmp(word, "FORCE_REINSTALL_REQUIREMENTS")) {
+        if (arg_is(argv[i], "unblocking")) script->unblocking = 1;
+        else if (arg_is(argv[i], "upgrade")) script->upgrade = 1;
+        else if (!arg_is(argv[i], "force_reinstall_requirements")) {
             int taken = take_option(ctx, "ID", argv, argc, &i, &script->id);
             if (!taken) taken = take_option(ctx, "DESCRIPTION", argv, argc, &i, &script->description);
             if (!taken) taken = take_option(ctx, "REPLACE_WITH", argv, argc, &i, &script->replace_with);
             if (taken < 0) return 0;
-            if (taken) continue;
-            RedisModuleString *error = RedisModule_CreateStringPrintf(ctx, "Unknown arguments were given: %.256s", word);
-            RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
-            RedisModule_FreeString(ctx, error);
-            return 0;
+            if (!taken) return unknown_argument(ctx, RedisModule_StringPtrLen(argv[i], NULL));
         }
     }
-    return 1;
+    return check_script(ctx, script);
 }
 
 static int pyexecute_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -106,26 +133,15 @@ static int pyexecute_command(RedisModuleCtx *ctx, RedisModuleString **argv, int 
     return REDISMODULE_OK;
 }
 
-/* ---- RG.TRIGGER and the commands that the worker answers ---- */
+/* ---- The commands that the worker answers ---- */
 
 typedef struct Call {
-    RedisModuleString *registration; /* of a trigger; NULL: a command */
     RedisModuleString **argv;
     int argc;
 } Call;
 
-static Call *new_call(RedisModuleString *registration, RedisModuleString **argv, int argc) {
-    Call *call = RedisModule_Calloc(1, sizeof *call);
-    if (registration) call->registration = RedisModule_CreateStringFromString(NULL, registration);
-    call->argv = RedisModule_Alloc((size_t)argc * sizeof *call->argv);
-    for (call->argc = 0; call->argc < argc; call->argc++)
-        call->argv[call->argc] = RedisModule_HoldString(NULL, argv[call->argc]);
-    return call;
-}
-
 static void free_call(void *data) {
     Call *call = data;
-    if (call->registration) RedisModule_FreeString(NULL, call->registration);
     for (int i = 0; i < call->argc; i++) RedisModule_FreeString(NULL, call->argv[i]);
     RedisModule_Free(call->argv);
     RedisModule_Free(call);
@@ -133,42 +149,43 @@ static void free_call(void *data) {
 
 static int emit_call(RedisModuleCtx *ctx, void *data) {
     Call *call = data;
-    if (call->registration) RedisModule_ReplyWithString(ctx, call->registration);
     for (int i = 0; i < call->argc; i++) RedisModule_ReplyWithString(ctx, call->argv[i]);
-    return call->argc + (call->registration != NULL);
+    return call->argc;
 }
 
-static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    (void)ctx;
-    registry_ended(((Call *)data)->registration, result);
-    return NULL;
-}
-
-static const JobClass TRIGGER = {.kind = "trigger", .emit = emit_call, .finish = finish_trigger, .free = free_call};
 static const JobClass COMMAND = {.kind = "command", .emit = emit_call, .free = free_call};
-
-static int trigger_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc < 2) return RedisModule_WrongArity(ctx);
-    Registration *registration = registry_find_trigger(argv[1]);
-    if (!registration) return RedisModule_ReplyWithError(ctx, "ERR subcommand not found");
-    if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(
-            ctx, "ERR can not run a non-sync execution inside a MULTI/LUA (blocking is not allowed) or on loading.");
-    Call *call = new_call(registration->fields[REG_ID], argv + 1, argc - 1);
-    if (jobs_submit_blocking(ctx, &TRIGGER, call, 0)) registry_triggered(registration, 1);
-    return REDISMODULE_OK;
-}
 
 static int worker_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (module_blocking_denied(ctx))
         return RedisModule_ReplyWithError(ctx,
                                           "Can not run gears inside a multi exec, lua, or when blocking is not allowed");
-    jobs_submit_blocking(ctx, &COMMAND, new_call(NULL, argv, argc), config.script_timeout_ms);
+    Call *call = RedisModule_Calloc(1, sizeof *call);
+    call->argv = RedisModule_Alloc((size_t)argc * sizeof *call->argv);
+    for (; call->argc < argc; call->argc++) call->argv[call->argc] = RedisModule_HoldString(NULL, argv[call->argc]);
+    jobs_submit_blocking(ctx, &COMMAND, call, config.script_timeout_ms);
     return REDISMODULE_OK;
 }
 
-static int admin_worker_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (!module_require_admin(ctx, "rg.*execution")) return REDISMODULE_OK;
+static int dumpexecutions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    return argc == 1 ? worker_command(ctx, argv, argc) : RedisModule_WrongArity(ctx);
+}
+
+static int getexecution_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
+    if (!module_require_admin(ctx, "rg.getexecution")) return REDISMODULE_OK;
+    if (argc == 3 && !arg_is(argv[2], "shard") && !arg_is(argv[2], "cluster")) {
+        char error[160];
+        snprintf(error, sizeof error, "ERR unknown argument of RG.GETEXECUTION: %.64s, expected SHARD or CLUSTER",
+                 RedisModule_StringPtrLen(argv[2], NULL));
+        return RedisModule_ReplyWithError(ctx, error);
+    }
+    return worker_command(ctx, argv, argc);
+}
+
+/* Whoever reads results reads what the function has read: only those may that may run scripts. */
+static int execution_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    if (!module_require_admin(ctx, RedisModule_StringPtrLen(argv[0], NULL))) return REDISMODULE_OK;
     return worker_command(ctx, argv, argc);
 }
 
@@ -276,24 +293,91 @@ static int infocluster_command(RedisModuleCtx *ctx, RedisModuleString **argv, in
     return REDISMODULE_OK;
 }
 
+/* What is importable is the environment's affair: requirements are checked, never installed, so there are none to show. */
+static int pydumpreqs_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    return argc == 1 ? RedisModule_ReplyWithEmptyArray(ctx) : RedisModule_WrongArity(ctx);
+}
+
+static int dumpplugins_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    if (argc != 1) return RedisModule_WrongArity(ctx);
+    RedisModule_ReplyWithArray(ctx, 1);
+    RedisModule_ReplyWithArray(ctx, 2);
+    RedisModule_ReplyWithCString(ctx, QA_MODULE_NAME);
+    return RedisModule_ReplyWithLongLong(ctx, QA_MODULE_VERSION);
+}
+
+/* What the server itself has found out about its neighbours. */
+static int networktest_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    if (argc != 1) return RedisModule_WrongArity(ctx);
+    if (!module_require_admin(ctx, "rg.networktest")) return REDISMODULE_OK;
+    size_t count = 0;
+    char **ids = RedisModule_GetClusterNodesList(ctx, &count), error[128] = "";
+    for (size_t i = 0; i < count && !*error; i++) {
+        char id[REDISMODULE_NODE_ID_LEN + 1] = "", ip[64], master[REDISMODULE_NODE_ID_LEN + 1];
+        int port = 0, flags = 0;
+        memcpy(id, ids[i], REDISMODULE_NODE_ID_LEN);
+        if (RedisModule_GetClusterNodeInfo(ctx, id, ip, master, &port, &flags) == REDISMODULE_OK &&
+            (flags & (REDISMODULE_NODE_PFAIL | REDISMODULE_NODE_FAIL)))
+            snprintf(error, sizeof error, "ERRCLUSTER node %s does not answer", id);
+    }
+    if (ids) RedisModule_FreeClusterNodesList(ids);
+    return *error ? RedisModule_ReplyWithError(ctx, error) : RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+/* ---- What is left out ---- */
+
+static int left_out_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    static const struct {
+        const char *name, *error;
+    } INSTEAD[] = {
+        {"rg.pyprofile", "ERR RG.PYPROFILE is left out: profile in the function with Python's cProfile, and see INFO qa_latency"},
+        {"rg.pyexportreq", "ERR RG.PYEXPORTREQ is left out: install packages in the worker's environment on every shard"},
+        {"rg.pyimportreq", "ERR RG.PYIMPORTREQ is left out: install packages in the worker's environment on every shard"},
+        {"rg.hello", "ERR RG.HELLO is left out: shards find each other through the server's own cluster, see RG.INFOCLUSTER"},
+        {"rg.clusterset", "ERR RG.CLUSTERSET is left out: the topology is the server's own, see CLUSTER MEET and RG.INFOCLUSTER"},
+        {"rg.pyfreeinterpreter",
+         "ERR RG.PYFREEINTERPRETER is left out: the interpreter is a process of its own, end it to have a fresh one"},
+    };
+    (void)argc;
+    for (size_t i = 0; i < sizeof INSTEAD / sizeof *INSTEAD; i++)
+        if (arg_is(argv[0], INSTEAD[i].name)) return RedisModule_ReplyWithError(ctx, INSTEAD[i].error);
+    return RedisModule_ReplyWithError(ctx, "ERR this command is left out");
+}
+
 int rg_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
         {"rg.pyexecute", pyexecute_command, "admin write deny-oom", 0, 0, 0, "admin dangerous write slow"},
         {"rg.trigger", trigger_command, "write deny-oom", 0, 0, 0, "write slow"},
+        {"rg.triggeronkey", trigger_on_key_command, "write deny-oom", 2, 2, 1, "write slow"},
         {"rg.dumpregistrations", registry_dump_command, "readonly", 0, 0, 0, "read slow"},
         {"rg.unregister", registry_unregister_command, "admin write", 0, 0, 0, "admin dangerous write slow"},
+        {"rg.pauseregistrations", registry_pause_command, "admin write", 0, 0, 0, "admin dangerous write slow"},
+        {"rg.unpauseregistrations", registry_pause_command, "admin write", 0, 0, 0, "admin dangerous write slow"},
+        {"rg.clearregistrationsstats", registry_clear_stats_command, "admin", 0, 0, 0, "admin dangerous slow"},
         {"rg.pystats", pystats_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pydumpreqs", pydumpreqs_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.dumpplugins", dumpplugins_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.networktest", networktest_command, "admin", 0, 0, 0, "admin dangerous slow"},
         {"rg.infocluster", infocluster_command, "readonly", 0, 0, 0, "read slow"},
         {"rg.refreshcluster", refreshcluster_command, "admin", 0, 0, 0, "admin dangerous slow"},
         {"rg.configget", config_get_command, "readonly fast", 0, 0, 0, "read fast"},
         {"rg.configset", configset_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.getresults", worker_command, "readonly", 0, 0, 0, "read slow"},
-        {"rg.getresultsblocking", worker_command, "readonly", 0, 0, 0, "read slow blocking"},
-        {"rg.getexecution", worker_command, "readonly", 0, 0, 0, "read slow"},
-        {"rg.dumpexecutions", worker_command, "readonly", 0, 0, 0, "read slow"},
+        {"rg.getresults", execution_command, "admin readonly", 0, 0, 0, "admin dangerous read slow"},
+        {"rg.getresultsblocking", execution_command, "admin readonly", 0, 0, 0, "admin dangerous read slow blocking"},
+        {"rg.getexecution", getexecution_command, "admin readonly", 0, 0, 0, "admin dangerous read slow"},
+        {"rg.dumpexecutions", dumpexecutions_command, "readonly", 0, 0, 0, "read slow"},
         {"rg.pydumpsessions", worker_command, "readonly", 0, 0, 0, "read slow"},
-        {"rg.dropexecution", admin_worker_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.abortexecution", admin_worker_command, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.dropexecution", execution_command, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.abortexecution", execution_command, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.pyprofile", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pyexportreq", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pyimportreq", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.hello", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.clusterset", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pyfreeinterpreter", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
         {"rg.innerhook", hook_inner_command, "readonly getkeys-api", 0, 0, 0, "read slow"},
     };
     return module_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);

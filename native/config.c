@@ -28,8 +28,31 @@ static const Setting SETTINGS[] = {
     {"worker-memory-mb", &config.worker_memory_mb, 0, 0, 1 << 24},
     {"worker-threads", &config.worker_threads, 0, 0, 4096},
     {"max-model-mb", &config.max_model_mb, 2048, 1, 1 << 20},
+    {"max-tensor-mb", &config.max_tensor_mb, 1024, 1, 1024},
+    {"threads-per-queue", &config.threads_per_queue, 1, 1, 64},
+    {"intra-op-parallelism", &config.intra_op_parallelism, 0, 0, 4096},
+    {"inter-op-parallelism", &config.inter_op_parallelism, 0, 0, 4096},
+    {"model-timeout-ms", &config.model_timeout_ms, 5000, 1000, 86400000},
+    {"backend-memory-mb", &config.backend_memory_mb, 0, 0, 1 << 24},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
+
+/* RedisAI's load arguments that mean something here. What is stored in the list below is what was given. */
+typedef struct LoadArgument {
+    const char *name;
+    long long *value;
+    long long min, max;
+} LoadArgument;
+
+static const LoadArgument LOAD_ARGUMENTS[] = {
+    {"THREADS_PER_QUEUE", &config.threads_per_queue, 1, 64},
+    {"INTRA_OP_PARALLELISM", &config.intra_op_parallelism, 0, 4096},
+    {"INTER_OP_PARALLELISM", &config.inter_op_parallelism, 0, 4096},
+    {"MODEL_EXECUTION_TIMEOUT", &config.model_timeout_ms, 1000, 86400000},
+    {"BACKEND_MEMORY_LIMIT", &config.backend_memory_mb, 0, 1 << 24},
+    {"MODEL_CHUNK_SIZE", &config.model_chunk_size, MODEL_CHUNK_MIN, MODEL_CHUNK_MAX},
+};
+enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
 /* RedisGears' and RedisAI's own settings: kept and shown so that their set-up scripts run unchanged; they steer nothing here.
  * Whatever is not in this list is the user's: functions read it with configGet(). */
@@ -146,9 +169,32 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
     return STORED_EXTRA;
 }
 
+/* 0: it is known and its value is not one; that has been logged. */
+static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
+    if (!strcasecmp(name, "BACKENDSPATH")) {
+        RedisModule_Free(config.backends_path);
+        config.backends_path = RedisModule_Strdup(RedisModule_StringPtrLen(value, NULL));
+    }
+    for (int i = 0; i < LOAD_ARGUMENT_COUNT; i++) {
+        const LoadArgument *known = &LOAD_ARGUMENTS[i];
+        if (strcasecmp(known->name, name)) continue;
+        long long number;
+        if (RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= known->min && number <= known->max) {
+            *known->value = number;
+            return 1;
+        }
+        RedisModule_Log(ctx, "warning", "load argument %s must be an integer from %lld to %lld, got %s", known->name,
+                        known->min, known->max, RedisModule_StringPtrLen(value, NULL));
+        return 0;
+    }
+    return 1;
+}
+
 int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     extra = RedisModule_CreateDict(NULL);
     config.worker_command = RedisModule_Strdup("");
+    config.backends_path = RedisModule_Strdup("");
+    config.model_chunk_size = 511LL << 20;
     /* Not changeable while the server runs: whoever may change it runs programs as the server's user. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command, set_command,
                                          NULL, NULL) != REDISMODULE_OK)
@@ -167,8 +213,9 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
         return REDISMODULE_ERR;
     }
     for (int i = 0; i < argc; i += 2) {
-        Stored stored = store(argv[i], argv[i + 1]);
         const char *name = RedisModule_StringPtrLen(argv[i], NULL);
+        if (!apply_load_argument(ctx, name, argv[i + 1])) return REDISMODULE_ERR;
+        Stored stored = store(argv[i], argv[i + 1]);
         if (stored == REFUSED) {
             RedisModule_Log(ctx, "warning", "load argument %s is too long or one too many", name);
             return REDISMODULE_ERR;

@@ -4,6 +4,10 @@
 
 #include "module_api.h"
 
+/* Limits of AI.CONFIG MODEL_CHUNK_SIZE, in bytes. */
+#define MODEL_CHUNK_MIN 64
+#define MODEL_CHUNK_MAX (1LL << 40)
+
 typedef struct Config {
     char *worker_command;
     long long max_queue;
@@ -19,6 +23,14 @@ typedef struct Config {
     long long worker_memory_mb;
     long long worker_threads;
     long long max_model_mb;
+    long long max_tensor_mb;
+    long long threads_per_queue;
+    long long intra_op_parallelism;
+    long long inter_op_parallelism;
+    long long model_timeout_ms;
+    long long backend_memory_mb;
+    long long model_chunk_size; /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */
+    char *backends_path;        /* AI.CONFIG and the load argument BACKENDSPATH: kept for clients that read it */
 } Config;
 
 extern Config config;
@@ -35,5 +47,7 @@ char **config_split_command(const char *command, int *count);
 
 int config_get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGGET */
 int config_set_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGSET */
+
+int ai_config_on_load(RedisModuleCtx *ctx); /* cmd_ai_config.c: AI.CONFIG */
 
 #endif

@@ -9,7 +9,9 @@
 #include "link.h"
 #include "module.h"
 #include "registry.h"
+#include "registry_stats.h"
 #include "resp_reply.h"
+#include "supervisor.h"
 
 enum { MAX_COMMAND_NAME = 32, MAX_HOOKED = 64 };
 
@@ -127,7 +129,7 @@ void hook_rebuild(void) {
     hooked_count = any_keys = 0;
     memset(first_bytes, 0, sizeof first_bytes);
     for (Registration *at = registry_first(); at; at = at->next) {
-        if (!at->is_keys) continue;
+        if (at->reader != READER_KEYS) continue;
         any_keys = 1;
         if (at->match_length) first_bytes[(unsigned char)*at->match / 8] |= (unsigned char)(1 << ((unsigned char)*at->match % 8));
         else memset(first_bytes, 0xff, sizeof first_bytes);
@@ -187,8 +189,14 @@ static void free_event(void *data) {
     RedisModule_Free(event);
 }
 
-static const JobClass EVENT = {
-    .kind = "event", .emit = emit_event, .finish = finish_event, .reply = reply_event, .free = free_event};
+static RedisModuleString *event_registration(void *data) { return ((Event *)data)->id; }
+
+static const JobClass EVENT = {.kind = "event",
+                               .emit = emit_event,
+                               .finish = finish_event,
+                               .reply = reply_event,
+                               .free = free_event,
+                               .registration = event_registration};
 
 static Event *new_event(const Registration *registration, const char *name, RedisModuleString *key) {
     Event *event = RedisModule_Calloc(1, sizeof *event);
@@ -231,8 +239,10 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     int miss = type == REDISMODULE_NOTIFY_KEY_MISS;
     if (miss && (atomic_running() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !module_is_active_primary(ctx)) return REDISMODULE_OK;
+    if (module_is_importing(ctx)) return REDISMODULE_OK; /* what they mean was done where they come from */
     for (Registration *at = registry_first(); at; at = at->next) {
-        if (!at->is_keys || !registration_matches_key(at, text, length) || !registration_wants_event(at, event)) continue;
+        if (at->reader != READER_KEYS || !registration_matches_key(at, text, length)) continue;
+        if (!registration_wants_event(at, event)) continue;
         if (miss) on_miss(ctx, at, key);
         else queue_event(ctx, at, event, key);
     }
@@ -246,7 +256,7 @@ static int is_hooked_key(const RedisModuleString *key, const HookedCommand *comm
     const char *text = RedisModule_StringPtrLen(key, &length);
     if (!may_match(text, length)) return 0;
     for (Registration *at = registry_first(); at; at = at->next)
-        if (at->is_keys && registration_matches_key(at, text, length) &&
+        if (at->reader == READER_KEYS && registration_matches_key(at, text, length) &&
             registration_list_has(at->fields[REG_COMMANDS], command->name, command->length))
             return 1;
     return 0;
@@ -273,9 +283,12 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
+/* Of what it would run and nothing else: words that wrap it in itself would make the server call itself until its stack is full. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
-    if (argc < 2) return REDISMODULE_OK;
+    size_t length = 0;
+    const char *name = argc < 2 ? "" : RedisModule_StringPtrLen(argv[1], &length);
+    if (!find_hooked(name, length)) return REDISMODULE_OK;
     int *positions = RedisModule_GetCommandKeysWithFlags(ctx, argv + 1, argc - 1, &count, &flags);
     for (int i = 0; positions && i < count; i++) RedisModule_KeyAtPosWithFlags(ctx, positions[i] + 1, flags[i]);
     RedisModule_Free(positions);
@@ -318,7 +331,7 @@ static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString
 static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModuleCallReply *reply) {
     Registration *registration = missed->registration;
     hook_stats.misses++;
-    if (module_blocking_denied(ctx) || !*config.worker_command) {
+    if (module_blocking_denied(ctx) || supervisor_refusal()) {
         queue_event(ctx, registration, "keymiss", missed->key);
         RedisModule_ReplyWithCallReply(ctx, reply);
         return;
@@ -330,7 +343,7 @@ static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModule
     memcpy(event->captured, proto, length);
     event->captured_length = length;
     registry_triggered(registration, 1);
-    if (!jobs_submit_blocking(ctx, &EVENT, event, config.hook_timeout_ms)) registration->triggered--;
+    if (!jobs_submit_blocking(ctx, &EVENT, event, config.hook_timeout_ms)) registration->counters.triggered--;
 }
 
 int hook_inner_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {

@@ -1,12 +1,17 @@
 #include "info.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "config.h"
 #include "hook.h"
 #include "jobs.h"
 #include "link.h"
+#include "model.h"
+#include "module.h"
 #include "registry.h"
+#include "registry_stats.h"
 #include "supervisor.h"
 
 static void number(RedisModuleInfoCtx *info, const char *field, unsigned long long value) {
@@ -48,6 +53,46 @@ static void add_queue(RedisModuleInfoCtx *info) {
     number(info, "events_dropped", hook_stats.dropped_events);
 }
 
+/* Under the names that RedisGears gave them. Its allocator's numbers are the worker's resident memory. */
+static void add_gears(RedisModuleInfoCtx *info) {
+    const WorkerInfo *worker = supervisor_info();
+    const JobKindStats *stats;
+    const char *kind;
+    unsigned long long executions = registry_stream_runs();
+    for (int i = 0; (stats = jobs_kind_stats(i, &kind)); i++)
+        if (!strcmp(kind, "script") || !strcmp(kind, "trigger") || !strcmp(kind, "event")) executions += stats->submitted;
+    RedisModule_InfoAddSection(info, "rg");
+    number(info, "rg_nexecutions", executions);
+    number(info, "rg_nregistrations", registry_registrations());
+    RedisModule_InfoAddFieldLongLong(info, "rg_TotalAllocated", worker->peak_rss_bytes);
+    RedisModule_InfoAddFieldLongLong(info, "rg_PeakAllocated", worker->peak_rss_bytes);
+    RedisModule_InfoAddFieldLongLong(info, "rg_CurrAllocated", worker->beat.rss_bytes);
+}
+
+/* Seconds of processor time of the worker: fields 14 and 15 of its stat line, counted after the name in parentheses. */
+static double worker_cpu_seconds(pid_t pid) {
+    char path[64], line[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = pid ? fopen(path, "r") : NULL;
+    if (!file) return 0;
+    size_t length = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[length] = '\0';
+    const char *after = strrchr(line, ')');
+    unsigned long long user = 0, system = 0;
+    if (!after || sscanf(after, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2) return 0;
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Under the names that RedisAI gave them: one worker is all queues of all devices. */
+static void add_ai(RedisModuleInfoCtx *info) {
+    RedisModule_InfoAddSection(info, "ai");
+    number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
+    number(info, "ai_low_level_API_version", QA_MODULE_VERSION);
+    number(info, "ai_rdb_version", MODEL_ENCVER);
+    RedisModule_InfoAddFieldDouble(info, "ai_queue_CPU_bthread_n1_used_cpu_total", worker_cpu_seconds(supervisor_info()->pid));
+}
+
 static void add_jobs(RedisModuleInfoCtx *info) {
     const JobKindStats *stats;
     const char *kind;
@@ -64,6 +109,7 @@ static void add_jobs(RedisModuleInfoCtx *info) {
         number(info, "deadline", stats->expired);
         number(info, "lost", stats->lost);
         number(info, "client_gone", stats->client_gone);
+        number(info, "aborted", stats->aborted);
         number(info, "refused", stats->refused);
         number(info, "retried", stats->retried);
         RedisModule_InfoEndDictField(info);
@@ -112,6 +158,8 @@ static void on_info(RedisModuleInfoCtx *info, int for_crash_report) {
     add_queue(info);
     if (for_crash_report) return;
     add_jobs(info);
+    add_gears(info);
+    add_ai(info);
     add_latency(info);
 }
 

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "link.h"
 #include "module.h"
+#include "order.h"
 #include "queue.h"
 #include "resp_reply.h"
 #include "supervisor.h"
@@ -19,6 +20,7 @@ struct Job {
     void *data;
     JobState state;
     Queue *lane;
+    Order *order; /* of the class's jobs that run one after the other; `lane` is its queue while the job may not go yet */
     int kind;
     int attempt;
     RedisModuleBlockedClient *client;
@@ -41,6 +43,8 @@ typedef struct Tombstone {
     RedisModuleTimerID timer;
     int has_timer;
     int was_paused;
+    Order *order; /* whose next job must wait until the worker has stopped working on this one */
+    Queue *lane;
 } Tombstone;
 
 /* In the order in which they are served; before QA.READY only the first two are. Client jobs and events take turns. */
@@ -48,8 +52,8 @@ enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_COUNT };
 
 enum { MAX_ERROR = 64 * 1024 };
 
-static const char *const KINDS[JOB_KINDS] = {"script",  "trigger",    "event",     "onregistered",
-                                             "command", "model.load", "model.run", "other"};
+static const char *const KINDS[JOB_KINDS] = {"script",     "trigger",     "event",     "onregistered", "command",
+                                             "model.load", "script.load", "model.run", "dag.run",      "other"};
 static JobKindStats stats[JOB_KINDS];
 
 static Queue *lanes[LANE_COUNT];
@@ -90,12 +94,14 @@ static void count_end(const Job *job) {
     case CAUSE_DEADLINE: kind->expired++; return;
     case CAUSE_LOST: kind->lost++; return;
     case CAUSE_CLIENT_GONE: kind->client_gone++; return;
+    case CAUSE_ABORTED: kind->aborted++; return;
     case CAUSE_ANSWERED: break;
     }
     switch (job->result.status) {
     case JOB_OVERRIDE: kind->overridden++; break;
     case JOB_SKIP: kind->skipped++; break;
     case JOB_FAILED: kind->failed++; break;
+    case JOB_TIMEDOUT: kind->expired++; break;
     default: kind->ok++; break;
     }
 }
@@ -106,7 +112,9 @@ const JobKindStats *jobs_kind_stats(int index, const char **kind) {
     return &stats[index];
 }
 
-size_t jobs_queued_clients(void) { return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]); }
+size_t jobs_queued_clients(void) {
+    return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + order_kept();
+}
 size_t jobs_queued_events(void) { return queue_length(lanes[LANE_EVENTS]); }
 size_t jobs_queued_notices(void) { return queue_length(lanes[LANE_NOTICES]); }
 size_t jobs_running(void) { return running_count; }
@@ -133,9 +141,21 @@ void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result) {
         size_t length;
         const char *buffer = RedisModule_StringPtrLen(result->argv[0], &length);
         resp_reply(ctx, buffer, length, 0);
+    } else if (result->status == JOB_TIMEDOUT) {
+        RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
     } else {
         RedisModule_ReplyWithSimpleString(ctx, "OK");
     }
+}
+
+int jobs_timed_out(const JobResult *result) {
+    return result->status == JOB_TIMEDOUT || (result->cause == CAUSE_DEADLINE && result->run_us == 0);
+}
+
+long long jobs_wait_left_ms(uint64_t until_us) {
+    if (!until_us) return 0;
+    long long left = ((long long)until_us - (long long)RedisModule_MonotonicMicroseconds()) / 1000;
+    return left < 1 ? 1 : left;
 }
 
 static int on_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -161,6 +181,16 @@ static void disarm(Job *job) {
     job->deadline_us = 0;
 }
 
+/* A job has ended, that was in this lane and the first of its order: the next one may go. */
+static void let_next_go(Order *order, Queue *lane) {
+    if (!order || lane == order_queue(order)) return;
+    Job *next = (Job *)order_next(order);
+    if (!next) return;
+    next->lane = lane;
+    queue_push(next->lane, &next->node, next->client_id);
+    link_wake();
+}
+
 /* `result` is borrowed: what is to last is copied. After this the job belongs to its client's unblocking, or is gone. */
 static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     disarm(job);
@@ -169,7 +199,8 @@ static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     RedisModule_DictDelC(by_id, &job->id, sizeof job->id, NULL);
     job->state = JOB_ENDED;
     job->result = *result;
-    job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) : 0;
+    /* 0 says that it never ran: what took no time at all took one. */
+    job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) + 1 : 0;
     if (result->error) {
         size_t length = strnlen(result->error, MAX_ERROR);
         job->error = RedisModule_Alloc(length + 1);
@@ -183,6 +214,7 @@ static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     for (int i = 0; i < result->argc; i++) job->result.argv[i] = RedisModule_HoldString(NULL, result->argv[i]);
     count_end(job);
     if (job->started_us) record(stats[job->kind].run_us, (uint64_t)job->result.run_us);
+    let_next_go(job->order, job->lane);
     if (job->class->finish) job->refusal = job->class->finish(ctx, job->data, &job->result);
     if (!job->client) {
         job_free(job);
@@ -220,14 +252,18 @@ static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     snprintf(reason, sizeof reason, "has not stopped working on cancelled job %llu within %lld ms",
              (unsigned long long)tombstone->id, config.cancel_grace_ms);
     RedisModule_DictDelC(tombstones, &tombstone->id, sizeof tombstone->id, NULL);
-    RedisModule_Free(tombstone);
     supervisor_kill(reason, 1);
+    let_next_go(tombstone->order, tombstone->lane);
+    RedisModule_Free(tombstone);
 }
 
 /* Tells the worker to stop working on a running job that is about to end. `kill_ms` negative: no consequence. */
-static void cancel_running(const Job *job, long long kill_ms) {
+static void cancel_running(Job *job, long long kill_ms) {
     Tombstone *tombstone = RedisModule_Calloc(1, sizeof *tombstone);
     tombstone->id = job->id;
+    tombstone->order = job->order;
+    tombstone->lane = job->lane;
+    job->order = NULL;
     if (kill_ms >= 0) {
         tombstone->timer = RedisModule_CreateTimer(module_ctx(), kill_ms, on_grace_over, tombstone);
         tombstone->has_timer = 1;
@@ -242,6 +278,7 @@ static int bury(uint64_t id) {
     Tombstone *tombstone = NULL;
     if (RedisModule_DictDelC(tombstones, &id, sizeof id, &tombstone) != REDISMODULE_OK) return 0;
     if (tombstone->has_timer) RedisModule_StopTimer(module_ctx(), tombstone->timer, NULL);
+    let_next_go(tombstone->order, tombstone->lane);
     RedisModule_Free(tombstone);
     return 1;
 }
@@ -269,6 +306,21 @@ static void on_disconnect(RedisModuleCtx *ctx, RedisModuleBlockedClient *client)
     end_failed(ctx, job, CAUSE_CLIENT_GONE, "CANCELLED client left");
 }
 
+void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error) {
+    size_t count = 0, length;
+    Job *job, **found = RedisModule_Alloc((RedisModule_DictSize(by_id) + 1) * sizeof *found);
+    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(by_id, "^", NULL, 0);
+    while (RedisModule_DictNextC(iterator, &length, (void **)&job))
+        if (job->class->registration && !RedisModule_StringCompare(job->class->registration(job->data), registration))
+            found[count++] = job;
+    RedisModule_DictIteratorStop(iterator);
+    for (size_t i = 0; i < count; i++) {
+        if (found[i]->state == JOB_RUNNING) cancel_running(found[i], config.cancel_grace_ms);
+        end_failed(ctx, found[i], CAUSE_ABORTED, error);
+    }
+    RedisModule_Free(found);
+}
+
 /* ---- Submitting ---- */
 
 static void arm(Job *job) {
@@ -294,6 +346,10 @@ static void enqueue(Job *job, int lane) {
     job->id = next_id++;
     stats[job->kind].submitted++;
     RedisModule_DictSetC(by_id, &job->id, sizeof job->id, job);
+    if (job->order && !order_enter(job->order, &job->node)) {
+        job->lane = order_queue(job->order);
+        return;
+    }
     queue_push(job->lane, &job->node, job->client_id);
     link_wake();
 }
@@ -310,8 +366,8 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
         refuse(ctx, class, data, "ERR Cannot run RedisAI command within a transaction or a LUA script");
         return 0;
     }
-    if (!*config.worker_command) {
-        refuse(ctx, class, data, "NOWORKER no worker is configured, set qa.worker-command");
+    if (supervisor_refusal()) {
+        refuse(ctx, class, data, supervisor_refusal());
         return 0;
     }
     if ((long long)jobs_queued_clients() >= config.max_queue) {
@@ -325,6 +381,7 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
     job->client = RedisModule_BlockClient(ctx, on_reply, NULL, on_free, 0);
     RedisModule_SetDisconnectCallback(job->client, on_disconnect);
     RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
+    if (class->in_order) job->order = order_find(class->registration(data));
     arm(job);
     enqueue(job, class->before_ready ? LANE_EARLY : LANE_CLIENTS);
     return 1;
@@ -342,12 +399,13 @@ int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long lon
 }
 
 int jobs_notify(const JobClass *class, void *data) {
-    if ((long long)jobs_queued_notices() >= config.max_events) {
+    Queue *lane = lanes[class->before_ready ? LANE_NOTICES : class->with_events ? LANE_EVENTS : LANE_CLIENTS];
+    if ((long long)queue_length(lane) >= config.max_events) {
         if (class->free) class->free(data);
         return 0;
     }
     Job *job = job_new(class, data, -1);
-    job->lane = lanes[class->before_ready ? LANE_NOTICES : LANE_CLIENTS];
+    job->lane = lane;
     queue_push(job->lane, &job->node, 0);
     link_wake();
     return 1;
@@ -405,6 +463,11 @@ int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices) {
     return 1;
 }
 
+static int may_end_so(const Job *job, JobStatus status) {
+    unsigned special = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT);
+    return !(JOB_STATUS(status) & special & ~job->class->statuses);
+}
+
 int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result) {
     if (bury(id)) return 0;
     Job *job = RedisModule_DictGetC(by_id, &id, sizeof id, NULL);
@@ -412,7 +475,7 @@ int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result) {
     int has_value = (result->status == JOB_OK || result->status == JOB_OVERRIDE) && result->argc;
     size_t length;
     const char *buffer = has_value ? RedisModule_StringPtrLen(result->argv[0], &length) : NULL;
-    if (has_value && !resp_valid(buffer, length, 0)) {
+    if (!may_end_so(job, result->status) || (has_value && !resp_valid(buffer, length, 0))) {
         end_failed(ctx, job, CAUSE_ANSWERED, "PROTOCOL worker sent an invalid reply");
         return 1;
     }

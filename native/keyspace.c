@@ -29,10 +29,19 @@ KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
 
 void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value, const char *event) {
     RedisModuleKey *key = RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
+    RedisModule_UnlinkKey(key); /* what was there may be large: it is freed by a thread of the server */
     RedisModule_ModuleTypeSetValue(key, type, value);
     RedisModule_CloseKey(key);
     RedisModule_SignalModifiedKey(ctx, name);
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, event, name);
+}
+
+void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
+    RedisModule_UnlinkKey(key);
+    RedisModule_CloseKey(key);
+    RedisModule_SignalModifiedKey(ctx, name);
+    RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_GENERIC, "del", name);
 }
 
 /* The slot may have been moved, or be on its way. The module API of Redis 7.0 cannot ask for that, but a call with the key

@@ -18,6 +18,9 @@ KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
 /* Puts `value` there, whatever was there before, without TTL, and announces `event`. Replicating is the caller's. */
 void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value, const char *event);
 
+/* Deletes the key and announces it. Replicating is the caller's. */
+void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name);
+
 /* NULL when each key is empty or holds a value of `type`; else an error line. */
 const char *keyspace_check_types(RedisModuleCtx *ctx, RedisModuleString **names, int n, RedisModuleType *type);
 

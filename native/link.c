@@ -5,15 +5,17 @@
 #include <strings.h>
 
 #include "atomic.h"
+#include "calling.h"
 #include "config.h"
 #include "jobs.h"
 #include "module.h"
 #include "registry.h"
+#include "registry_admin.h"
+#include "registry_stats.h"
 #include "supervisor.h"
 
-enum { PROTOCOL = 1, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
+enum { PROTOCOL = 2, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
 enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
-enum { CLUSTER_MESSAGE = 1, CLUSTER_UNREGISTER = 2 };
 
 /* A link that is blocked in QA.NEXT. Jobs leave the queue only when its reply is written: a link that goes away before that
  * takes nothing with it. */
@@ -212,7 +214,8 @@ static int done_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         JobStatus status;
         int min_argc, max_argc;
     } WORDS[] = {{"OK", JOB_OK, 3, 4},       {"OVERRIDE", JOB_OVERRIDE, 4, 4}, {"SKIP", JOB_SKIP, 3, 3},
-                 {"ERR", JOB_FAILED, 4, 4}, {"TENSORS", JOB_TENSORS, 4, 1 << 24}};
+                 {"ERR", JOB_FAILED, 4, 4}, {"TENSORS", JOB_TENSORS, 4, 1 << 24},
+                 {"DAG", JOB_DAG, 5, 1 << 24}, {"TIMEDOUT", JOB_TIMEDOUT, 3, 3}};
     long long id;
     if (!link_require(ctx, "QA.DONE")) return REDISMODULE_OK;
     if (argc < 3) return RedisModule_WrongArity(ctx);
@@ -221,7 +224,7 @@ static int done_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     const char *word = RedisModule_StringPtrLen(argv[2], NULL);
     size_t i = 0, count = sizeof WORDS / sizeof *WORDS;
     while (i < count && strcasecmp(WORDS[i].word, word)) i++;
-    if (i == count) return RedisModule_ReplyWithError(ctx, "ERR status must be OK, OVERRIDE, SKIP, ERR or TENSORS");
+    if (i == count) return RedisModule_ReplyWithError(ctx, "ERR status must be OK, OVERRIDE, SKIP, ERR, TENSORS, DAG or TIMEDOUT");
     if (argc < WORDS[i].min_argc || argc > WORDS[i].max_argc) return RedisModule_WrongArity(ctx);
     JobResult result = {.status = WORDS[i].status, .argv = argv + 3, .argc = argc - 3, .cause = CAUSE_ANSWERED};
     if (result.status == JOB_FAILED) {
@@ -276,7 +279,7 @@ static void deliver(const char *sender, const char *payload, size_t length) {
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
                                uint32_t length) {
     if (type == CLUSTER_MESSAGE) deliver(sender, (const char *)payload, length);
-    else if (type == CLUSTER_UNREGISTER) registry_unregister_message(ctx, (const char *)payload, length);
+    else if (type == CLUSTER_ADMIN) registry_admin_message(ctx, (const char *)payload, length);
 }
 
 static int send_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -354,10 +357,12 @@ int link_on_load(RedisModuleCtx *ctx) {
         {"qa.send", send_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
         {"qa.sessions", registry_sessions_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
         {"qa.register", registry_register_command, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
+        {"qa.as", calling_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous write"},
+        {"qa.stream", registry_stream_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous"},
         {"qa.atomic", atomic_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous write"},
     };
     links = RedisModule_CreateDict(NULL);
     RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_MESSAGE, on_cluster_message);
-    RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_UNREGISTER, on_cluster_message);
+    RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_ADMIN, on_cluster_message);
     return module_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

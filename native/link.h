@@ -10,6 +10,9 @@
 /* Flags of every internal command (QA.*) but QA.HELLO; module_register lets the worker's user run whatever is named QA.*. */
 #define LINK_COMMAND_FLAGS "admin deny-script allow-stale no-slowlog"
 
+/* Types of messages on the cluster bus: from worker to worker; a change of registrations (registry_admin.c). */
+enum { CLUSTER_MESSAGE = 1, CLUSTER_ADMIN = 2 };
+
 int link_on_load(RedisModuleCtx *ctx);
 
 /* Gives the worker's user its rights; to be called when all commands are registered. */

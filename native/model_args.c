@@ -13,22 +13,6 @@ static const char ERR_BATCH[] = "ERR Invalid argument for BATCHSIZE";
 static const char ERR_MIN_BATCH[] = "ERR Invalid argument for MINBATCHSIZE";
 static const char ERR_BATCH_TIMEOUT[] = "ERR Invalid argument for MINBATCHTIMEOUT";
 
-/* Steps over argv. */
-typedef struct Cursor {
-    RedisModuleString **argv;
-    int argc, at;
-} Cursor;
-
-static int accept(Cursor *cursor, const char *word) {
-    if (cursor->at >= cursor->argc || !arg_is(cursor->argv[cursor->at], word)) return 0;
-    cursor->at++;
-    return 1;
-}
-
-static int accept_count(Cursor *cursor, long long max, long long *value) {
-    return cursor->at < cursor->argc && arg_count(cursor->argv[cursor->at++], max, value);
-}
-
 /* ---- storing ---- */
 
 static const char *parse_backend(ModelSpec *spec, RedisModuleString *name) {
@@ -47,15 +31,15 @@ static const char *parse_backend(ModelSpec *spec, RedisModuleString *name) {
 }
 
 static const char *parse_batching(ModelSpec *spec, Cursor *cursor, int old_form) {
-    if (accept(cursor, "BATCHSIZE") && !accept_count(cursor, MODEL_MAX_BATCH, &spec->batch_size)) return ERR_BATCH;
-    if (accept(cursor, "MINBATCHSIZE")) {
+    if (cursor_accept(cursor, "BATCHSIZE") && !cursor_count(cursor, MODEL_MAX_BATCH, &spec->batch_size)) return ERR_BATCH;
+    if (cursor_accept(cursor, "MINBATCHSIZE")) {
         if (!spec->batch_size) return "ERR MINBATCHSIZE specified without BATCHSIZE";
-        if (!accept_count(cursor, MODEL_MAX_BATCH, &spec->min_batch_size)) return ERR_MIN_BATCH;
+        if (!cursor_count(cursor, MODEL_MAX_BATCH, &spec->min_batch_size)) return ERR_MIN_BATCH;
     }
-    if (accept(cursor, "MINBATCHTIMEOUT")) {
+    if (cursor_accept(cursor, "MINBATCHTIMEOUT")) {
         if (!spec->batch_size && old_form) return "ERR MINBATCHTIMEOUT specified without BATCHSIZE";
         if (!spec->min_batch_size) return "ERR MINBATCHTIMEOUT specified without MINBATCHSIZE";
-        if (!accept_count(cursor, MODEL_MAX_BATCH, &spec->min_batch_timeout_ms)) return ERR_BATCH_TIMEOUT;
+        if (!cursor_count(cursor, MODEL_MAX_BATCH, &spec->min_batch_timeout_ms)) return ERR_BATCH_TIMEOUT;
     }
     if (spec->min_batch_size && !spec->min_batch_timeout_ms) spec->min_batch_timeout_ms = MODEL_MIN_BATCH_TIMEOUT_MS;
     return NULL;
@@ -68,26 +52,27 @@ static const char *parse_head(ModelSpec *spec, Cursor *cursor, int old_form) {
     if (error) return error;
     size_t length;
     const char *device = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &length);
-    if (!model_device_parse(device, length, spec->device))
-        return old_form && length <= MODEL_MAX_DEVICE + 1 ? "ERR unsupported device" : "ERR Invalid DEVICE";
-    if (accept(cursor, "TAG")) {
+    if (!device_parse(device, length, spec->device))
+        return old_form && length <= DEVICE_MAX + 1 ? "ERR unsupported device" : "ERR Invalid DEVICE";
+    if (cursor_accept(cursor, "TAG")) {
         if (cursor->at == cursor->argc) return "ERR Insufficient arguments, missing model BLOB";
         spec->tag = cursor->argv[cursor->at++];
+        if ((error = texts_check(&spec->tag, 1))) return error;
     }
     return parse_batching(spec, cursor, old_form);
 }
 
 /* INPUTS n name.. OUTPUTS n name.. */
 static const char *parse_names(ModelSpec *spec, Cursor *cursor, int trusted) {
-    if (!accept(cursor, "INPUTS")) return NULL;
+    if (!cursor_accept(cursor, "INPUTS")) return NULL;
     if (!trusted) return "ERR INPUTS argument should not be specified for this backend";
     long long n;
-    if (!accept_count(cursor, MODEL_MAX_NAMES, &n)) return "ERR Invalid argument for input_count";
+    if (!cursor_count(cursor, NAMES_MAX, &n)) return "ERR Invalid argument for input_count";
     if (n > cursor->argc - cursor->at) return "ERR number of model inputs does not match the number of given arguments";
     spec->inputs = cursor->argv + cursor->at;
     spec->n_inputs = (int)n;
     cursor->at += (int)n;
-    if (!accept(cursor, "OUTPUTS") || !accept_count(cursor, MODEL_MAX_NAMES, &n)) return "ERR Invalid argument for output_count";
+    if (!cursor_accept(cursor, "OUTPUTS") || !cursor_count(cursor, NAMES_MAX, &n)) return "ERR Invalid argument for output_count";
     if (n > cursor->argc - cursor->at) return "ERR number of model outputs does not match the number of given arguments";
     spec->outputs = cursor->argv + cursor->at;
     spec->n_outputs = (int)n;
@@ -97,7 +82,7 @@ static const char *parse_names(ModelSpec *spec, Cursor *cursor, int trusted) {
 
 static const char *parse_blob(ModelSpec *spec, Cursor *cursor, int trusted) {
     if (cursor->at == cursor->argc) return "ERR Insufficient arguments, missing model BLOB";
-    if (!accept(cursor, "BLOB")) return "ERR Invalid argument, expected BLOB";
+    if (!cursor_accept(cursor, "BLOB")) return "ERR Invalid argument, expected BLOB";
     spec->chunks = cursor->argv + cursor->at;
     spec->n_chunks = cursor->argc - cursor->at;
     for (int i = 0; i < spec->n_chunks; i++) {
@@ -135,7 +120,7 @@ const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc) 
 
 static const char *parse_timeout(RunSpec *spec, Cursor *cursor) {
     if (cursor->at == cursor->argc) return "ERR No value provided for TIMEOUT";
-    if (!accept_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0) return "ERR Invalid value for TIMEOUT";
+    if (!cursor_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0) return "ERR Invalid value for TIMEOUT";
     return NULL;
 }
 
@@ -153,7 +138,7 @@ static const ListErrors OUTPUT_ERRORS = {
 /* word n key.. */
 static const char *parse_counted(Cursor *cursor, const char *word, const ListErrors *errors, int *first, int *n) {
     long long count;
-    if (!accept(cursor, word)) return errors->missing;
+    if (!cursor_accept(cursor, word)) return errors->missing;
     if (cursor->at == cursor->argc || RedisModule_StringToLongLong(cursor->argv[cursor->at++], &count) != REDISMODULE_OK)
         return errors->invalid;
     if (count <= 0) return errors->not_positive;
@@ -170,12 +155,9 @@ const char *model_args_execute(RunSpec *spec, RedisModuleString **argv, int argc
     const char *error = parse_counted(&cursor, "INPUTS", &INPUT_ERRORS, &spec->inputs, &spec->n_inputs);
     if (!error) error = parse_counted(&cursor, "OUTPUTS", &OUTPUT_ERRORS, &spec->outputs, &spec->n_outputs);
     if (error) return error;
-    if (accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
+    if (cursor_accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
     if (cursor.at == argc) return NULL;
-    snprintf(spec->error, sizeof(spec->error), "Invalid argument: %.100s", RedisModule_StringPtrLen(argv[cursor.at], NULL));
-    for (char *at = spec->error; *at; at++)
-        if (*at == '\r' || *at == '\n') *at = ' ';
-    return spec->error;
+    return arg_error(spec->error, sizeof(spec->error), "Invalid argument: ", argv[cursor.at]);
 }
 
 /* AI.MODELRUN key [TIMEOUT ms] INPUTS key.. OUTPUTS key..: the lists end at the next keyword. */
@@ -183,8 +165,8 @@ const char *model_args_run(RunSpec *spec, RedisModuleString **argv, int argc) {
     Cursor cursor = {argv, argc, 2};
     memset(spec, 0, sizeof(*spec));
     const char *error = NULL;
-    if (accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
-    if (!accept(&cursor, "INPUTS")) return INPUT_ERRORS.missing;
+    if (cursor_accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
+    if (!cursor_accept(&cursor, "INPUTS")) return INPUT_ERRORS.missing;
     spec->inputs = cursor.at;
     while (cursor.at < argc && !arg_is(argv[cursor.at], "OUTPUTS")) cursor.at++;
     spec->n_inputs = cursor.at - spec->inputs;

@@ -8,7 +8,7 @@
 /* What AI.MODELSTORE and AI.MODELSET say. Points into argv. */
 typedef struct ModelSpec {
     ModelBackend backend;
-    char device[MODEL_MAX_DEVICE + 1];
+    char device[DEVICE_MAX + 1];
     RedisModuleString *tag; /* or NULL */
     long long batch_size, min_batch_size, min_batch_timeout_ms;
     RedisModuleString **inputs, **outputs;

@@ -1,9 +1,10 @@
 /* The module qa: entry point, and the story of its threads and of who owns what.
  *
- * THREADS. There are none. Whatever the module does happens on the server's main thread: in commands, in the replies of
- * blocked clients, in keyspace notifications, in timers and in two event loop callbacks (the control socket and the output of
- * the worker). So there are no locks either, and no state is ever seen half changed. One exception is the server's: it may
- * free values of deleted keys on its own background thread, so the `free` of a data type touches only what its value owns.
+ * THREADS. None that does anything but free memory. Whatever the module does happens on the server's main thread: in commands,
+ * in the replies of blocked clients, in keyspace notifications, in timers and in event loop callbacks (the control socket and the
+ * output of the worker). So no state is ever seen half changed. The server may free values of deleted keys on a background thread
+ * of its own: there the `free` of a data type gives up what its value alone owns and leaves the rest to the main thread, on a list
+ * under the only lock (runnable.c). The memory of a large model is given back by a short-lived thread of ours (blob.c).
  *
  * What takes long is done elsewhere: the worker, a process of its own, started by supervisor.c with posix_spawn (not fork: the
  * data set may be large, and a fork's page tables cost time in proportion). It talks to the server as an ordinary client and
@@ -33,12 +34,16 @@
 
 #include "cmd_rg.h"
 #include "config.h"
+#include "dag.h"
 #include "hook.h"
 #include "info.h"
 #include "jobs.h"
 #include "link.h"
 #include "model.h"
 #include "registry.h"
+#include "runnable.h"
+#include "script.h"
+#include "stream.h"
 #include "supervisor.h"
 #include "tensor.h"
 
@@ -50,6 +55,7 @@ REDISMODULE_OPTIONAL_FUNCTIONS(DEFINE)
 #undef DEFINE
 
 static RedisModuleCtx *detached;
+static int is_valkey; /* flags that the other server does not have, or uses for something else */
 
 /* A module's context begins with the function that finds all others: the only thing about it that is fixed. */
 const char *module_api_load(RedisModuleCtx *ctx) {
@@ -75,6 +81,24 @@ int module_is_active_primary(RedisModuleCtx *ctx) {
     return (flags & REDISMODULE_CTX_FLAGS_MASTER) && !(flags & REDISMODULE_CTX_FLAGS_LOADING);
 }
 
+int module_from_log(RedisModuleCtx *ctx) {
+    return (RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)) != 0;
+}
+
+/* A slot is on its way here by CLUSTER MIGRATESLOTS: its keys are there already, and nobody may see them yet. */
+int module_is_importing(RedisModuleCtx *ctx) {
+    return is_valkey && (RedisModule_GetContextFlags(ctx) & VALKEYMODULE_CTX_FLAGS_SLOT_IMPORT_CLIENT);
+}
+
+static int find_valkey(RedisModuleCtx *ctx) {
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "INFO", "c", "server");
+    RedisModuleString *info = reply ? RedisModule_CreateStringFromCallReply(reply) : NULL;
+    int found = info && strstr(RedisModule_StringPtrLen(info, NULL), "valkey_version:");
+    if (info) RedisModule_FreeString(ctx, info);
+    if (reply) RedisModule_FreeCallReply(reply);
+    return found;
+}
+
 int module_blocking_denied(RedisModuleCtx *ctx) {
     return (RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_MULTI | REDISMODULE_CTX_FLAGS_LUA |
                                                 REDISMODULE_CTX_FLAGS_DENY_BLOCKING | REDISMODULE_CTX_FLAGS_LOADING)) != 0;
@@ -86,10 +110,16 @@ RedisModuleString *module_caller_name(RedisModuleCtx *ctx) {
     return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));
 }
 
+int module_require_admin(RedisModuleCtx *ctx, const char *command) {
+    if (RedisModule_SetCommandACLCategories || module_from_log(ctx)) return 1;
+    /* What link_create_user gives the worker by name. */
+    if (!strncasecmp(command, "ai.", 3) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
+    return module_is_admin(ctx, command);
+}
+
 /* CONFIG RESETSTAT stands for the category: administrators may, others may not. A user of another module (the worker's) has no
  * name to be looked up by and was let through by its own rules. */
-int module_require_admin(RedisModuleCtx *ctx, const char *command) {
-    if (RedisModule_SetCommandACLCategories) return 1;
+int module_is_admin(RedisModuleCtx *ctx, const char *command) {
     RedisModuleString *name = module_caller_name(ctx);
     RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;
     int allowed = 0;
@@ -109,6 +139,46 @@ int module_require_admin(RedisModuleCtx *ctx, const char *command) {
     return allowed;
 }
 
+RedisModuleString *module_setting(RedisModuleCtx *ctx, const char *name) {
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "CONFIG", "cc", "GET", name);
+    RedisModuleString *value = NULL;
+    if (reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ARRAY && RedisModule_CallReplyLength(reply) == 2)
+        value = RedisModule_CreateStringFromCallReply(RedisModule_CallReplyArrayElement(reply, 1));
+    if (reply) RedisModule_FreeCallReply(reply);
+    return value ? value : RedisModule_CreateString(NULL, "", 0);
+}
+
+int module_setting_is(RedisModuleCtx *ctx, const char *name, const char *expected) {
+    RedisModuleString *value = module_setting(ctx, name);
+    int is = !strcmp(RedisModule_StringPtrLen(value, NULL), expected);
+    RedisModule_FreeString(NULL, value);
+    return is;
+}
+
+/* A module's command is in no category of its own accord, whatever its flags are: users would have it that must not. */
+static void derive_categories(const char *flags, char *to, size_t size) {
+    snprintf(to, size, "%s%s%s%s", strstr(flags, "admin") ? "admin dangerous " : "", strstr(flags, "write") ? "write " : "",
+             strstr(flags, "readonly") ? "read " : "", strstr(flags, "fast") ? "fast" : "slow");
+}
+
+static int set_categories(const CommandSpec *spec, RedisModuleCommand *command) {
+    if (!RedisModule_SetCommandACLCategories) return REDISMODULE_OK;
+    char derived[64];
+    derive_categories(spec->flags, derived, sizeof derived);
+    return RedisModule_SetCommandACLCategories(command, spec->categories ? spec->categories : derived);
+}
+
+/* To the server the key of any module's command is read and written, unless it is told. */
+static int set_key_is_read(const CommandSpec *spec, RedisModuleCommand *command) {
+    if (!spec->first_key || !strstr(spec->flags, "readonly")) return REDISMODULE_OK;
+    RedisModuleCommandKeySpec keys[2] = {{.flags = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
+                                          .begin_search_type = REDISMODULE_KSPEC_BS_INDEX,
+                                          .bs.index.pos = spec->first_key}};
+    RedisModuleCommandInfoVersion version = {.version = 1, .sizeof_key_spec = sizeof *keys};
+    RedisModuleCommandInfo info = {.version = &version, .key_specs = keys};
+    return RedisModule_SetCommandInfo(command, &info);
+}
+
 int module_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const CommandSpec *spec = &table[i];
@@ -117,11 +187,10 @@ int module_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n) {
             RedisModule_Log(ctx, "warning", "command %s cannot be registered (flags: %s)", spec->name, spec->flags);
             return REDISMODULE_ERR;
         }
-        if (!strncasecmp(spec->name, "qa.", 3)) link_allow_command(spec->name);
-        if (!spec->categories || !RedisModule_SetCommandACLCategories) continue;
+        if (!strncasecmp(spec->name, "qa.", 3) || !strncasecmp(spec->name, "ai.", 3)) link_allow_command(spec->name);
         RedisModuleCommand *command = RedisModule_GetCommand(ctx, spec->name);
-        if (!command || RedisModule_SetCommandACLCategories(command, spec->categories) != REDISMODULE_OK) {
-            RedisModule_Log(ctx, "warning", "command %s: ACL categories are not known: %s", spec->name, spec->categories);
+        if (!command || set_categories(spec, command) != REDISMODULE_OK || set_key_is_read(spec, command) != REDISMODULE_OK) {
+            RedisModule_Log(ctx, "warning", "command %s: the server does not take its ACL categories or keys", spec->name);
             return REDISMODULE_ERR;
         }
     }
@@ -136,11 +205,13 @@ EXPORTED int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, i
     }
     RedisModule_SetModuleAttribs(ctx, QA_MODULE_NAME, QA_MODULE_VERSION, REDISMODULE_APIVER_1);
     detached = RedisModule_GetDetachedThreadSafeContext(ctx);
-    RedisModule_SetModuleOptions(ctx,
-                                 REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED);
+    is_valkey = find_valkey(ctx);
+    RedisModule_SetModuleOptions(ctx, REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
+                                          (is_valkey ? VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION : 0));
     if (config_on_load(ctx, argv, argc) != REDISMODULE_OK) return REDISMODULE_ERR;
-    int (*const parts[])(RedisModuleCtx *) = {jobs_on_load,  link_on_load, registry_on_load, hook_on_load,
-                                              tensor_on_load, model_on_load, rg_on_load,     info_on_load,
+    int (*const parts[])(RedisModuleCtx *) = {jobs_on_load,  link_on_load, registry_on_load, hook_on_load, stream_on_load,
+                                              tensor_on_load, model_on_load, script_on_load, runnable_on_load,
+                                              dag_on_load, ai_config_on_load, rg_on_load, info_on_load,
                                               link_create_user, supervisor_on_load};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i](ctx) != REDISMODULE_OK) return REDISMODULE_ERR;

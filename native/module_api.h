@@ -52,6 +52,7 @@
 #define REDISMODULE_CTX_FLAGS_DENY_BLOCKING (1 << 21)
 #define REDISMODULE_CTX_FLAGS_RESP3 (1 << 22)
 #define REDISMODULE_CTX_FLAGS_ASYNC_LOADING (1 << 23)
+#define VALKEYMODULE_CTX_FLAGS_SLOT_IMPORT_CLIENT (1 << 25)
 
 #define REDISMODULE_NOTIFY_GENERIC (1 << 2)
 #define REDISMODULE_NOTIFY_STRING (1 << 3)
@@ -74,6 +75,8 @@
 #define REDISMODULE_NODE_ID_LEN 40
 #define REDISMODULE_NODE_MYSELF (1 << 0)
 #define REDISMODULE_NODE_MASTER (1 << 1)
+#define REDISMODULE_NODE_PFAIL (1 << 3)
+#define REDISMODULE_NODE_FAIL (1 << 4)
 
 #define REDISMODULE_AUX_BEFORE_RDB (1 << 0)
 #define REDISMODULE_AUX_AFTER_RDB (1 << 1)
@@ -83,6 +86,7 @@
 #define REDISMODULE_OPTIONS_HANDLE_IO_ERRORS (1 << 0)
 #define REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED (1 << 1)
 #define REDISMODULE_OPTIONS_ALLOW_NESTED_KEYSPACE_NOTIFICATIONS (1 << 3)
+#define VALKEYMODULE_OPTIONS_HANDLE_ATOMIC_SLOT_MIGRATION (1 << 5)
 
 #define REDISMODULE_CMD_KEY_RO (1ULL << 0)
 #define REDISMODULE_CMD_KEY_RW (1ULL << 1)
@@ -92,6 +96,8 @@
 #define REDISMODULE_CMD_KEY_UPDATE (1ULL << 5)
 #define REDISMODULE_CMD_KEY_INSERT (1ULL << 6)
 #define REDISMODULE_CMD_KEY_DELETE (1ULL << 7)
+
+#define REDISMODULE_KSPEC_BS_INDEX 2
 
 #define REDISMODULE_CONFIG_DEFAULT 0
 #define REDISMODULE_CONFIG_IMMUTABLE (1ULL << 0)
@@ -104,6 +110,7 @@
 #define REDISMODULE_EVENT_LOADING 3
 #define REDISMODULE_EVENT_CLIENT_CHANGE 4
 #define REDISMODULE_EVENT_SHUTDOWN 5
+#define REDISMODULE_EVENT_FORK_CHILD 13
 #define REDISMODULE_SUBEVENT_LOADING_RDB_START 0
 #define REDISMODULE_SUBEVENT_LOADING_AOF_START 1
 #define REDISMODULE_SUBEVENT_LOADING_REPL_START 2
@@ -111,6 +118,7 @@
 #define REDISMODULE_SUBEVENT_LOADING_FAILED 4
 #define REDISMODULE_SUBEVENT_CLIENT_CHANGE_CONNECTED 0
 #define REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED 1
+#define REDISMODULE_SUBEVENT_FORK_CHILD_BORN 0
 #define REDISMODULE_SUBEVENT_FLUSHDB_START 0
 #define REDISMODULE_SUBEVENT_FLUSHDB_END 1
 #define REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER 0
@@ -220,6 +228,42 @@ typedef struct RedisModuleTypeMethods {
     RedisModuleTypeAuxSaveFunc aux_save2;
 } RedisModuleTypeMethods;
 
+/* Where keys are among a command's arguments, and what becomes of them. The first without a begin_search_type ends a list of them. */
+typedef struct RedisModuleCommandKeySpec {
+    const char *notes;
+    uint64_t flags;
+    int begin_search_type;
+    union {
+        struct {
+            int pos;
+        } index;
+        struct {
+            const char *keyword;
+            int start_from;
+        } keyword;
+    } bs;
+    int find_keys_type; /* 0: there is one key */
+    union {
+        int numbers[3];
+    } fk;
+} RedisModuleCommandKeySpec;
+
+/* The sizes are of structures as this header declares them; of those that it does not none may be given. */
+typedef struct RedisModuleCommandInfoVersion {
+    int version;
+    size_t sizeof_history_entry, sizeof_key_spec, sizeof_argument;
+} RedisModuleCommandInfoVersion;
+
+typedef struct RedisModuleCommandInfo {
+    const RedisModuleCommandInfoVersion *version;
+    const char *summary, *complexity, *since;
+    void *history;
+    const char *tips;
+    int arity;
+    RedisModuleCommandKeySpec *key_specs;
+    void *arguments;
+} RedisModuleCommandInfo;
+
 typedef RedisModuleCtx Ctx_; /* short names for the tables below only */
 typedef RedisModuleString Str_;
 
@@ -233,6 +277,7 @@ typedef RedisModuleString Str_;
     X(void, Free, (void *pointer))                                                                                     \
     X(char *, Strdup, (const char *text))                                                                              \
     X(size_t, MallocSize, (void *pointer))                                                                             \
+    X(size_t, MallocSizeString, (Str_ * string))                                                                       \
     /* module and commands */                                                                                          \
     X(void, SetModuleAttribs, (Ctx_ *ctx, const char *name, int version, int api_version))                             \
     X(int, IsModuleNameBusy, (const char *name))                                                                       \
@@ -240,6 +285,7 @@ typedef RedisModuleString Str_;
     X(int, CreateCommand,                                                                                              \
       (Ctx_ *ctx, const char *name, RedisModuleCmdFunc handler, const char *flags, int first, int last, int step))     \
     X(RedisModuleCommand *, GetCommand, (Ctx_ *ctx, const char *name))                                                 \
+    X(int, SetCommandInfo, (RedisModuleCommand * command, const RedisModuleCommandInfo *info))                         \
     X(int, WrongArity, (Ctx_ *ctx))                                                                                    \
     X(int, IsKeysPositionRequest, (Ctx_ *ctx))                                                                         \
     X(void, KeyAtPos, (Ctx_ *ctx, int position))                                                                       \

@@ -3,11 +3,10 @@
 #include <string.h>
 #include <strings.h>
 
-#include "config.h"
 #include "hook.h"
 #include "link.h"
 #include "module.h"
-#include "resp_reply.h"
+#include "resp.h"
 
 typedef struct Session {
     RedisModuleString *fields[4]; /* session, description, source, payload */
@@ -16,11 +15,11 @@ typedef struct Session {
     struct Session *next;
 } Session;
 
-enum { ENCODING_VERSION = 1, MAX_REGISTRATIONS = 10000, CLUSTER_UNREGISTER = 2, PAUSED_RETRY_MS = 100 };
+enum { ENCODING_VERSION = 2, MAX_REGISTRATIONS = 10000, PAUSED_RETRY_MS = 100 }; /* 1: without the status of streams */
 
 static Session *sessions;
 static Registration *registrations;
-static size_t session_count, registration_count, overflowed_count;
+static size_t session_count, registration_count, stream_count;
 static RedisModuleType *type;
 static long long stale_since_ms; /* 0: the worker knows the sessions */
 
@@ -31,6 +30,7 @@ long long registry_stale_ms(void) { return stale_since_ms ? RedisModule_Millisec
 Registration *registry_first(void) { return registrations; }
 size_t registry_sessions(void) { return session_count; }
 size_t registry_registrations(void) { return registration_count; }
+size_t registry_streams(void) { return stream_count; }
 
 static int same(RedisModuleString *a, RedisModuleString *b) { return RedisModule_StringCompare(a, b) == 0; }
 
@@ -42,7 +42,7 @@ Registration *registry_find(RedisModuleString *id) {
 
 Registration *registry_find_trigger(RedisModuleString *trigger) {
     for (Registration *at = registrations; at; at = at->next)
-        if (!at->is_keys && same(at->fields[REG_MATCH], trigger)) return at;
+        if (at->reader == READER_COMMAND && same(at->fields[REG_MATCH], trigger)) return at;
     return NULL;
 }
 
@@ -78,7 +78,7 @@ int registration_wants_event(const Registration *registration, const char *event
 
 static void free_registration(Registration *registration) {
     for (int i = 0; i < REG_FIELDS; i++) RedisModule_FreeString(NULL, registration->fields[i]);
-    RedisModule_Free(registration->last_error);
+    RedisModule_Free(registration->counters.last_error);
     RedisModule_Free(registration);
 }
 
@@ -90,15 +90,32 @@ static void free_session(Session *session) {
     RedisModule_Free(session);
 }
 
+/* Does the `args` array have `inorder` with a value that is not 0? */
+static int is_in_order(RedisModuleString *args) {
+    RespReader reader;
+    RespToken token;
+    size_t length;
+    reader.at = RedisModule_StringPtrLen(args, &length);
+    reader.end = reader.at + length;
+    while (resp_next(&reader, &token, 0) == 1)
+        if (token.type == '$' && !token.null && token.length == 7 && !memcmp(token.text, "inorder", 7))
+            return resp_next(&reader, &token, 0) == 1 && token.type == ':' && token.integer != 0;
+    return 0;
+}
+
 /* Takes over the nine strings. */
 static Registration *new_registration(RedisModuleString **fields) {
     Registration *registration = RedisModule_Calloc(1, sizeof *registration);
     memcpy(registration->fields, fields, sizeof registration->fields);
-    registration->is_keys = !strcmp(RedisModule_StringPtrLen(fields[REG_READER], NULL), "KeysReader");
+    const char *reader = RedisModule_StringPtrLen(fields[REG_READER], NULL);
+    registration->reader = !strcmp(reader, "KeysReader")     ? READER_KEYS
+                           : !strcmp(reader, "StreamReader") ? READER_STREAM
+                                                             : READER_COMMAND;
     registration->match = RedisModule_StringPtrLen(fields[REG_MATCH], &registration->match_length);
     registration->match_exact = 1;
-    if (registration->is_keys && registration->match_length &&
-        registration->match[registration->match_length - 1] == '*') {
+    if (registration->reader == READER_COMMAND) {
+        registration->in_order = is_in_order(fields[REG_ARGS]);
+    } else if (registration->match_length && registration->match[registration->match_length - 1] == '*') {
         registration->match_length--;
         registration->match_exact = 0;
     }
@@ -111,22 +128,38 @@ static int is_one_of(RedisModuleString *string, const char *a, const char *b, co
 }
 
 /* NULL, or an error (to be freed). */
+static RedisModuleString *check_mode(RedisModuleString *mode) {
+    const char *text = RedisModule_StringPtrLen(mode, NULL);
+    if (!strcmp(text, "sync"))
+        return RedisModule_CreateStringPrintf(NULL, "ERR mode sync is left out: functions run outside the server, use async_local");
+    if (!is_one_of(mode, "async", "async_local", NULL))
+        return RedisModule_CreateStringPrintf(NULL, "ERR unknown mode: %s, expected async or async_local", text);
+    return NULL;
+}
+
+/* NULL, or an error (to be freed). */
 static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registration *registration) {
     RedisModuleString *const *fields = registration->fields;
     size_t length;
-    if (!is_one_of(fields[REG_READER], "KeysReader", "CommandReader", NULL))
-        return RedisModule_CreateStringPrintf(NULL, "ERR unknown reader: %s, expected KeysReader or CommandReader",
+    if (!is_one_of(fields[REG_READER], "KeysReader", "CommandReader", "StreamReader"))
+        return RedisModule_CreateStringPrintf(NULL, "ERR unknown reader: %s, expected KeysReader, CommandReader or StreamReader",
                                               RedisModule_StringPtrLen(fields[REG_READER], NULL));
-    if (!is_one_of(fields[REG_MODE], "async", "async_local", "sync"))
-        return RedisModule_CreateStringPrintf(NULL, "ERR unknown mode: %s, expected async, async_local or sync",
-                                              RedisModule_StringPtrLen(fields[REG_MODE], NULL));
+    RedisModuleString *error = check_mode(fields[REG_MODE]);
+    if (error) return error;
     const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
     if (!resp_valid(args, length, 0)) return RedisModule_CreateStringPrintf(NULL, "ERR args of a registration is not RESP");
+    const char *events = RedisModule_StringPtrLen(fields[REG_EVENTS], &length);
+    if (registration->reader == READER_STREAM && length && strcmp(events, "xadd"))
+        return RedisModule_CreateStringPrintf(NULL, "ERR a StreamReader is called for xadd only, not for: %s", events);
     RedisModule_StringPtrLen(fields[REG_COMMANDS], &length);
     if (!length) return NULL;
-    if (!registration->is_keys || !registration_list_has(fields[REG_EVENTS], "keymiss", 7))
+    if (registration->reader != READER_KEYS || !registration_list_has(fields[REG_EVENTS], "keymiss", 7))
         return RedisModule_CreateStringPrintf(NULL, "ERR Can not hook a command without the keymiss event");
     return hook_check_commands(ctx, fields[REG_COMMANDS]);
+}
+
+static int same_trigger(const Registration *a, const Registration *b) {
+    return a->reader == READER_COMMAND && b->reader == READER_COMMAND && same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
 }
 
 /* Against the other sessions, and within the session itself. */
@@ -140,7 +173,7 @@ static RedisModuleString *check_conflicts(const Session *session, const Session 
                 if (same(other->fields[REG_ID], fields[REG_ID]))
                     return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
                                                           RedisModule_StringPtrLen(fields[REG_ID], NULL));
-                if (!mine->is_keys && !other->is_keys && same(other->fields[REG_MATCH], fields[REG_MATCH]))
+                if (same_trigger(mine, other))
                     return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
             }
         }
@@ -149,7 +182,7 @@ static RedisModuleString *check_conflicts(const Session *session, const Session 
             if (same(other->fields[REG_ID], fields[REG_ID]))
                 return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
                                                       RedisModule_StringPtrLen(fields[REG_ID], NULL));
-            if (!mine->is_keys && !other->is_keys && same(other->fields[REG_MATCH], fields[REG_MATCH]))
+            if (same_trigger(mine, other))
                 return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
         }
     }
@@ -165,14 +198,14 @@ static Session *find_session(RedisModuleString *name) {
 /* Rebuilds what is derived from the list of sessions. */
 static void index_sessions(void) {
     Registration **end = &registrations;
-    session_count = registration_count = overflowed_count = 0;
+    session_count = registration_count = stream_count = 0;
     for (Session *session = sessions; session; session = session->next) {
         session_count++;
         for (long long i = 0; i < session->count; i++) {
             *end = session->registrations[i];
             end = &(*end)->next;
             registration_count++;
-            overflowed_count += (size_t)session->registrations[i]->overflowed;
+            stream_count += session->registrations[i]->reader == READER_STREAM;
         }
     }
     *end = NULL;
@@ -187,14 +220,10 @@ static void keep_counters(Session *session, Session *old) {
             Registration *then = old->registrations[j];
             if (!same(now->fields[REG_ID], then->fields[REG_ID])) continue;
             now->overflowed = then->overflowed;
-            now->triggered = then->triggered;
-            now->succeeded = then->succeeded;
-            now->failed = then->failed;
-            now->aborted = then->aborted;
-            now->last_run_us = then->last_run_us;
-            now->total_run_us = then->total_run_us;
-            now->last_error = then->last_error;
-            then->last_error = NULL;
+            now->paused = then->paused;
+            now->status = then->status;
+            now->counters = then->counters;
+            then->counters.last_error = NULL;
         }
     }
 }
@@ -234,14 +263,20 @@ static Session *parse_session(RedisModuleString **argv, long long count) {
     return session;
 }
 
-/* Replicas and AOF loading take what their primary had accepted. */
-static int from_log(RedisModuleCtx *ctx) {
-    return (RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)) != 0;
+/* A primary says it again after its AOF was rewritten: no reason for a fresh worker. */
+static int is_unchanged(const Session *old, const Session *session) {
+    if (!old || !session || old->count != session->count) return 0;
+    for (int i = 0; i < 4; i++)
+        if (!same(old->fields[i], session->fields[i])) return 0;
+    for (long long i = 0; i < session->count; i++)
+        for (int j = 0; j < REG_FIELDS; j++)
+            if (!same(old->registrations[i]->fields[j], session->registrations[i]->fields[j])) return 0;
+    return 1;
 }
 
 int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long count;
-    if (!from_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
+    if (!module_from_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
     if (argc < 6) return RedisModule_WrongArity(ctx);
     if (RedisModule_StringToLongLong(argv[5], &count) != REDISMODULE_OK || count < 0 || count > MAX_REGISTRATIONS ||
         argc != 6 + count * REG_FIELDS)
@@ -257,8 +292,12 @@ int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int
         free_session(session);
         return REDISMODULE_OK;
     }
-    replace_session(old, session);
-    if (from_log(ctx)) mark_stale();
+    if (module_from_log(ctx) && is_unchanged(old, session)) {
+        free_session(session);
+    } else {
+        replace_session(old, session);
+        if (module_from_log(ctx)) mark_stale();
+    }
     RedisModule_ReplicateVerbatim(ctx);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
@@ -270,29 +309,21 @@ int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int
     registry_forget_stale();
     RedisModule_ReplyWithArray(ctx, (long)session_count);
     for (Session *session = sessions; session; session = session->next) {
-        RedisModule_ReplyWithArray(ctx, 4);
+        RedisModule_ReplyWithArray(ctx, (long)(4 + session->count));
         for (int i = 0; i < 4; i++) RedisModule_ReplyWithString(ctx, session->fields[i]);
+        for (long long i = 0; i < session->count; i++)
+            RedisModule_ReplyWithString(ctx, session->registrations[i]->fields[REG_ID]);
     }
     return REDISMODULE_OK;
 }
 
-/* ---- RG.UNREGISTER ---- */
+/* ---- Removing one ---- */
 
-static int emit_id(RedisModuleCtx *ctx, void *data) {
-    RedisModule_ReplyWithString(ctx, data);
-    return 1;
-}
-
-static void free_id(void *data) { RedisModule_FreeString(NULL, data); }
-
-static const JobClass UNREGISTER = {.kind = "unregister", .emit = emit_id, .free = free_id};
-
-static int unregister(RedisModuleString *id) {
+int registry_remove(RedisModuleString *id) {
     for (Session *session = sessions; session; session = session->next) {
         for (long long i = 0; i < session->count; i++) {
             Registration *registration = session->registrations[i];
             if (!same(registration->fields[REG_ID], id)) continue;
-            jobs_notify(&UNREGISTER, RedisModule_CreateStringFromString(NULL, id));
             memmove(session->registrations + i, session->registrations + i + 1,
                     (size_t)(session->count - i - 1) * sizeof *session->registrations);
             if (--session->count) index_sessions();
@@ -304,140 +335,20 @@ static int unregister(RedisModuleString *id) {
     return 0;
 }
 
-int registry_unregister_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
-    if (!from_log(ctx) && !module_require_admin(ctx, "rg.unregister")) return REDISMODULE_OK;
-    if (argc == 3 && strcasecmp(RedisModule_StringPtrLen(argv[2], NULL), "abortpending"))
-        return RedisModule_ReplyWithError(ctx, "ERR unknown argument of RG.UNREGISTER, expected ABORTPENDING");
-    if (!unregister(argv[1])) return RedisModule_ReplyWithError(ctx, "execution is not registered");
-    RedisModule_ReplicateVerbatim(ctx);
-    int flags = RedisModule_GetContextFlags(ctx);
-    if ((flags & REDISMODULE_CTX_FLAGS_CLUSTER) && !from_log(ctx)) {
-        size_t length;
-        const char *id = RedisModule_StringPtrLen(argv[1], &length);
-        RedisModule_SendClusterMessage(ctx, NULL, CLUSTER_UNREGISTER, id, (uint32_t)length);
-    }
-    return RedisModule_ReplyWithSimpleString(ctx, "OK");
-}
-
-static void on_unregister_timer(RedisModuleCtx *ctx, void *data) {
-    if (RedisModule_AvoidReplicaTraffic()) {
-        RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_unregister_timer, data);
-        return;
-    }
-    if (unregister(data)) RedisModule_Replicate(ctx, "RG.UNREGISTER", "s", (RedisModuleString *)data);
-    RedisModule_FreeString(NULL, data);
-}
-
-/* Replicas hear of it from their primary. Replicating needs a command or timer context, hence the timer; and a server that replicates
- * while writes are paused (CLIENT PAUSE, a failover) ends itself. */
-void registry_unregister_message(RedisModuleCtx *ctx, const char *id, size_t length) {
-    if (!module_is_active_primary(ctx)) return;
-    RedisModule_CreateTimer(ctx, 0, on_unregister_timer, RedisModule_CreateString(NULL, id, length));
-}
-
-/* ---- Counters ---- */
-
-void registry_triggered(Registration *registration, int queued) {
-    if (queued) {
-        registration->triggered++;
-    } else {
-        registration->aborted++;
-        if (!registration->overflowed) overflowed_count++;
-        registration->overflowed = 1;
-    }
-}
-
-void registry_ended(RedisModuleString *id, const JobResult *result) {
-    Registration *registration = registry_find(id);
-    if (!registration) return;
-    if (result->status == JOB_SKIP) {
-        registration->triggered -= registration->triggered > 0; /* it may have been registered anew since */
-        return;
-    }
-    registration->last_run_us = result->run_us;
-    registration->total_run_us += result->run_us;
-    if (result->status != JOB_FAILED) {
-        registration->succeeded++;
-        return;
-    }
-    if (result->cause == CAUSE_ANSWERED) registration->failed++;
-    else registration->aborted++;
-    RedisModule_Free(registration->last_error);
-    registration->last_error = RedisModule_Strdup(result->error);
-}
-
-static const JobClass ONREGISTERED = {.kind = "onregistered", .emit = emit_id, .free = free_id};
-
-void registry_repair(RedisModuleCtx *ctx) {
-    if (!overflowed_count || (long long)jobs_queued_events() * 2 > config.max_events) return;
-    for (Registration *at = registrations; at; at = at->next) {
-        if (!at->overflowed) continue;
-        at->overflowed = 0;
-        jobs_submit(ctx, &ONREGISTERED, RedisModule_CreateStringFromString(NULL, at->fields[REG_ID]),
-                    config.script_timeout_ms);
-    }
-    overflowed_count = 0;
-}
-
-/* ---- RG.DUMPREGISTRATIONS ---- */
-
-static void reply_pair(RedisModuleCtx *ctx, const char *name, long long value) {
-    RedisModule_ReplyWithCString(ctx, name);
-    RedisModule_ReplyWithLongLong(ctx, value);
-}
-
-static void reply_data(RedisModuleCtx *ctx, const Registration *registration) {
-    size_t length;
-    unsigned long long runs = registration->succeeded + registration->failed + registration->aborted;
-    RedisModule_ReplyWithArray(ctx, 20);
-    RedisModule_ReplyWithCString(ctx, "mode");
-    RedisModule_ReplyWithString(ctx, registration->fields[REG_MODE]);
-    reply_pair(ctx, "numTriggered", (long long)registration->triggered);
-    reply_pair(ctx, "numSuccess", (long long)registration->succeeded);
-    reply_pair(ctx, "numFailures", (long long)registration->failed);
-    reply_pair(ctx, "numAborted", (long long)registration->aborted);
-    reply_pair(ctx, "lastRunDurationMS", registration->last_run_us / 1000);
-    reply_pair(ctx, "totalRunDurationMS", registration->total_run_us / 1000);
-    RedisModule_ReplyWithCString(ctx, "avgRunDurationMS");
-    RedisModuleString *average = RedisModule_CreateStringPrintf(
-        ctx, "%.3f", runs ? (double)registration->total_run_us / 1000.0 / (double)runs : 0.0);
-    RedisModule_ReplyWithString(ctx, average);
-    RedisModule_FreeString(ctx, average);
-    RedisModule_ReplyWithCString(ctx, "lastError");
-    if (registration->last_error) RedisModule_ReplyWithCString(ctx, registration->last_error);
-    else RedisModule_ReplyWithNull(ctx);
-    RedisModule_ReplyWithCString(ctx, "args");
-    const char *args = RedisModule_StringPtrLen(registration->fields[REG_ARGS], &length);
-    resp_reply(ctx, args, length, 0);
-}
-
-int registry_dump_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    if (argc != 1) return RedisModule_WrongArity(ctx);
-    RedisModule_ReplyWithArray(ctx, (long)registration_count);
-    for (Registration *at = registrations; at; at = at->next) {
-        size_t length;
-        RedisModule_ReplyWithArray(ctx, 12);
-        RedisModule_ReplyWithCString(ctx, "id");
-        RedisModule_ReplyWithString(ctx, at->fields[REG_ID]);
-        RedisModule_ReplyWithCString(ctx, "reader");
-        RedisModule_ReplyWithString(ctx, at->fields[REG_READER]);
-        RedisModule_ReplyWithCString(ctx, "desc");
-        RedisModule_StringPtrLen(at->fields[REG_DESCRIPTION], &length);
-        if (length) RedisModule_ReplyWithString(ctx, at->fields[REG_DESCRIPTION]);
-        else RedisModule_ReplyWithNull(ctx);
-        RedisModule_ReplyWithCString(ctx, "RegistrationData");
-        reply_data(ctx, at);
-        RedisModule_ReplyWithCString(ctx, "PD");
-        RedisModule_ReplyWithString(ctx, at->fields[REG_PRIVATE_DATA]);
-        RedisModule_ReplyWithCString(ctx, "ExecutionThreadPool");
-        RedisModule_ReplyWithCString(ctx, "DefaultPool");
-    }
-    return REDISMODULE_OK;
-}
-
 /* ---- Persistence ---- */
+
+enum { SAVED_RUNNING, SAVED_PAUSED, SAVED_ABORTED }; /* stored in RDB files: never renumber */
+
+static void save_status(RedisModuleIO *rdb, const Registration *registration) {
+    int aborted = registration->status == STREAM_ABORTED;
+    RedisModule_SaveUnsigned(rdb, registration->paused ? SAVED_PAUSED : aborted ? SAVED_ABORTED : SAVED_RUNNING);
+}
+
+static void load_status(RedisModuleIO *rdb, Registration *registration) {
+    uint64_t saved = RedisModule_LoadUnsigned(rdb);
+    registration->paused = saved == SAVED_PAUSED;
+    registration->status = saved == SAVED_ABORTED ? STREAM_ABORTED : STREAM_OK;
+}
 
 static void aux_save(RedisModuleIO *rdb, int when) {
     (void)when;
@@ -445,8 +356,10 @@ static void aux_save(RedisModuleIO *rdb, int when) {
     for (Session *session = sessions; session; session = session->next) {
         for (int i = 0; i < 4; i++) RedisModule_SaveString(rdb, session->fields[i]);
         RedisModule_SaveUnsigned(rdb, (uint64_t)session->count);
-        for (long long i = 0; i < session->count; i++)
+        for (long long i = 0; i < session->count; i++) {
             for (int j = 0; j < REG_FIELDS; j++) RedisModule_SaveString(rdb, session->registrations[i]->fields[j]);
+            save_status(rdb, session->registrations[i]);
+        }
     }
 }
 
@@ -466,7 +379,7 @@ static int load_strings(RedisModuleIO *rdb, RedisModuleString **strings, int cou
     return 1;
 }
 
-static Session *load_session(RedisModuleIO *rdb) {
+static Session *load_session(RedisModuleIO *rdb, int encver) {
     Session *session = RedisModule_Calloc(1, sizeof *session);
     if (!load_strings(rdb, session->fields, 4)) {
         RedisModule_Free(session);
@@ -480,6 +393,10 @@ static Session *load_session(RedisModuleIO *rdb) {
         if (!load_strings(rdb, fields, REG_FIELDS)) break;
         session->registrations[i] = new_registration(fields);
         session->count++;
+        if (encver > 1) load_status(rdb, session->registrations[i]);
+        size_t length;
+        const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
+        if (RedisModule_IsIOError(rdb) || !resp_valid(args, length, 0)) count = 0; /* RG.DUMPREGISTRATIONS replies with them */
     }
     if (session->count && (uint64_t)session->count == count) return session;
     free_session(session);
@@ -488,7 +405,7 @@ static Session *load_session(RedisModuleIO *rdb) {
 
 static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     (void)when;
-    if (encver != ENCODING_VERSION) {
+    if (encver < 1 || encver > ENCODING_VERSION) {
         RedisModule_LogIOError(rdb, "warning", "registrations of encoding version %d cannot be read", encver);
         return REDISMODULE_ERR;
     }
@@ -496,7 +413,7 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     mark_stale();
     uint64_t count = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < count; i++) {
-        Session *session = RedisModule_IsIOError(rdb) ? NULL : load_session(rdb);
+        Session *session = RedisModule_IsIOError(rdb) ? NULL : load_session(rdb, encver);
         if (!session) {
             RedisModule_LogIOError(rdb, "warning", "registrations are damaged: session %llu", (unsigned long long)i);
             return REDISMODULE_ERR;
@@ -511,7 +428,46 @@ static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub
     (void)ctx;
     (void)event;
     (void)data;
-    if (subevent <= REDISMODULE_SUBEVENT_LOADING_REPL_START) clear();
+    if (subevent > REDISMODULE_SUBEVENT_LOADING_REPL_START || !sessions) return;
+    clear();
+    mark_stale();
+}
+
+/* ---- An AOF that is rewritten as commands (aof-use-rdb-preamble no) ---- */
+
+static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
+    size_t count = 0;
+    RedisModuleString **argv = RedisModule_Alloc((5 + (size_t)session->count * REG_FIELDS) * sizeof *argv);
+    for (int i = 0; i < 4; i++) argv[count++] = session->fields[i];
+    argv[count++] = RedisModule_CreateStringFromLongLong(NULL, session->count);
+    for (long long i = 0; i < session->count; i++)
+        for (int j = 0; j < REG_FIELDS; j++) argv[count++] = session->registrations[i]->fields[j];
+    RedisModule_Replicate(ctx, "QA.REGISTER", "v", argv, count);
+    for (long long i = 0; i < session->count; i++) {
+        const Registration *registration = session->registrations[i];
+        if (registration->paused) RedisModule_Replicate(ctx, "RG.PAUSEREGISTRATIONS", "s", registration->fields[REG_ID]);
+        if (registration->status == STREAM_ABORTED)
+            RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "ABORTED");
+    }
+    RedisModule_FreeString(NULL, argv[4]);
+    RedisModule_Free(argv);
+}
+
+static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    if (!session_count || !module_is_active_primary(ctx) || !module_setting_is(ctx, "aof-use-rdb-preamble", "no")) return;
+    if (RedisModule_AvoidReplicaTraffic()) {
+        RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_fork_timer, NULL);
+        return;
+    }
+    for (Session *session = sessions; session; session = session->next) replicate_session(ctx, session);
+}
+
+/* Only keys can be written by a rewrite. It begins with a new file for what happens after the fork: the registrations go there. */
+static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
+    (void)event;
+    (void)data;
+    if (subevent == REDISMODULE_SUBEVENT_FORK_CHILD_BORN) RedisModule_CreateTimer(ctx, 0, on_fork_timer, NULL);
 }
 
 static void *no_load(RedisModuleIO *rdb, int encver) {
@@ -540,6 +496,9 @@ int registry_on_load(RedisModuleCtx *ctx) {
     };
     type = RedisModule_CreateDataType(ctx, "qa-regstr", ENCODING_VERSION, &methods);
     RedisModuleEvent loading = {REDISMODULE_EVENT_LOADING, 1};
-    if (!type || RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK) return REDISMODULE_ERR;
+    RedisModuleEvent fork = {REDISMODULE_EVENT_FORK_CHILD, 1};
+    if (!type || RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK ||
+        RedisModule_SubscribeToServerEvent(ctx, fork, on_fork) != REDISMODULE_OK)
+        return REDISMODULE_ERR;
     return REDISMODULE_OK;
 }

@@ -3,7 +3,6 @@
 #ifndef QA_REGISTRY_H
 #define QA_REGISTRY_H
 
-#include "jobs.h"
 #include "module_api.h"
 
 enum {
@@ -11,17 +10,29 @@ enum {
     REG_FIELDS
 };
 
+typedef enum { READER_KEYS, READER_COMMAND, READER_STREAM } Reader;
+
+/* What a StreamReader says of itself; the order is that of the names in registry_stats.c. */
+typedef enum { STREAM_OK, STREAM_WAITING, STREAM_ABORTED, STREAM_PAUSED } StreamStatus;
+
+typedef struct RunCounters {
+    unsigned long long triggered, succeeded, failed, aborted;
+    long long last_run_us, total_run_us, last_lag_ms, total_lag_ms;
+    char *last_error;
+} RunCounters;
+
 typedef struct Registration {
     RedisModuleString *fields[REG_FIELDS];
     struct Registration *next; /* of all, in order of registration */
-    int is_keys;               /* KeysReader; else CommandReader */
-    const char *match;         /* KeysReader: the prefix, without the star; CommandReader: the trigger */
+    Reader reader;
+    const char *match; /* the prefix, without the star; CommandReader: the trigger */
     size_t match_length;
-    int match_exact; /* KeysReader: no star */
+    int match_exact; /* no star */
+    int in_order;    /* CommandReader: one job at a time */
     int overflowed;  /* events were dropped since its last onregistered job */
-    unsigned long long triggered, succeeded, failed, aborted;
-    long long last_run_us, total_run_us;
-    char *last_error;
+    int paused;      /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
+    StreamStatus status;
+    RunCounters counters;
 } Registration;
 
 int registry_on_load(RedisModuleCtx *ctx);
@@ -35,25 +46,17 @@ Registration *registry_find(RedisModuleString *id);
 Registration *registry_find_trigger(RedisModuleString *trigger);
 size_t registry_sessions(void);
 size_t registry_registrations(void);
+size_t registry_streams(void);
 
 int registration_matches_key(const Registration *registration, const char *key, size_t length);
 int registration_wants_event(const Registration *registration, const char *event);
 /* Is `word` (lower case) in the comma separated list? */
 int registration_list_has(RedisModuleString *list, const char *word, size_t length);
 
-/* A job of this registration was queued, or dropped because the queue was full; a job has ended. */
-void registry_triggered(Registration *registration, int queued);
-void registry_ended(RedisModuleString *id, const JobResult *result);
+/* Forgets one registration; 0 when there is none with this id. */
+int registry_remove(RedisModuleString *id);
 
-/* Queues the onregistered jobs of registrations that lost events, once the queue has drained to half. */
-void registry_repair(RedisModuleCtx *ctx);
-
-int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);   /* QA.REGISTER */
-int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);   /* QA.SESSIONS */
-int registry_dump_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);       /* RG.DUMPREGISTRATIONS */
-int registry_unregister_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.UNREGISTER */
-
-/* RG.UNREGISTER came over the cluster bus. */
-void registry_unregister_message(RedisModuleCtx *ctx, const char *id, size_t length);
+int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.REGISTER */
+int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.SESSIONS */
 
 #endif

@@ -46,6 +46,7 @@ static char line[MAX_LINE + 1];
 static size_t line_length;
 static char last_exit[64];
 static pid_t zombies[MAX_ZOMBIES];
+static int unreachable; /* the server listens nowhere that the worker could connect to */
 
 static void on_start(RedisModuleCtx *ctx, void *data);
 static void on_tick(RedisModuleCtx *ctx, void *data);
@@ -60,6 +61,14 @@ static void set_state(WorkerState state) {
 
 const WorkerInfo *supervisor_info(void) { return &info; }
 int supervisor_control(void) { return control; }
+
+const char *supervisor_refusal(void) {
+    if (!*config.worker_command) return "NOWORKER no worker is configured, set qa.worker-command";
+    if (unreachable)
+        return "NOWORKER the worker cannot connect to this server: it speaks no TLS, set unixsocket (an absolute path) or port";
+    return NULL;
+}
+
 int supervisor_is_ready(void) { return info.state == WORKER_READY; }
 
 /* ---- Output ---- */
@@ -245,13 +254,13 @@ static void new_token(void) {
     for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static RedisModuleString *server_setting(RedisModuleCtx *ctx, const char *name) {
-    RedisModuleCallReply *reply = RedisModule_Call(ctx, "CONFIG", "cc", "GET", name);
-    RedisModuleString *value = NULL;
-    if (reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ARRAY && RedisModule_CallReplyLength(reply) == 2)
-        value = RedisModule_CreateStringFromCallReply(RedisModule_CallReplyArrayElement(reply, 1));
-    if (reply) RedisModule_FreeCallReply(reply);
-    return value ? value : RedisModule_CreateString(NULL, "", 0);
+/* Neither a unix socket that can be found from another directory, nor a port: most likely a server for TLS only. */
+static int is_unreachable(RedisModuleCtx *ctx) {
+    RedisModuleString *path = module_setting(ctx, "unixsocket"), *port = module_setting(ctx, "port");
+    int result = *RedisModule_StringPtrLen(path, NULL) != '/' && !strcmp(RedisModule_StringPtrLen(port, NULL), "0");
+    RedisModule_FreeString(NULL, path);
+    RedisModule_FreeString(NULL, port);
+    return result;
 }
 
 /* The first address the server is bound to that the worker can connect to. */
@@ -280,12 +289,12 @@ static void append_json(char *to, size_t size, const char *text) {
 
 /* The one line on the control socket that tells the worker who it is and where its server is. */
 static int introduce(RedisModuleCtx *ctx) {
-    RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
-    RedisModuleString *bind = server_setting(ctx, "bind");
+    RedisModuleString *path = module_setting(ctx, "unixsocket"), *port = module_setting(ctx, "port");
+    RedisModuleString *bind = module_setting(ctx, "bind");
     char host[64], message[1024], rest[256];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
-    snprintf(message, sizeof message, "{\"protocol\": 1, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
+    snprintf(message, sizeof message, "{\"protocol\": 2, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
              info.number);
     /* The server has changed directory since it bound a relative path: useless to the worker. */
     if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);
@@ -346,9 +355,19 @@ static void start(RedisModuleCtx *ctx) {
 static void on_start(RedisModuleCtx *ctx, void *data) {
     (void)data;
     if (shutting_down || info.pid) return;
-    if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LOADING)
+    if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LOADING) {
         RedisModule_CreateTimer(ctx, TICK_MS, on_start, NULL);
-    else start(ctx);
+        return;
+    }
+    int known = unreachable;
+    unreachable = *config.worker_command && is_unreachable(ctx);
+    if (!unreachable) {
+        start(ctx);
+        return;
+    }
+    if (!known) RedisModule_Log(ctx, "warning", "no worker is started: %s", supervisor_refusal());
+    set_state(WORKER_STOPPED);
+    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may change that */
 }
 
 /* ---- Watching ---- */

@@ -29,6 +29,9 @@ enum { TOKEN_HEX = 64 };
 int supervisor_on_load(RedisModuleCtx *ctx);
 const WorkerInfo *supervisor_info(void);
 
+/* NULL, or why there can be no worker: the error of whoever wants one. */
+const char *supervisor_refusal(void);
+
 /* 1 when `token` is that of the running worker. Takes the same time wherever they differ. */
 int supervisor_check_token(const char *token, size_t length);
 

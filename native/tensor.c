@@ -76,6 +76,10 @@ const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, Redi
     return NULL;
 }
 
+long long tensor_shape_bytes(const TensorShape *shape) {
+    return shape->count * (long long)TYPES[shape->type].size;
+}
+
 static const char *check_strings(const TensorShape *shape, const char *data, size_t size) {
     if (size == 0 || data[size - 1] != '\0') return ERR_STRINGS;
     long long strings = 0;
@@ -86,7 +90,7 @@ static const char *check_strings(const TensorShape *shape, const char *data, siz
     return strings == shape->count ? NULL : ERR_STRINGS;
 }
 
-const char *tensor_check_blob(const TensorShape *shape, const char *data, size_t size) {
+static const char *check_blob(const TensorShape *shape, const char *data, size_t size) {
     if (size > (size_t)TENSOR_MAX_BYTES) return ERR_SIZE;
     if (shape->type == TENSOR_STRING) return check_strings(shape, data, size);
     if (size != (size_t)shape->count * TYPES[shape->type].size) return ERR_LENGTH;
@@ -123,7 +127,7 @@ const char *tensor_zeros(const TensorShape *shape, Tensor **tensor) {
 }
 
 const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t size, Tensor **tensor) {
-    const char *error = tensor_check_blob(shape, data, size);
+    const char *error = check_blob(shape, data, size);
     if (error) return error;
     *tensor = tensor_new(shape, size);
     if (!*tensor) return ERR_MEMORY;
@@ -284,6 +288,21 @@ void tensor_reply_values(RedisModuleCtx *ctx, const Tensor *tensor) {
     for (int i = 0; i < tensor->ndim; i++) count *= tensor->dims[i];
     RedisModule_ReplyWithArray(ctx, (long)count);
     for (long long i = 0; i < count; i++) at += reply_element(ctx, (TensorType)tensor->type, at, resp3);
+}
+
+int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor) {
+    TensorShape shape;
+    long long ndim;
+    if (argc < 3 || RedisModule_StringToLongLong(argv[1], &ndim) != REDISMODULE_OK) return 0;
+    if (ndim < 0 || ndim > TENSOR_MAX_NDIM || argc < ndim + 3) return 0;
+    if (tensor_shape_parse(&shape, argv[0], argv + 2, (int)ndim)) return 0;
+    size_t size;
+    const char *blob = RedisModule_StringPtrLen(argv[ndim + 2], &size);
+    return tensor_from_blob(&shape, blob, size, tensor) ? 0 : (int)ndim + 3;
+}
+
+long long tensor_samples(const Tensor *tensor) {
+    return tensor->ndim ? tensor->dims[0] : 1;
 }
 
 int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor) {

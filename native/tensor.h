@@ -45,13 +45,14 @@ typedef struct Tensor {
 
 /* All functions that return `const char *` return NULL or a static error line. */
 const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, RedisModuleString **dims, int ndim);
-const char *tensor_check_blob(const TensorShape *shape, const char *data, size_t size);
 
 const char *tensor_zeros(const TensorShape *shape, Tensor **tensor);
 const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t size, Tensor **tensor);
 const char *tensor_from_values(const TensorShape *shape, RedisModuleString **values, int n, Tensor **tensor);
 Tensor *tensor_retain(Tensor *tensor);
 void tensor_release(Tensor *tensor);
+/* The least a tensor of this shape takes: exact but for strings. */
+long long tensor_shape_bytes(const TensorShape *shape);
 
 /* Packed, little-endian; STRING: each element ends with a NUL. */
 char *tensor_data(const Tensor *tensor);
@@ -70,7 +71,24 @@ void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor 
 RedisModuleType *tensor_key_type(void);
 int tensor_type_create(RedisModuleCtx *ctx);
 
-/* cmd_tensor.c: creates the type, registers the commands. */
+/* ---- cmd_tensor.c: what AI.TENSORSET and AI.TENSORGET share with DAGs ---- */
+
+typedef struct TensorFormat {
+    int meta, blob, values;
+} TensorFormat;
+
+/* argv: what follows the key of AI.TENSORSET, at least the type. A command of a primary or the AOF may be of any size. */
+const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, Tensor **tensor);
+/* argv: what follows the key of AI.TENSORGET. */
+const char *tensor_format_parse(RedisModuleString **argv, int argc, TensorFormat *format);
+void tensor_reply(RedisModuleCtx *ctx, const Tensor *tensor, const TensorFormat *format);
+
+/* dtype ndim dim.. blob, as the worker writes it. Returns how many arguments were read, or 0. */
+int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
+/* What AI.INFO counts as samples. */
+long long tensor_samples(const Tensor *tensor);
+
+/* Creates the type, registers the commands. */
 int tensor_on_load(RedisModuleCtx *ctx);
 
 #endif

@@ -39,7 +39,7 @@ class AnswerCache:
 
     def __init__(self, shards: Shards, partitions: int, ttl_seconds: int) -> None:
         self._shards = shards
-        self._partitions = partitions
+        self.partitions = partitions
         self.ttl_seconds = ttl_seconds
         self._stores: set[asyncio.Task[None]] = set()
 
@@ -91,4 +91,4 @@ class AnswerCache:
             await asyncio.wait(self._stores)
 
     def _key(self, digest: str) -> str:
-        return whole_answer_key(partition_of(digest, self._partitions), digest)
+        return whole_answer_key(partition_of(digest, self.partitions), digest)

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from math import inf
 from time import perf_counter, time
 from typing import Any
 
@@ -126,7 +127,7 @@ class Asker:
         manifest: Manifest | None,
         *,
         partitions: int,
-        follow_manifest: Callable[[], Awaitable[None]],
+        follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         waves: Sequence[int] = (1, 3, 8),
     ) -> None:
@@ -137,8 +138,8 @@ class Asker:
         self._waves = tuple(waves)
         self._flights: dict[_FlightKey, _Flight] = {}
         self._solo = 0
-        self._partitions = frozenset(partition_tags(partitions))
-        self._follow_manifest = follow_manifest
+        self.set_partitions(partitions)
+        self._follow = follow
         self._manifest = manifest
         self.limits = limits
 
@@ -160,7 +161,7 @@ class Asker:
         clock = Clock()
         try:
             async with asyncio.timeout(question.timeout_seconds):
-                await self._follow_manifest()
+                await self._follow()
                 digest = self.digest(question)
                 cacheable = await self._freshness.drain()
                 if question.options.cache in ("use", "only"):
@@ -176,6 +177,10 @@ class Asker:
             ) from error
         clock = replace(made.clock, cache=max(made.clock.cache, clock.cache))
         return Outcome(question, made.body, made.etag, made.cache, clock.timings(begun), made.answerable)
+
+    def set_partitions(self, partitions: int) -> None:
+        """Rank so many partitions from now on."""
+        self._partitions = frozenset(partition_tags(partitions))
 
     def digest(self, question: Question) -> str:
         """The name of the question's answer in caches."""
@@ -244,7 +249,7 @@ class Asker:
                 return _Made(stored.body, etag, stored.answerable, use, clock)
         if mode == "only":
             raise CacheMiss("the question is not cached, and cache=only asks for nothing else")
-        assembled, body, revision = await self._shards.retrying(lambda: self._answer(question, clock))
+        assembled, body, revision = await self._shards.retrying(lambda: self._answer(question, clock), inf)
         etag = _etag(digest, body)
         status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
         # Shards in the middle of a model change answer by another model than the digest says: not an answer to keep.
@@ -314,9 +319,12 @@ class Asker:
             if reply and isinstance(reply[0], ReplyError):
                 raise reply[0]
         try:
-            ranking = merge([orjson.loads(reply[0]) for reply in replies], asked)
+            parts = [orjson.loads(reply[0]) for reply in replies]
+            ranking = merge(parts, asked)
         except (orjson.JSONDecodeError, IndexError, TypeError) as error:
             raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
+        if len(ranking.epochs) < sum(len(part["epochs"]) for part in parts):
+            raise NotWhole("a partition is ranked by two shards: it has just moved")
         if missing := self._partitions.difference(ranking.epochs):
             raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
         if question.options.doc_id:

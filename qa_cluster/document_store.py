@@ -50,11 +50,11 @@ class DocumentStore:
 
     def __init__(self, shards: Shards, partitions: int) -> None:
         self._shards = shards
-        self._partitions = partitions
+        self.partitions = partitions
 
     def tag_of(self, document_id: str) -> str:
         """The partition of a document."""
-        return partition_of(document_id, self._partitions)
+        return partition_of(document_id, self.partitions)
 
     async def put(
         self,
@@ -77,7 +77,7 @@ class DocumentStore:
         begun = monotonic()
         try:
             async with asyncio.timeout(timeout):
-                reply, _ = await self._run(call)
+                reply, _ = await self._run(call, timeout)
         except TimeoutError as error:
             raise DeadlineExceeded(
                 f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may be stored yet"
@@ -98,7 +98,7 @@ class DocumentStore:
         call = documents.delete_document(document_id, tag, ANY_VERSION if if_version is None else if_version)
         try:
             async with asyncio.timeout(timeout):
-                reply, attempts = await self._run(call)
+                reply, attempts = await self._run(call, timeout)
         except TimeoutError as error:
             raise DeadlineExceeded(f"document {document_id[:100]!r} was not deleted in {timeout:g} s") from error
         done = documents.parse_delete(reply)
@@ -154,7 +154,7 @@ class DocumentStore:
                 "its shard's worker is busy or down"
             ) from error
 
-    async def _run(self, call: ScriptCall) -> tuple[Any, int]:
+    async def _run(self, call: ScriptCall, seconds: float) -> tuple[Any, int]:
         """The reply of a script and how often it was sent."""
         attempts = 0
         source, key = call.source, call.keys[0]
@@ -172,7 +172,7 @@ class DocumentStore:
                     raise
             return await self._shards.execute_once(key, "EVAL", source, *arguments)
 
-        reply = await self._shards.retrying(attempt)
+        reply = await self._shards.retrying(attempt, seconds)
         epoch = epoch_key(call.keys[7].partition("{")[2].removesuffix("}"))
         try:
             await self._shards.execute_once(epoch, "GET", epoch)

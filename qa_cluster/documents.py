@@ -161,6 +161,7 @@ def document_keys(document_id: str, tag: str) -> tuple[str, ...]:
         keys.stats_key(tag),
         keys.garbage_key(tag),
         keys.epoch_key(tag),
+        keys.flight_key(tag),
     )
 
 
@@ -237,6 +238,7 @@ def read_sentence(sentence: keys.SentenceRef, question: str) -> ScriptCall:
         keys.tokens_key(sentence),
         keys.document_key(sentence.document_id, sentence.tag),
         keys.answer_key(sentence, question),
+        keys.flight_key(sentence.tag),
     )
     return ScriptCall("read_sentence", names, (sentence.index,))
 
@@ -262,6 +264,7 @@ def store_answer(
         keys.document_key(sentence.document_id, sentence.tag),
         keys.sentence_key(sentence.document_id, sentence.tag),
         keys.answers_key(sentence.document_id, sentence.tag),
+        keys.flight_key(sentence.tag),
     )
     return ScriptCall("store_answer", names, (version, sentence.index, text, answer, ttl_seconds))
 

@@ -13,17 +13,19 @@ from dataclasses import dataclass, field
 
 from qa_cluster.answer_cache import AnswerCache
 from qa_cluster.asking import Asker, Outcome
-from qa_cluster.connection import Login, ReplyError
+from qa_cluster.connection import ConnectionLost, Login, ReplyError
 from qa_cluster.document_store import DocumentStore
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.freshness import Freshness
 from qa_cluster.hashtags import shard_tag
-from qa_cluster.keys import PARTITIONS_KEY, manifest_key, partition_tags
+from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, manifest_key, partition_tags
 from qa_cluster.manifest import Manifest
 from qa_cluster.near_cache import NearCache
 from qa_cluster.questions import AskLimits, AskOptions
 from qa_cluster.shards import Shards
 from qa_cluster.topology import Address, Shard
+
+READER_TRIGGER = "qa.reader"
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class Engine:
             self._answers,
             manifest,
             partitions=partitions,
-            follow_manifest=self._follow_manifest,
+            follow=self._follow,
             limits=options.limits,
             waves=options.waves,
         )
@@ -110,7 +112,7 @@ class Engine:
         """Answer a question, by the model that is on the shards now."""
         return await self.asker.ask(text, options)
 
-    async def _follow_manifest(self) -> None:
+    async def _follow(self) -> None:
         if self.freshness.manifest_changes == self._manifest_changes:
             return
         async with self._reloading:
@@ -122,12 +124,25 @@ class Engine:
             except ModelError as error:
                 _log.warning("the model's manifest cannot be read: %s", error)
                 self.asker.manifest = None
+            await self._follow_partitions()
             self._manifest_changes = changes
+
+    async def _follow_partitions(self) -> None:
+        try:
+            partitions = await _partitions(self.shards)
+        except ClusterError as error:
+            _log.warning("partitions stay as they were: %s", error)
+            return
+        if partitions != self.partitions:
+            _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
+            self.partitions = self._answers.partitions = self.documents.partitions = partitions
+            self.asker.set_partitions(partitions)
+            self.freshness.set_tags(partition_tags(partitions))
 
 
 async def _partitions(shards: Shards) -> int:
     raw = await shards.execute(PARTITIONS_KEY, "GET", PARTITIONS_KEY)
-    if raw is None or not raw.isdigit():
+    if raw is None or not raw.isdigit() or not 1 <= int(raw) <= MAX_PARTITIONS:
         raise ClusterError(f"the cluster has no {PARTITIONS_KEY}: it was not set up for questions (qa-cluster up)")
     return int(raw)
 
@@ -136,6 +151,10 @@ async def read_manifest(shards: Shards) -> Manifest | None:
     """The manifest of the model on the shards, None without a model; ModelError when it is unusable."""
     for shard in shards.all:
         raw = await shard_manifest(shards, shard)
+        if raw is not None:
+            return Manifest.from_json(raw)
+    for shard in shards.all:
+        raw = await manifest_in_use(shards, shard)
         if raw is not None:
             return Manifest.from_json(raw)
     return None
@@ -149,3 +168,16 @@ async def shard_manifest(shards: Shards, shard: Shard) -> bytes | None:
     except ReplyError as error:
         raise ClusterError(f"shard {shard.address} refused to show its model: {error}") from error
     return raw if isinstance(raw, bytes) else None
+
+
+async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
+    """The manifest of what a shard answers with now, None for nothing.
+
+    While slots move that may be a reader whose keys are on another shard already.
+    """
+    try:
+        reply = await shards.execute_on(shard, "RG.TRIGGER", READER_TRIGGER, blocking=True)
+    except (ReplyError, ConnectionLost):
+        return None
+    found = reply[0] if isinstance(reply, list) and len(reply) == 1 else None
+    return found if isinstance(found, bytes) and found else None

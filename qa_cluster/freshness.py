@@ -9,9 +9,9 @@ A server writes its pushes at the end of the event loop round in which the write
 got one more reply from that shard (all our clients do that before they report success) can therefore be sure that the
 push is in the sockets of all API processes; `drained` looks into these sockets before a near-cache hit is served.
 
-Every `CHECK_SECONDS` each server is asked for an epoch on its subscription: one that is no longer the primary answers
-with a redirection and is dropped. While any primary is without a subscription, or has not answered for `LEASE_SECONDS`,
-cached whole answers are neither served nor stored.
+Every `CHECK_SECONDS` each server is asked for its epochs on its subscription: one that is no longer the primary of one
+of these partitions answers with a redirection and is dropped. While any primary is without a subscription, or has not
+answered for `LEASE_SECONDS`, cached whole answers are neither served nor stored.
 
 An epoch is kept together with the run id of the server that counts it: after a restart or failover that lost writes the
 same number would stand for something else.
@@ -35,6 +35,7 @@ from qa_cluster.topology import Shard, Topology
 EPOCH_PREFIX = "epoch:"
 MANIFEST_PREFIX = "bert-qa:manifest"
 CHECK_SECONDS = 0.1
+CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
 LEASE_SECONDS = 1.0
 SILENCE_SECONDS = 3.0
@@ -63,6 +64,7 @@ class Freshness:
         self._confirmed_until = 0.0
         self._topology_due = 0.0
         self._complaint = ""
+        self._turn = 0
 
     async def start(self, tags: Sequence[str]) -> None:
         """Subscribe on every shard; returns when that has succeeded or failed once."""
@@ -70,6 +72,12 @@ class Freshness:
         self._shards.on_topology.append(self._topology_changed)
         self._task = asyncio.create_task(self._supervise(), name="freshness")
         await self._tick.wait()
+
+    def set_tags(self, tags: Sequence[str]) -> None:
+        """The partitions are others from now on."""
+        self._tags = tuple(tags)
+        self.generation += 1
+        self._forget_epochs()
 
     async def aclose(self) -> None:
         """Close the subscriptions."""
@@ -210,10 +218,15 @@ class Freshness:
             await self._subscribe(shard)
         link = self._links[shard]
         topology = self._shards.topology
-        key = next((key for key in map(epoch_key, self._tags) if topology.shard_of(slot(key)) == shard), None)
+        keys = [key for key in map(epoch_key, self._tags) if topology.shard_of(slot(key)) == shard]
+        self._turn += 1
+        first = self._turn * CHECKED_EPOCHS % max(1, len(keys))
+        asked: list[tuple[Argument, ...]] = [("GET", key) for key in (keys[first:] + keys[:first])[:CHECKED_EPOCHS]]
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
-                await link.connection.execute(*(("PING",) if key is None else ("GET", key)))
+                for future in link.connection.send_many(asked or [("PING",)]):
+                    if isinstance(reply := await future, ConnectionLost | ReplyError):
+                        raise reply
         except (TimeoutError, ConnectionLost, ReplyError) as error:
             link.connection.close()
             self._topology_due = 0.0

@@ -181,6 +181,15 @@ def epoch_key(tag: str) -> str:
     return f"epoch:{{{tag}}}"
 
 
+def flight_key(tag: str) -> str:
+    """A key that never exists.
+
+    While a slot is on its way the server refuses commands and scripts that name several keys of which one is missing,
+    and so all those that name this one: what they would see or leave might be half a partition.
+    """
+    return f"flight:{{{tag}}}"
+
+
 def model_key(shard_tag: str) -> str:
     """The reader, one copy per shard."""
     return f"bert-qa{{{shard_tag}}}"

@@ -12,13 +12,14 @@ from qa_cluster.connection import ReplyError
 from qa_cluster.errors import ClusterError, NotFound, from_reply
 from qa_cluster.keys import SentenceRef, parse_sentence
 
-_REDIRECTS = ("MOVED ", "ASK ")
+_REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ")
 
 
 def parse_readings(sentences: Sequence[str], replies: Sequence[Any]) -> list[Reading | None]:
     """One reading per sentence key; None where the sentence is gone.
 
-    A sentence that has moved to another shard raises the redirection, any other failure of one fails all.
+    A sentence that has moved to another shard, or is on its way, raises the redirection, any other failure of one fails
+    all.
     """
     if len(replies) != len(sentences):
         raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")

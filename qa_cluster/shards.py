@@ -4,25 +4,26 @@ Each shard has one shared connection, on which short commands are pipelined, and
 (`RG.TRIGGER`): a client that waits for a function executes nothing else, so each of those needs a connection of its
 own. A cancelled blocking command closes its connection, and the shard drops the job.
 
-MOVED, ASK, a failover or a lost connection cost a refresh of the topology and another try, for as long as the caller's
-own deadline (`asyncio.timeout`) allows, and `RETRY_SECONDS` without one.
+MOVED, ASK, TRYAGAIN, a failover or a lost connection cost a refresh of the topology and another try, for as long as the
+caller's deadline allows, and `RETRY_SECONDS` without one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from qa_cluster.connection import Argument, Connection, ConnectionLost, Login, ReplyError
 from qa_cluster.errors import ClusterError, QueueFull, from_reply
 from qa_cluster.keys import slot as slot_of
-from qa_cluster.topology import Address, Shard, Topology, parse_redirect, parse_slots
+from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
 
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
-_WAIT_AND_RETRY = frozenset({"CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY"})
+_WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY"})
 
 
 class NotWhole(ClusterError):
@@ -124,6 +125,8 @@ class Shards:
         self._topology: Topology | None = None
         self._refreshing: asyncio.Task[Topology] | None = None
         self.on_topology: list[Callable[[Topology], None]] = []
+        # What made a command be sent again: the codes of redirections, and the names of errors.
+        self.redirects: Counter[str] = Counter()
 
     @property
     def topology(self) -> Topology:
@@ -212,17 +215,21 @@ class Shards:
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command on this very shard, once."""
-        return await self._execute_at(shard.address, command, blocking=blocking)
+        """Run a command on this very shard, once; a redirection is an error like any other."""
+        return await self._execute_here(shard.address, command, blocking=blocking)
+
+    async def _execute_here(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
+        if blocking:
+            return await self.pool(address).execute_blocking(*command)
+        return await (await self.pool(address).shared()).execute(*command)
 
     async def _execute_at(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
         try:
-            if blocking:
-                return await self.pool(address).execute_blocking(*command)
-            return await (await self.pool(address).shared()).execute(*command)
+            return await self._execute_here(address, command, blocking=blocking)
         except ReplyError as error:
             if error.code != "ASK":
                 raise
+            self.redirects["ASK"] += 1
             _, target = parse_redirect(str(error), address)
         connection = await self.pool(target).shared()
         _, reply = await asyncio.gather(*connection.send_many([("ASKING",), command]))
@@ -254,34 +261,37 @@ class Shards:
                 replies[index] = await self.execute(wanted[index][0], *wanted[index][1])
         return replies
 
-    async def retrying(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def retrying(self, attempt: Callable[[], Awaitable[Any]], seconds: float = RETRY_SECONDS) -> Any:
         """Await `attempt()` until it succeeds or fails for a reason that another topology would not cure.
 
-        The caller's deadline is an `asyncio.timeout` around this call; without one it ends after `RETRY_SECONDS`.
+        It ends after `seconds`, or by an `asyncio.timeout` of the caller's around this call.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + RETRY_SECONDS
+        until = loop.time() + seconds
         backoff = BACKOFF_SECONDS
         moved = 0
         while True:
             try:
                 return await attempt()
             except ReplyError as error:
+                self.redirects[error.code] += 1
                 if error.code == "MOVED" and moved < 5:
                     moved += 1
                 elif error.code not in _WAIT_AND_RETRY and error.code != "MOVED":
                     raise from_reply(str(error)) from error
                 else:
-                    backoff = await self._pause(backoff, until, error)
-            except (ConnectionLost, NotWhole) as error:
-                backoff = await self._pause(backoff, until, error)
+                    backoff = await self._pause(backoff, until, seconds, error)
+            except (ConnectionLost, NotServed, NotWhole) as error:
+                self.redirects[type(error).__name__] += 1
+                backoff = await self._pause(backoff, until, seconds, error)
             try:
                 await self.refresh()
             except ClusterError as error:
-                backoff = await self._pause(backoff, until, error)
+                backoff = await self._pause(backoff, until, seconds, error)
 
-    async def _pause(self, backoff: float, until: float, error: Exception) -> float:
+    @staticmethod
+    async def _pause(backoff: float, until: float, seconds: float, error: Exception) -> float:
         if asyncio.get_running_loop().time() + backoff >= until:
-            raise ClusterError(f"gave up after {RETRY_SECONDS:g} s of retries: {error}") from error
+            raise ClusterError(f"gave up after {seconds:g} s of retries: {error}") from error
         await asyncio.sleep(backoff)
         return min(backoff * 2, MAX_BACKOFF_SECONDS)

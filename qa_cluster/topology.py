@@ -13,6 +13,10 @@ SLOTS = 16384
 DEFAULT_PORT = 6379
 
 
+class NotServed(ClusterError):
+    """No shard serves a slot now: its primary has failed and no replica has taken over yet."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
     """Where a server listens."""
@@ -68,11 +72,11 @@ class Topology:
         return self.covered == SLOTS
 
     def shard_of(self, slot: int) -> Shard:
-        """The primary that serves `slot`; ClusterError when none does."""
+        """The primary that serves `slot`; NotServed when none does."""
         index = bisect_right(self._starts, slot) - 1
         if index >= 0 and slot <= self._ranges[index][1]:
             return self._ranges[index][2]
-        raise ClusterError(f"slot {slot} is served by no shard ({self.covered} of {SLOTS} slots are)")
+        raise NotServed(f"slot {slot} is served by no shard ({self.covered} of {SLOTS} slots are)")
 
     def ranges_of(self, shard: Shard) -> list[tuple[int, int]]:
         """First and last slot of every range that `shard` serves."""

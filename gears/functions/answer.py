@@ -16,19 +16,28 @@ from typing import Any
 
 import orjson
 from qa_cluster.gears import api as rg
-from qa_cluster.gears import redis_ai as redisAI
-from qa_cluster.gears.functions import partitions
 from qa_cluster.gears.functions import reader as readers
+from qa_cluster.gears.functions import slots
 from qa_cluster.gears.functions.calls import run_script, run_script_later
 from qa_cluster.gears.functions.reader import Reader
+from qa_cluster.gears.functions.valid_answer import valid_answer
 
 from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
-from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    InputTooLong,
+    InvalidInput,
+    ModelError,
+    NotFound,
+    QAError,
+)
 from qa_cluster.keys import (
     SentenceRef,
     answer_key,
     document_key,
     parse_answer_key,
+    slot,
 )
 from qa_cluster.keys import (
     parse_sentence as parse_sentence_key,
@@ -41,10 +50,13 @@ DEFAULT_TTL_SECONDS = 86400
 SETTING_AGE_SECONDS = 10.0
 MAX_QUESTION_LENGTH = 4096
 MAX_ATTEMPTS = 8
+# How long the reader of a sentence is kept waiting while its slot is on its way.
+SETTLE_SECONDS = 5.0
+SETTLE_PAUSE_SECONDS = 0.02
 # The score of a sentence in which there is nothing to answer with.
 NO_SPAN_SCORE = -100.0
 
-_REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ \S+")
+_REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 _running: dict[str, asyncio.Task[bytes | None]] = {}
 # Keys of running reads that somebody joined after they had begun.
 _joined: set[str] = set()
@@ -60,13 +72,29 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
     if not question.strip():
         return
     try:
-        value = await read(sentence, question)
+        value = await _read_settled(sentence, question)
     except Exception as error:  # the client must learn of it: an error of the function alone would leave it with nil
         rg.log(f"answer: {error}", "warning")
         rg.override_reply(_error_text(error))
         return
     if value is not None:
         rg.override_reply(value)
+
+
+async def _read_settled(sentence: SentenceRef, question: str) -> bytes | None:
+    """`read`, but a sentence whose slot is on its way is waited for: a stock client would be sent to and fro."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        try:
+            return await read(sentence, question)
+        except rg.error as error:
+            if not slots.is_redirect(error) or time.monotonic() > deadline:
+                raise
+            number = slot(sentence.tag)
+            view = slots.current(0)
+            if not view.has(number) and number not in view.coming:
+                raise
+        await asyncio.sleep(SETTLE_PAUSE_SECONDS)
 
 
 async def on_read(arguments: list[Any]) -> list[str]:
@@ -127,7 +155,7 @@ def _cached(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, An
     for sentence, value, version in zip(sentences, replies[::2], replies[1::2], strict=True):
         if isinstance(value, Exception):
             found[sentence] = value
-        elif value is not None and (answer := _valid_answer(value, version or "", revision)) is not None:
+        elif value is not None and (answer := valid_answer(value, version or "", revision)) is not None:
             found[sentence] = answer
     return found
 
@@ -141,22 +169,12 @@ def _records(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, S
     }
 
 
-def _valid_answer(value: str | bytes, version: str, revision: str) -> dict[str, Any] | None:
-    """A cached answer, if it belongs to the document's version and the reader of now."""
-    try:
-        answer: dict[str, Any] = orjson.loads(value)
-        valid = answer["document_version"] == version and answer["model"]["revision"] == revision
-    except (orjson.JSONDecodeError, KeyError, TypeError):  # a client wrote it
-        return None
-    return answer if valid else None
-
-
 def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
     """The replies, with an error in the place of each command that was refused."""
     try:
         return rg.execute_many(commands)
     except rg.error:
-        partitions.moved()
+        slots.forget()
     replies: list[Any] = []
     for command in commands:
         try:
@@ -202,7 +220,7 @@ async def _read(sentence: SentenceRef, question: str, record: SentenceRecord | N
         if record is None:
             return None
         reader = readers.current()
-        if record.answer and _valid_answer(record.answer, record.version, reader.manifest.revision):
+        if record.answer and valid_answer(record.answer, record.version, reader.manifest.revision):
             # Asked for before it was stored, and taken up only after that.
             return record.answer.encode()
         stored = _tokens(sentence, record, reader)
@@ -252,19 +270,16 @@ async def _run_model(reader: Reader, model_input: ReaderInput) -> tuple[Any, Any
         "attention_mask": model_input.attention_mask,
         "token_type_ids": model_input.token_type_ids,
     }
+    if reader.model is None:
+        raise ModelError(
+            f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"
+        )
     try:
-        runner = redisAI.createModelRunner(reader.model_key)
-        for name in reader.manifest.inputs:
-            array = arrays[name]
-            redisAI.modelRunnerAddInput(runner, name, redisAI.createTensorFromArray(array))
-        for name in reader.manifest.outputs:
-            redisAI.modelRunnerAddOutput(runner, name)
-        outputs = await redisAI.modelRunnerRunAsync(runner)
+        outputs = await reader.model.run([arrays[name] for name in reader.manifest.inputs])
     except rg.error as error:
-        # The model may have moved with the shard's lowest slot: look for it again next time.
         readers.forget()
-        raise InferenceFailed(f"model {reader.model_key} could not be run: {error}") from error
-    start, end = (redisAI.tensorGetArray(tensor).reshape(-1) for tensor in outputs[:2])
+        raise InferenceFailed(f"model of {reader.manifest.model_id!r} could not be run: {error}") from error
+    start, end = (output.reshape(-1) for output in outputs[:2])
     return start, end
 
 

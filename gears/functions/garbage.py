@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from qa_cluster.gears import api as rg
-from qa_cluster.gears.functions import locks, partitions
+from qa_cluster.gears.functions import late, locks, partitions
 
 from qa_cluster.keys import garbage_key
 from qa_cluster.postings import removals
@@ -20,7 +20,8 @@ async def on_garbage(record: dict[str, Any]) -> None:
     """A version was dropped."""
     key = record["key"]
     if isinstance(key, str) and key.startswith(_PREFIX) and key.endswith("}") and record["event"] != "del":
-        await collect(key[len(_PREFIX) : -1])
+        tag = key[len(_PREFIX) : -1]
+        await late.unless_moving(tag, collect(tag))
 
 
 async def collect(tag: str) -> int:

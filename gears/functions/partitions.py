@@ -1,33 +1,33 @@
 """Which partitions this shard holds.
 
-Their tags follow from the number of partitions, one key on one shard: the first who needs it asks all shards, and who
-comes meanwhile waits for the same reply. While nobody has set it, the tags seen in keys are taken. Which of them are
-here is read from the server's slot table, again when a command was refused because its slot has moved.
+Their tags follow from the number of partitions, one key on one shard: who needs it first asks that shard, and who comes
+meanwhile waits for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody
+has set it, the tags seen in keys are taken. Which of them are here is read from the server's slot table.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from qa_cluster.gears import api as rg
-from qa_cluster.gears.builder import GearsBuilder
-from qa_cluster.gears.functions import locks
-from qa_cluster.gears.functions.calls import run_pipeline
+from qa_cluster.gears.functions import locks, slots
+from qa_cluster.gears.functions.slots import View
 
 from qa_cluster.keys import PARTITIONS_KEY, partition_tags, slot
 
-MAX_TABLE_AGE_SECONDS = 2.0
+REQUEST = "qa.partitions"
 ASK_AGAIN_SECONDS = 2.0
+ANSWER_SECONDS = 2.0
+FOLLOW_SECONDS = 5.0
 
 
 class _Partitions:
     def __init__(self) -> None:
         self.count: int | None = None
-        self.asked_at = 0.0
+        self.asked_at = -FOLLOW_SECONDS
         self.seen: set[str] = set()
         self.local: tuple[str, ...] = ()
-        self.table_at = 0.0
+        self.local_of: tuple[View, int | None, int] | None = None
 
 
 _state = _Partitions()
@@ -35,14 +35,7 @@ _state = _Partitions()
 
 def saw(tag: str) -> None:
     """A key of this partition is on this shard."""
-    if tag not in _state.seen:
-        _state.seen.add(tag)
-        _state.table_at = 0.0
-
-
-def moved() -> None:
-    """A command was refused because its slot is elsewhere: read the slot table again."""
-    _state.table_at = 0.0
+    _state.seen.add(tag)
 
 
 async def count() -> int | None:
@@ -50,48 +43,66 @@ async def count() -> int | None:
     if _state.count is None:
         async with locks.held("partitions"):
             if _state.count is None and time.monotonic() - _state.asked_at > ASK_AGAIN_SECONDS:
-                _state.count = _read() or await _ask()
-                _state.asked_at = time.monotonic()
-                _state.table_at = 0.0
+                await _ask()
     return _state.count
 
 
+async def follow() -> bool:
+    """Ask again when the last reply is old; whether the number has changed."""
+    if time.monotonic() - _state.asked_at < FOLLOW_SECONDS:
+        return False
+    before = _state.count
+    async with locks.held("partitions"):
+        await _ask()
+    return _state.count != before
+
+
 async def local_tags() -> tuple[str, ...]:
-    """Tags of the partitions on this shard."""
+    """Tags of the partitions on this shard; none on a replica."""
     known = await count()
-    if time.monotonic() - _state.table_at > MAX_TABLE_AGE_SECONDS:
-        _state.table_at = time.monotonic()
-        ranges = _own_slots()
+    view = slots.current()
+    if not view.is_primary:
+        return ()
+    of = (view, known, len(_state.seen))
+    if of != _state.local_of:
         # A document under another tag is in no partition: whole answers that hold it could not be told from stale ones.
         tags = partition_tags(known) if known else sorted(_state.seen)
-        _state.local = tuple(tag for tag in tags if any(first <= slot(tag) <= last for first, last in ranges))
+        _state.local, _state.local_of = tuple(tag for tag in tags if view.has(slot(tag))), of
     return _state.local
 
 
-def _read(_record: Any = None) -> int:
-    """The number, if its key is on this shard, else 0."""
+def answer(_sender: str, _body: object) -> int:
+    """Another shard asks (`REQUEST`): the number, 0 while it is not known here."""
+    found = _read()
+    return (_state.count or 0) if found is None else found
+
+
+def _read() -> int | None:
+    """The number in its key, 0 where that is empty; None when it is on another shard."""
     try:
-        value = rg.execute("GET", PARTITIONS_KEY)
+        (value,) = slots.read([("GET", PARTITIONS_KEY)])
     except rg.error as error:
-        if "not permitted" in str(error) or "MOVED" in str(error):
-            return 0
+        if slots.is_redirect(error):
+            return None
         raise
-    return int(value) if value else 0
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
 
 
-async def _ask() -> int | None:
-    """Asks all shards; a shard that cannot be reached only delays the answer to the next time."""
-    replies, errors = await run_pipeline(GearsBuilder("ShardsIDReader").map(_read))
-    if errors:
-        rg.log(f"number of partitions: {errors[0]}", "warning")
-    return max((int(reply) for reply in replies), default=0) or None
-
-
-def _own_slots() -> list[tuple[int, int]]:
-    try:
-        own = rg.execute("CLUSTER", "MYID")
-    except rg.error as error:
-        if "cluster support disabled" not in str(error):
-            raise
-        return [(0, 16383)]
-    return [(first, last) for first, last, master, *_ in rg.execute("CLUSTER", "SLOTS") if master[2] == own]
+async def _ask() -> None:
+    """Read the key, or ask its shard; what cannot be told now stays as it was."""
+    found = _read()
+    view = slots.current()
+    owner = view.owner(slot(PARTITIONS_KEY))
+    asked = [owner] if owner is not None else []
+    # Who only remembers it is asked while it is not known here: its shard may be down.
+    asked += [node for node, _ in view.others if node != owner] if _state.count is None else []
+    for node in asked:
+        if found is not None:
+            break
+        try:
+            found = await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS) or (0 if node == owner else None)
+        except rg.error as error:
+            rg.log(f"number of partitions: {error}", "warning")
+    _state.asked_at = time.monotonic()
+    if found is not None:
+        _state.count = found or None

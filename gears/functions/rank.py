@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import orjson
 from qa_cluster.gears import api as rg
-from qa_cluster.gears.functions import partitions
+from qa_cluster.gears.functions import partitions, slots
 from qa_cluster.gears.functions.answer import MAX_QUESTION_LENGTH
 
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.keys import docs_key, epoch_key, stats_key, terms_prefix
+from qa_cluster.keys import docs_key, epoch_key, flight_key, stats_key, terms_prefix
 from qa_cluster.ranking import IdArray, TermPostings, WeightArray, select
 from qa_cluster.terms import question_terms
 
@@ -101,11 +101,16 @@ async def on_rank(arguments: list[Any]) -> str:
     try:
         return _rank(await partitions.local_tags(), count, question)
     except rg.error as error:
-        if not any(word in str(error) for word in ("MOVED", "ASK", "not permitted")):
+        if not slots.is_redirect(error):
             raise
-        # A partition has just left this shard: the slot table tells which.
-        partitions.moved()
+    # A partition has just left this shard, and the slot table tells which; or one is on its way.
+    slots.forget()
+    try:
         return _rank(await partitions.local_tags(), count, question)
+    except rg.error as error:
+        if not slots.is_redirect(error):
+            raise
+        return f"-TRYAGAIN a partition of this shard is on its way to another: {error}"
 
 
 def _count(value: Any) -> int:
@@ -134,7 +139,9 @@ def _current_partitions(tags: Sequence[str]) -> list[_Partition]:
     """The partitions on this shard, each at the epoch of now."""
     here = [_index.partition(tag) for tag in tags]
     stale = []
-    for partition, epoch in zip(here, rg.execute_many([("GET", epoch_key(tag)) for tag in tags]), strict=True):
+    # The second key keeps all from being answered while the partition's slot is on its way.
+    epochs = rg.execute_many([("MGET", epoch_key(tag), flight_key(tag)) for tag in tags])
+    for partition, (epoch, _) in zip(here, epochs, strict=True):
         if int(epoch or 0) != partition.epoch:
             partition.renew(int(epoch or 0))
             stale.append(partition)

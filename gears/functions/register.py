@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qa_cluster.gears.builder import GearsBuilder
-from qa_cluster.gears.functions import answer, garbage, rank, split, sweep, tokenize
+from qa_cluster.gears.functions import answer, garbage, rank, reader, split, tokenize, watch
 
 SESSION = "qa-functions"
 
@@ -18,22 +18,24 @@ def register_all() -> None:
     """Register every function on every shard."""
     _on_keys("paragraphs:*", split.on_paragraphs, "split documents")
     _on_keys("sentence:*", tokenize.on_sentences, "tokenize and index sentences")
-    _on_keys("bert-qa:*", sweep.on_reader_file, "take up a new reader")
+    _on_keys("bert-qa:*", watch.on_reader_file, "take up a new reader")
     _on_keys("garbage:*", garbage.on_garbage, "remove postings of dropped versions")
     GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
         answer.on_missing_answer
     ).register(prefix="bertqa*", eventTypes=["keymiss"], commands=["get"], mode="async_local", readValue=False)
     _on_trigger("qa.read", answer.on_read, "read sentences", flat=True)
     _on_trigger("qa.rank", rank.on_rank, "rank sentences", flat=False)
+    _on_trigger("qa.reader", reader.on_reader, "show the reader", flat=False)
 
 
 def _on_keys(prefix: str, function: Callable[[Any], Any], description: str) -> None:
     GearsBuilder("KeysReader", desc=description).foreach(function).register(
-        prefix=prefix, mode="async_local", readValue=False, onRegistered=sweep.on_registered
+        prefix=prefix, mode="async_local", readValue=False, onRegistered=watch.on_registered
     )
 
 
 def _on_trigger(trigger: str, function: Callable[[Any], Any], description: str, *, flat: bool) -> None:
     builder = GearsBuilder("CommandReader", desc=description)
     builder = builder.flatmap(function) if flat else builder.map(function)
-    builder.register(trigger=trigger, mode="async_local", convertToStr=False)
+    # the API's user may ask questions; the indexes and locks behind them are the worker's
+    builder.register(trigger=trigger, mode="async_local", convertToStr=False, rights="owner")

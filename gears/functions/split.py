@@ -7,7 +7,7 @@ from typing import Any
 
 from qa_cluster.gears import api as rg
 from qa_cluster.gears.builder import GearsBuilder
-from qa_cluster.gears.functions import locks, partitions, tokenize
+from qa_cluster.gears.functions import late, locks, partitions, tokenize
 from qa_cluster.gears.functions.calls import run_pipeline, run_script
 
 from qa_cluster.documents import (
@@ -45,7 +45,7 @@ async def on_paragraphs(record: dict[str, Any]) -> str:
     if found is None:
         await forward(key)
         return "forwarded"
-    return await split(*found)
+    return await late.unless_moving(found[1], split(*found))
 
 
 async def split(document_id: str, tag: str) -> str:

@@ -1,98 +1,123 @@
-"""Repairs what events have missed: at start, after a failover, after a full queue, and when a reader has arrived.
+"""Repairs what events have missed: at start, after a failover, after a full queue, when a reader or slot has come.
 
 Looks at every document of the shard and brings it through splitting and tokenizing where that is not done for its
-current text; then works off the garbage. When the reader has changed, cached answers of the old one go.
+current text; then works off the garbage. Cached answers of another reader, or of another version, go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Collection, Iterator
 from contextvars import Context
+from itertools import islice
 from typing import Any
 
 from qa_cluster.gears import api as rg
-from qa_cluster.gears.functions import garbage, partitions, split, tokenize
+from qa_cluster.gears.functions import garbage, late, partitions, slots, split, tokenize
 from qa_cluster.gears.functions import reader as readers
+from qa_cluster.gears.functions.slots import View
+from qa_cluster.gears.functions.valid_answer import is_valid
 
-from qa_cluster.errors import QAError
+from qa_cluster.errors import InvalidInput, QAError
 from qa_cluster.keys import (
     ANSWER_PREFIX,
     DOCUMENT_PREFIX,
     PARAGRAPHS_PREFIX,
     SENTENCE_PREFIX,
+    document_key,
     paragraphs_key,
+    parse_answer_key,
     parse_tagged,
 )
 
 SETTLE_SECONDS = 0.05
 SCAN_COUNT = 500
+ANSWERS_PER_STEP = 100
 
 
 class _Sweep:
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
-        self.again = False
+        self.tags: set[str] | None = set()
+        self.complaint = ""
         self.revision: str | None = None
 
 
 _state = _Sweep()
 
 
-def request() -> None:
-    """Have the shard swept soon. Requests that come together, or while a sweep runs, are one more sweep."""
-    if _state.task is not None:
-        _state.again = True
-        return
-    _state.task = asyncio.get_running_loop().create_task(_sweep_until_settled(), context=Context())
+def request(tags: Collection[str] | None = None) -> None:
+    """Have the shard swept soon, or only some partitions. Requests that come while a sweep runs are one more sweep."""
+    if tags is None:
+        _state.tags = None
+    elif _state.tags is not None:
+        _state.tags |= set(tags)
+    if _state.task is None:
+        _state.task = asyncio.get_running_loop().create_task(_sweep_until_settled(), context=Context())
 
 
-def on_registered() -> None:
-    """Events may have been missed, the change of the reader's files among them."""
-    readers.forget()
-    request()
-
-
-def on_reader_file(_record: dict[str, Any]) -> None:
-    """The tokenizer or the manifest of the shard's reader was written or removed."""
-    readers.forget()
-    request()
+def go_on(view: View) -> None:
+    """Sweep the partitions that had to wait for their slots, and what an error has left over."""
+    if waited := late.settled(view):
+        request(waited)
+    elif _state.task is None and (_state.tags is None or _state.tags):
+        request(set())
 
 
 async def _sweep_until_settled() -> None:
     try:
-        while True:
+        while _state.tags is None or _state.tags:
             await asyncio.sleep(SETTLE_SECONDS)
-            _state.again = False
-            await sweep()
-            if not _state.again:
-                return
+            tags, _state.tags = _state.tags, set()
+            try:
+                await sweep(tags)
+            except BaseException:
+                request(tags)
+                raise
+        _state.complaint = ""
     except Exception as error:  # nobody awaits this task: its error is told here or nowhere
-        rg.log(f"sweep failed: {error}", "warning")
+        if str(error) != _state.complaint:
+            _state.complaint = str(error)
+            rg.log(f"sweep failed: {error}", "warning")
     finally:
         _state.task = None
 
 
-async def sweep() -> dict[str, int]:
-    """Look at all documents of the shard; how many there were in each state."""
+async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
+    """Look at all documents of the shard, or of some partitions; how many there were in each state."""
     counts: dict[str, int] = {}
-    _drop_answers_of_another_reader()
+    view = slots.current(0)
+    if not view.is_primary or not view.ranges:
+        return counts
+    await _drop_invalid_answers(tags)
     for key in scan(DOCUMENT_PREFIX + "*"):
         found = parse_tagged(key, DOCUMENT_PREFIX)
-        if found is not None and not rg.execute("EXISTS", paragraphs_key(*found)):
-            await _tried(counts, split.split(*found))
-    for key in scan(PARAGRAPHS_PREFIX + "*"):
-        found = parse_tagged(key, PARAGRAPHS_PREFIX)
-        if found is not None:
-            await _tried(counts, split.split(*found))
-    for key in scan(SENTENCE_PREFIX + "*"):
-        found = parse_tagged(key, SENTENCE_PREFIX)
-        if found is not None:
-            await _tried(counts, tokenize.tokenize(*found))
-    for tag in await partitions.local_tags():
-        await garbage.collect(tag)
-    await _forward_untagged()
+        if _wanted(found, tags) and found is not None and not await _exists(paragraphs_key(*found), found[1]):
+            await _tried(counts, found[1], split.split(*found))
+    for prefix, work in ((PARAGRAPHS_PREFIX, split.split), (SENTENCE_PREFIX, tokenize.tokenize)):
+        for key in scan(prefix + "*"):
+            found = parse_tagged(key, prefix)
+            if _wanted(found, tags) and found is not None:
+                await _tried(counts, found[1], work(*found))
+    for tag in tags or await partitions.local_tags():
+        await _tried({}, tag, garbage.collect(tag))
+    if tags is None:
+        await _forward_untagged()
     return counts
+
+
+def _wanted(found: tuple[str, str] | None, tags: Collection[str] | None) -> bool:
+    return found is not None and (tags is None or found[1] in tags)
+
+
+async def _exists(key: str, tag: str) -> bool:
+    try:
+        return bool(rg.execute("EXISTS", key))
+    except rg.error as error:
+        if not slots.is_redirect(error):
+            raise
+        late.add(tag)
+        return True
 
 
 async def _forward_untagged() -> None:
@@ -106,24 +131,54 @@ async def _forward_untagged() -> None:
                 return
 
 
-def _drop_answers_of_another_reader() -> None:
-    """A stock GET takes what is cached: after a change of the reader nothing of the old one may be."""
+async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
+    """A stock GET takes what is cached: nothing of another reader or of another version of its document may be.
+
+    Answers are looked at when this worker does not know them: at its start, in partitions that came from elsewhere, and
+    when the reader has changed.
+    """
     reader = readers.if_loaded()
     if reader is None:
         return
-    if _state.revision not in (None, reader.manifest.revision):
-        for key in scan(ANSWER_PREFIX + "{*"):
-            rg.execute("UNLINK", key)
-    _state.revision = reader.manifest.revision
+    revision, known = reader.manifest.revision, _state.revision
+    _state.revision = revision
+    if known == revision and tags is None:
+        return
+    patterns = [f"{ANSWER_PREFIX}{{*"] if known != revision else [f"{ANSWER_PREFIX}{{{tag}}}_*" for tag in tags or ()]
+    for pattern in patterns:
+        keys = iter(scan(pattern))
+        while some := list(islice(keys, ANSWERS_PER_STEP)):
+            await _drop_invalid(some, revision)
 
 
-async def _tried(counts: dict[str, int], work: Any) -> None:
+async def _drop_invalid(keys: list[str], revision: str) -> None:
+    for key in keys:
+        try:
+            sentence, _ = parse_answer_key(key)
+            value, version = rg.execute_many(
+                [("GET", key), ("HGET", document_key(sentence.document_id, sentence.tag), "version")]
+            )
+            if value is not None and not is_valid(value, version or "", revision):
+                rg.execute("UNLINK", key)
+        except InvalidInput:
+            continue
+        except rg.error as error:
+            if not slots.is_redirect(error):
+                raise
+            late.add(sentence.tag)
+    await asyncio.sleep(0)
+
+
+async def _tried(counts: dict[str, int], tag: str, work: Awaitable[Any]) -> None:
     """One document that cannot be repaired must not keep the others from it."""
     try:
-        status = await work
+        status = str(await work)
     except (QAError, rg.error) as error:
-        rg.log(f"sweep: {error}", "warning")
         status = "failed"
+        if slots.is_redirect(error):
+            late.add(tag)
+        else:
+            rg.log(f"sweep: {error}", "warning")
     counts[status] = counts.get(status, 0) + 1
     await asyncio.sleep(0)
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from qa_cluster.gears import api as rg
-from qa_cluster.gears.functions import locks, partitions
+from qa_cluster.gears.functions import late, locks, partitions
 from qa_cluster.gears.functions import reader as readers
 from qa_cluster.gears.functions.calls import run_script
 from qa_cluster.gears.functions.reader import Reader
@@ -29,7 +29,7 @@ async def on_sentences(record: dict[str, Any]) -> str:
     found = parse_tagged(record["key"], SENTENCE_PREFIX) if isinstance(record["key"], str) else None
     if found is None:
         return "no document"
-    return await tokenize(*found)
+    return await late.unless_moving(found[1], tokenize(*found))
 
 
 async def tokenize(document_id: str, tag: str, *, force: bool = False) -> str:

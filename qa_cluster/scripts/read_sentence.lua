@@ -1,5 +1,5 @@
 -- Everything that is needed to read one sentence, in one round trip and of one version.
--- KEYS: sentence hash, tensor, document, answer. ARGV: number of the sentence.
+-- KEYS: sentence hash, tensor, document, answer, flight. ARGV: number of the sentence.
 -- Reply: nil where there is no such sentence, else text, tensor or nil, version, id, title, spans if there is no tensor,
 -- and the answer if somebody else has stored it meanwhile (GETRANGE is GET by a name that is not hooked).
 local text = redis.call('HGET', KEYS[1], ARGV[1])

@@ -1,5 +1,5 @@
 -- Caches the answer of one sentence, if the version it was read from still stands.
--- KEYS: answer, document, sentence hash, answers. ARGV: version, number of the sentence, its text, answer, TTL in seconds.
+-- KEYS: answer, document, sentence hash, answers, flight. ARGV: version, number of the sentence, its text, answer, TTL in seconds.
 -- Reply: 1 if stored, 0 if the document has changed.
 -- The set of answers has no TTL of its own: were it evicted before the answers, a changed document could not drop them.
 -- Names of expired answers are picked out a few at a time instead.

@@ -13,11 +13,11 @@ from .systems import Cluster
 SHARDS = (1, 2, 3)
 
 
-def run(report: Report, corpus: Corpus) -> None:
+def run(report: Report, corpus: Corpus, program: str) -> None:
     """For each number of shards: ingest (split, tokenize, index on write), then the bulk job over what is stored."""
     rows = []
     for shards in SHARDS:
-        with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), shards) as cluster:
+        with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), shards, program) as cluster:
             nodes = cluster.nodes()
             before = _memory(nodes)
             file = corpus.write_jsonl(Path(folder) / "corpus.jsonl")

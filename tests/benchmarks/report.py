@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +33,7 @@ def median(values: Sequence[float], digits: int = 2) -> str:
 class Report:
     """Everything one run printed, also as JSON."""
 
+    server: str
     corpus: str
     model: str
     machine: dict[str, Any] = field(default_factory=dict)
@@ -40,11 +43,12 @@ class Report:
         self.machine = machine()
         self.console = Console(width=118)
         lines = [f"{name}: {value}" for name, value in self.machine.items()]
-        self.console.print("\n".join([*lines, f"corpus: {self.corpus}", f"model: {self.model}"]), highlight=False)
+        lines += [f"server: {self.server}", f"corpus: {self.corpus}", f"model: {self.model}"]
+        self.console.print("\n".join(lines), highlight=False)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> None:
         """Print a table and keep it."""
-        shown = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
+        shown = Table(title=title, title_justify="left", caption=escape(note), caption_justify="left")
         for index, column in enumerate(columns):
             shown.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
         for row in rows:
@@ -63,6 +67,20 @@ class Report:
         return path
 
 
+def _versions(names: Sequence[str]) -> Iterator[str]:
+    """Name and version of each package that is installed."""
+    for name in names:
+        with contextlib.suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
+
+
+def server_version(program: Path) -> str:
+    """Name and version of a server program."""
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()
+    found = next((word.removeprefix("v=") for word in shown if word.startswith("v=")), " ".join(shown[:4]))
+    return f"{program.name} {found}"
+
+
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
@@ -75,6 +93,6 @@ def machine() -> dict[str, Any]:
         "avx512_vnni": "avx512_vnni" in flags,
         "amx_int8": "amx_int8" in flags,
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        "versions": ", ".join(f"{name} {version(name)}" for name in ("openvino", "torch", "fastapi", "redis")),
+        "versions": ", ".join(_versions(("openvino", "torch", "fastapi", "redis"))),
         "commit": commit.stdout.strip(),
     }

@@ -6,18 +6,23 @@ All figures of one table come from one run. Nothing here passes or fails: it mea
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import tempfile
 from importlib.resources import files
 from pathlib import Path
 
 from qa_cluster.manifest import Manifest
+from tests.servers import find_binary
 
-from . import pretokenize, service, shard_get
+from . import engine, events, functions, pauses, pretokenize, service, shard_get
 from .corpus import from_pydoc, from_squad
-from .report import ROOT, Report
+from .report import ROOT, Report, server_version
 from .systems import Cluster
 
-SCENARIOS = ("shard", "service", "pretokenize")
+# of the shard engine alone: no documents, and but for the pauses no question answering
+ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
+SCENARIOS = ("shard", "service", "pretokenize", *ENGINE)
 
 
 def main() -> None:
@@ -25,26 +30,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ", ".join(SCENARIOS)
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=[], metavar="SCENARIO", help=names)
+    parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     scenarios = set(options.scenarios or SCENARIOS)
+    binary = find_binary(options.server)
+    if binary is None:
+        parser.error(f"there is no {options.server} server on this machine")
     corpus = from_squad(options.data) if options.data else from_pydoc()
     model = Path(str(files("qa_cluster.models") / "default"))
     manifest = Manifest.load(model / "manifest.json")
-    report = Report(corpus.name, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}")
+    report = Report(
+        server_version(binary), corpus.name, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}"
+    )
     if {"shard", "service"} & scenarios:
-        with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), options.shards) as cluster:
+        with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), options.shards, str(binary)) as cluster:
             cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
             if "shard" in scenarios:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
     if "pretokenize" in scenarios:
-        pretokenize.run(report, corpus)
+        pretokenize.run(report, corpus, str(binary))
+    for name, measure in ENGINE.items():
+        if name in scenarios:
+            measure(report, binary, options.rounds)
     report.console.print(f"kept in {report.save(options.results)}")
 
 

@@ -80,7 +80,7 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | Non
             with baseline("tests.benchmarks.baselines.torch_server:app", environment, Path(folder)) as port:
                 measure(port, questions.take(16), 8)
                 rounds_of("torch", lambda n: measure(port, questions.take(BASELINE_UNCACHED[n]), n))
-        with plain_server(Path(folder)) as url:
+        with plain_server(Path(folder), cluster.program) as url:
             client = redis.Redis.from_url(url)
             body = json.dumps({"answer": "x" * 40, "context": "y" * 900})
             for question in known:

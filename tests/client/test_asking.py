@@ -16,6 +16,7 @@ from qa_cluster.asking import CacheMiss, Outcome
 from qa_cluster.connection import ReplyError
 from qa_cluster.engine import Engine
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull
+from qa_cluster.keys import PARTITIONS_KEY
 from qa_cluster.questions import AskOptions
 from qa_cluster.types import AskResult
 from tests.client.scripted_cluster import Node, ScriptedCluster
@@ -437,5 +438,26 @@ def test_without_a_model_documents_can_be_written_and_questions_say_why_not(clus
                 assert (await ask(engine, "Who wrote programs?")).answerable
         finally:
             await cluster.set_manifest("a")
+
+    run(body())
+
+
+def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            changes = engine.freshness.manifest_changes
+            await engine.shards.execute(PARTITIONS_KEY, "SET", PARTITIONS_KEY, 24)
+            try:
+                await until(lambda: engine.freshness.manifest_changes > changes)
+                with pytest.raises(DeadlineExceeded):  # the scripted shards go on ranking the old ones
+                    await ask(engine, "Who wrote programs?", timeout_ms=300)
+                assert engine.partitions == engine.documents.partitions == 24
+                assert len(await engine.freshness.epochs() or ()) == 24
+            finally:
+                await engine.shards.execute(PARTITIONS_KEY, "SET", PARTITIONS_KEY, 12)
+            await until(lambda: engine.freshness.manifest_changes > changes + 1)
+            assert (await ask(engine, "Who wrote programs?")).answerable
+            assert engine.partitions == 12
 
     run(body())

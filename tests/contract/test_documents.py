@@ -31,7 +31,7 @@ def test_settings_that_documents_name_exist() -> None:
     text = README + (ROOT / "docs" / "rest-service.md").read_text()
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text)) - {"answer_ttl"}
     fields = {"top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id"}
-    modules = {"qa_cluster", "token_type_ids", "input_ids", "call_next", "xquad_en_a", "covidqa_a"}
+    modules = {"qa_cluster", "token_type_ids", "input_ids", "call_next", "qa_rg_nexecutions", "xquad_en_a", "covidqa_a"}
     assert named - fields - modules <= set(SETTINGS)
 
 

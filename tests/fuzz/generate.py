@@ -1,156 +1,122 @@
-"""Random commands: of every shape the module knows, and broken ones."""
+"""Random commands: of every command the server knows of the module, well formed, spoiled, or nonsense."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-Word = str | bytes | int
-Command = list[Word]
+from tests.fuzz.shapes import SHAPES, bare
+from tests.fuzz.words import KEYS, OURS, PLAIN, Command, Word, word, words
 
-KEYS = ["t1", "t2", "m1", "m2", "s", "absent", "hook:a", "hook:hang", "ev:1", "miss:1"]
-KEYS += ["", "a\r\n+OK", "\0", "k" * 3000]
-NUMBERS: list[Word] = [0, 1, 2, 3, -1, -128, 127, 256, 2**31, 2**32 + 1, 2**62, -(2**63), 2**63]
-NUMBERS += ["1e400", "nan", "1.5", "", "x", "0x10"]
-TYPES = ["FLOAT", "DOUBLE", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "BOOL", "STRING", "FLOAT16", "int8"]
-WORDS = [
-    "BLOB",
-    "VALUES",
-    "META",
-    "INPUTS",
-    "OUTPUTS",
-    "TIMEOUT",
-    "TAG",
-    "BATCHSIZE",
-    "MINBATCHSIZE",
-    "MINBATCHTIMEOUT",
-    "GET",
-    "REQUIREMENTS",
-]
-NAMES = [
-    "AI.TENSORSET",
-    "AI.TENSORGET",
+# Commands that may block their client: the ones that clients leave in the middle of.
+BLOCKING = [
     "AI.MODELSTORE",
     "AI.MODELSET",
-    "AI.MODELGET",
-    "AI.MODELDEL",
-    "AI._MODELSCAN",
-    "AI.INFO",
-    "AI.CONFIG",
     "AI.MODELEXECUTE",
     "AI.MODELRUN",
-    "RG.PYEXECUTE",
+    "AI.SCRIPTSTORE",
+    "AI.SCRIPTSET",
+    "AI.SCRIPTEXECUTE",
+    "AI.SCRIPTRUN",
+    "AI.DAGEXECUTE",
+    "AI.DAGEXECUTE_RO",
     "RG.TRIGGER",
-    "RG.DUMPREGISTRATIONS",
-    "RG.UNREGISTER",
-    "RG.PYSTATS",
-    "RG.INFOCLUSTER",
-    "RG.REFRESHCLUSTER",
-    "RG.CONFIGGET",
-    "RG.CONFIGSET",
-    "RG.GETRESULTS",
+    "RG.TRIGGERONKEY",
+    "RG.PYEXECUTE",
     "RG.GETRESULTSBLOCKING",
+    "RG.GETRESULTS",
     "RG.GETEXECUTION",
     "RG.DUMPEXECUTIONS",
-    "RG.PYDUMPSESSIONS",
-    "RG.DROPEXECUTION",
     "RG.ABORTEXECUTION",
-    "RG.INNERHOOK",
-    "QA.HELLO",
-    "QA.READY",
-    "QA.BEAT",
-    "QA.NEXT",
-    "QA.DONE",
-    "QA.SEND",
-    "QA.SESSIONS",
-    "QA.REGISTER",
-    "QA.ATOMIC",
-    "QA.MODELREF",
-    "QA.MODEL",
+    "RG.PYDUMPSESSIONS",
 ]
-RESP = [b"+OK\r\n", b"-ERR x\r\n", b":5\r\n", b"$-1\r\n", b"*-1\r\n", b"*1\r\n$1\r\na\r\n", b"*2\r\n:1\r\n"]
-RESP += [b"$5\r\nab\r\n", b"", b"x", b"*1\r\n" * 200 + b":1\r\n", b"*2147483647\r\n", b"$9223372036854775807\r\n"]
-RESP += [b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"]
-
-
-def junk(chance: random.Random) -> bytes:
-    """Bytes of any kind."""
-    return chance.randbytes(chance.choice([0, 1, 7, 64, 1000]))
-
-
-def word(chance: random.Random) -> Word:
-    """An argument of any kind."""
-    kind = chance.randrange(6)
-    if kind == 0:
-        return junk(chance)
-    return chance.choice((KEYS, NUMBERS, TYPES, WORDS, RESP)[kind - 1])
-
-
-def words(chance: random.Random, most: int = 6) -> Command:
-    """Some arguments."""
-    return [word(chance) for _ in range(chance.randint(0, most))]
-
-
-def tensorset(chance: random.Random) -> Command:
-    """Mostly a good tensor."""
-    size = chance.randint(1, 4)
-    values: Command = [chance.choice(NUMBERS) if chance.random() < 0.1 else chance.randint(0, 1) for _ in range(size)]
-    data: Command = chance.choice([["VALUES", *values], ["BLOB", bytes(size * chance.choice([1, 2, 4, 8]))], [], []])
-    return ["AI.TENSORSET", chance.choice(KEYS[:2]), chance.choice(TYPES), size, *data]
-
-
-def modelstore(chance: random.Random) -> Command:
-    """Mostly a good model."""
-    options: Command = chance.choice([[], ["TAG", "t"], ["BATCHSIZE", 4], ["BATCHSIZE", 4, "MINBATCHSIZE", 2]])
-    name = chance.choice(["AI.MODELSTORE", "AI.MODELSET"])
-    head: Command = [name, chance.choice(KEYS[2:4]), chance.choice(["ONNX", "TORCH"]), "CPU"]
-    return [*head, *options, "BLOB", b"model", junk(chance)]
-
-
-def execute(chance: random.Random) -> Command:
-    """Mostly a good run."""
-    output = chance.choice(["t1", "t2", "t2", "m1", "s"])
-    run: Command = ["AI.MODELEXECUTE", chance.choice(KEYS[2:4]), "INPUTS", 1, "t1", "OUTPUTS", 1, output]
-    return run + (["TIMEOUT", chance.choice([1, 50, 2**31])] if chance.random() < 0.3 else [])
-
-
-def transaction(chance: random.Random) -> Command:
-    """The module's commands where they may not block."""
-    inner = [str(w) if isinstance(w, int) else w for w in command(chance, nested=True)]
-    return ["EVAL", "return redis.pcall(unpack(ARGV))", 0, *inner]
-
-
-SHAPES: list[Callable[[random.Random], Command]] = [
-    *[tensorset] * 3,
-    *[modelstore] * 2,
-    *[execute] * 5,
-    lambda chance: ["AI.TENSORGET", chance.choice(KEYS[:6]), chance.choice(["VALUES", "BLOB", "META"])],
-    *[lambda chance: ["RG.TRIGGER", chance.choice(["echo", "echo", "do"]), *words(chance, 2)]] * 3,
-    lambda chance: ["RG.PYEXECUTE", junk(chance), *words(chance, 3)],
-    lambda chance: [chance.choice(["GET", "MGET"]), chance.choice(KEYS[6:8])],
-    lambda chance: ["RG.INNERHOOK", chance.choice(["GET", "MGET", "SET", "RG.INNERHOOK"]), *words(chance, 2)],
-    lambda chance: ["SET", chance.choice(["ev:1", "hook:a", "s"]), "v"],
-    lambda chance: [chance.choice(["DEL", "UNLINK"]), chance.choice(KEYS[:9])],
-    lambda chance: ["COPY", chance.choice(KEYS[:4]), chance.choice(KEYS[:4]), "REPLACE"],
-    lambda chance: ["RENAME", chance.choice(KEYS[:4]), chance.choice(KEYS[:4])],
+# These, random commands come from more often than from the rest.
+FAVOURITES = [
+    "AI.TENSORSET",
+    "AI.TENSORSET",
+    "AI.MODELSTORE",
+    "AI.SCRIPTSTORE",
+    "AI.MODELEXECUTE",
+    "AI.DAGEXECUTE",
+    "RG.TRIGGER",
 ]
 
 
-def command(chance: random.Random, nested: bool = False) -> Command:
-    """One command."""
-    roll = chance.random()
-    if roll < 0.65:
-        made = chance.choice(SHAPES)(chance)
-    elif roll < 0.9 or nested:
-        made = [chance.choice(NAMES), *words(chance)]
-    else:
-        return transaction(chance)
-    if len(made) > 1 and chance.random() < 0.15:
-        made[chance.randrange(1, len(made))] = word(chance)
-    return made
+class Generator:
+    """Makes commands out of the names that the server gave."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = sorted(name.upper() for name in names)
+        self.blocking = [name for name in BLOCKING if name in self.names]
+        self.favourites = [name for name in FAVOURITES if name in self.names]
+        self.internal = [name for name in self.names if name.startswith("QA.")]
+        self.public = [name for name in self.names if not name.startswith("QA.")]
+
+    def command(self, chance: random.Random) -> Command:
+        """A command of any kind."""
+        roll = chance.random()
+        if roll < 0.15:
+            return neighbour(chance)
+        if roll < 0.4:
+            return self.of(chance, chance.choice(self.favourites))
+        return self.of(chance, chance.choice(self.public if roll < 0.92 else self.internal))
+
+    def of(self, chance: random.Random, name: str) -> Command:
+        """One of that name: half of them as they should be."""
+        roll = chance.random()
+        if roll < 0.15:
+            return [name, *words(chance)]
+        made = SHAPES.get(name, bare(name))(chance)
+        return spoil(chance, made) if roll < 0.5 else made
+
+    def wait(self, chance: random.Random) -> Command:
+        """One that blocks its client, well formed."""
+        if chance.random() < 0.15:
+            return ["GET", chance.choice(["hook:a", "hook:hang"])]
+        name = chance.choice(self.blocking)
+        return SHAPES.get(name, bare(name))(chance)
 
 
-def encode(parts: Sequence[Word]) -> bytes:
-    """A command as RESP."""
-    data = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
-    return b"*%d\r\n" % len(data) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in data)
+def spoil(chance: random.Random, command: Command) -> Command:
+    """Does something to the arguments of a command."""
+    made = list(command)
+    for _ in range(chance.choice([1, 1, 2])):
+        kind = chance.randrange(6)
+        at = chance.randrange(1, len(made)) if len(made) > 1 else 0
+        if kind == 0 and at:
+            del made[at]
+        elif kind == 1 and at:
+            made[at] = word(chance)
+        elif kind == 2:
+            made.insert(chance.randint(1, len(made)), word(chance))
+        elif kind == 3 and at:
+            made = made[: at + 1]
+        elif kind == 4 and at:
+            other = chance.randrange(1, len(made))
+            made[at], made[other] = made[other], made[at]
+        elif kind == 5:
+            made += made[at or 1 :] * chance.choice([1, 1, 3])
+    return made[:2000]
+
+
+def neighbour(chance: random.Random) -> Command:
+    """The server's own commands on the same keys."""
+    value: Word = chance.choice(["v", "1"])
+    commands: list[Command] = [
+        ["GET", chance.choice(KEYS)],
+        ["MGET", chance.choice(KEYS), chance.choice(PLAIN)],
+        ["SET", chance.choice(["ev:1", "hook:a", "s"]), value],
+        ["XADD", "ev:stream", "MAXLEN", 50, "*", "f", value],
+        [chance.choice(["DEL", "UNLINK"]), chance.choice(KEYS)],
+        ["COPY", chance.choice(OURS), chance.choice(OURS), "REPLACE"],
+        ["RENAME", chance.choice(OURS), chance.choice(OURS)],
+        ["OBJECT", chance.choice(["ENCODING", "FREQ", "IDLETIME"]), chance.choice(OURS)],
+        ["MEMORY", "USAGE", chance.choice(KEYS)],
+        ["TYPE", chance.choice(KEYS)],
+        ["DUMP", chance.choice(KEYS)],
+        ["PEXPIRE", chance.choice(OURS), chance.choice([1, 20, 1000])],
+        ["INCR", chance.choice(KEYS)],
+        ["MOVE", chance.choice(OURS), 1],
+        ["COMMAND", "GETKEYS", *spoil(chance, SHAPES[chance.choice(["AI.DAGEXECUTE", "AI.SCRIPTEXECUTE"])](chance))],
+    ]
+    return chance.choice(commands)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import sys
 import threading
@@ -17,21 +18,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from tests.fuzz.generate import RESP, Word, junk, word
+from tests.fuzz.generate import Generator
+from tests.fuzz.shapes import done
+from tests.fuzz.words import RESP, Command, Word, junk, word
 from tests.module.fake_worker import Link, ReplyError
 
-READER = ["KeysReader", "CommandReader", "x"]
-
-
-def registration(chance: random.Random, number: int) -> list[Word]:
-    """Sometimes a good one."""
-    match = chance.choice(["hook:*", "ev:*", "echo", "do", "*", ""])
-    events, commands = chance.choice(["", "keymiss", "set,del"]), chance.choice(["", "get", "get,mget", "set"])
-    fields: list[Word] = [f"id-{number}", chance.choice(READER), "async", "", match]
-    fields += [events, commands, chance.choice(RESP), "pd"]
-    if chance.random() < 0.1:
-        fields[chance.randrange(9)] = word(chance)
-    return fields
+NAMES = b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"
+TENSOR: Command = ["INT8", 1, 2, b"\0\1"]
+PATIENCE_SECONDS = 2.0
 
 
 class HostileWorker:
@@ -42,13 +36,14 @@ class HostileWorker:
         self.hello = json.loads(self.control.file.readline())
         self.chance = random.Random(seed + self.hello["worker"])
         self.next, self.other = self.link(), self.link()
+        self.generator = Generator(self.other.call("COMMAND", "LIST", "FILTERBY", "MODULE", "qa"))
 
     def link(self) -> Link:
         """A new link."""
         connected = socket.socket(socket.AF_UNIX)
         connected.connect(self.hello["socket"])
         link = Link(connected)
-        link.call("QA.HELLO", 1, self.hello["token"])
+        link.call("QA.HELLO", 2, self.hello["token"])
         return link
 
     def attempt(self, *words: Word) -> Any:
@@ -65,77 +60,125 @@ class HostileWorker:
             link.call("QA.BEAT", 1, 1, 1, 1, 1, 1)
             time.sleep(0.1)
 
-    def outcome(self, kind: str) -> list[Word]:
-        """How a job ends."""
+    def outcome(self, kind: str, job: list[Any]) -> Command:
+        """How a job ends: half of the time as it should."""
         chance = self.chance
-        if kind == "model.load" and chance.random() < 0.8:
-            return ["OK", b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"]
-        if kind == "model.run" and chance.random() < 0.5:
-            return ["TENSORS", 1, "INT8", 1, 2, b"\0\1"]
-        status = chance.choice(["OK", "OVERRIDE", "SKIP", "ERR", "TENSORS", "WHAT"])
-        rest: list[list[Word]] = [
-            [],
-            [chance.choice(RESP)],
-            [word(chance), word(chance)],
-            [1, word(chance), 0, junk(chance)],
-        ]
-        return [status, *chance.choice(rest)]
+        right = chance.random()
+        if kind == "model.load" and right < 0.8:
+            return ["OK", NAMES]
+        if kind == "script.load" and right < 0.8:
+            return ["OK", b"+OK\r\n"]
+        if kind == "model.run" and right < 0.5:
+            return ["TENSORS", 1, *TENSOR]
+        if kind == "dag.run" and right < 0.5:
+            return self.dag(job)
+        if kind in ("script", "trigger", "event", "command", "onregistered") and right < 0.5:
+            return [chance.choice(["OK", "OK", "OVERRIDE"]) if kind == "event" else "OK", chance.choice(RESP[4:6])]
+        statuses = ["OK", "OVERRIDE", "SKIP", "ERR", "TENSORS", "TIMEDOUT", "DAG", "WHAT"]
+        rest: list[Command] = [[], [chance.choice(RESP)], [word(chance), word(chance)]]
+        rest += [[1, word(chance), 0, junk(chance)], done(chance)[3:]]
+        return [chance.choice(statuses), *chance.choice(rest)]
+
+    def dag(self, job: list[Any]) -> Command:
+        """An outcome with as many steps and results as the job may have; the right numbers are among them."""
+        chance = self.chance
+        steps, results = chance.choice([1, 1, 1, 2, 3, 30]), chance.choice([0, 1, 1, 1, 2])
+        states: Command = []
+        for _ in range(steps):
+            states += chance.choice([["OK", 5, 1, ""], ["OK", 5, 1, ""], ["ERR", 5, 0, "ERR no"], ["NA", 0, 0, ""]])
+        tensors: Command = []
+        for _ in range(results):
+            tensors += chance.choice([TENSOR, TENSOR, ["NA"]])
+        return ["DAG", steps, *states, results, *tensors]
 
     def mischief(self, job: int) -> None:
         """Something nobody asked for."""
         chance = self.chance
         kind = chance.randrange(8)
         if kind == 0:
-            count = chance.randint(0, 3)
-            rows = [field for number in range(count) for field in registration(chance, number)]
-            said = chance.choice([count, count, word(chance)])
-            self.attempt("QA.REGISTER", chance.choice(["a", "b", ""]), "", "src", junk(chance), said, *rows)
+            self.attempt("QA.DONE", chance.choice([job, job - 1, job + 1, 2**63 - 1, 0]), *done(chance)[2:])
         elif kind == 1:
-            self.attempt("QA.DONE", chance.choice([job, job - 1, job + 1, 2**63 - 1, 0]), *self.outcome(""))
-        elif kind == 2:
-            self.attempt(chance.choice(["QA.MODELREF", "QA.MODEL"]), chance.choice(["m1", "m2", 1, 2, 3, word(chance)]))
-        elif kind == 3:
             self.attempt("QA.SEND", word(chance), junk(chance))
-        elif kind == 4 and chance.random() < 0.3:
+        elif kind == 2 and chance.random() < 0.3:
             self.atomic()
-        elif kind == 5 and chance.random() < 0.01:
+        elif kind == 6 and chance.random() < 0.2:
+            self.register()
+        elif kind == 3 and chance.random() < 0.002:
             os._exit(1)
-        elif kind == 6 and chance.random() < 0.005:
+        elif kind == 4 and chance.random() < 0.002:
             self.control.socket.sendall(junk(chance))
-        elif kind == 7 and chance.random() < 0.3:
-            self.attempt("QA.NEXT", word(chance), chance.choice([0, 1, -1, word(chance)]))
+        elif kind == 5 and chance.random() < 0.001:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def wander(self) -> None:
+        """Any command of the module, on a link of its own that is given up when the reply does not come."""
+        chance = random.Random(self.hello["worker"])
+        link: Link | None = None
+        while True:
+            time.sleep(0.005)
+            name = chance.choice(self.generator.internal if chance.random() < 0.7 else self.generator.names)
+            if name in ("QA.ATOMIC", "QA.READY") or (name == "QA.NEXT" and chance.random() < 0.99):
+                continue
+            if link is None:
+                link = self.link()
+                link.socket.settimeout(PATIENCE_SECONDS)
+            try:
+                link.send(*self.generator.of(chance, name))
+                if chance.random() < 0.01:  # leaves while it may be blocked
+                    raise EOFError
+                link.read()
+            except ReplyError:
+                continue
+            except (TimeoutError, EOFError, ConnectionError):
+                link.file.close()
+                link.socket.close()
+                link = None
 
     def atomic(self) -> None:
         """A block, which may outlive its lease."""
-        self.other.send("QA.ATOMIC", 30)
-        try:
-            if self.control.read() != "GO":
-                return
-            commands: list[list[Word]] = [["SET", "s", "1"], ["AI.TENSORSET", "t1", "INT8", 1]]
-            commands += [["GET", "hook:a"], ["RG.TRIGGER", "echo"]]
-            for words in commands:
-                self.control.send(*words)
-                self.control.read_element()
-            time.sleep(self.chance.choice([0, 0, 0.05]))
-            self.control.send("END")
-            self.other.read()
-        except ReplyError:
-            self.control.read_element()  # the END came too late
+        with self.other.lock:
+            self.other.send("QA.ATOMIC", 30)
+            try:
+                if self.control.read() != "GO":
+                    return
+                commands: list[Command] = [["SET", "s", "1"], ["AI.TENSORSET", "t1", "INT8", 1]]
+                commands += [["GET", "hook:a"], ["RG.TRIGGER", "echo"]]
+                for words in commands:
+                    self.control.send(*words)
+                    self.control.read_element()
+                time.sleep(self.chance.choice([0, 0, 0.05]))
+                self.control.send("END")
+                self.other.read()
+            except ReplyError:
+                self.control.read_element()  # the END came too late
 
-    def work(self, job: int, kind: str) -> None:
+    def work(self, job: list[Any]) -> None:
         """Ends a job; rarely, does not."""
-        if job and self.chance.random() < 0.998 and not self.attempt("QA.DONE", job, *self.outcome(kind)):
-            self.attempt("QA.DONE", job, "ERR", "ERR no good outcome")
+        number, kind = job[:2]
+        if not number or self.chance.random() < 0.002:
+            return
+        try:
+            if not self.attempt("QA.DONE", number, *self.outcome(kind, job)):
+                self.attempt("QA.DONE", number, "ERR", "ERR no good outcome")
+        except (EOFError, OSError):
+            os._exit(0)
+
+    def register(self) -> None:
+        """What jobs come from; again and again, for clients may unregister it."""
+        rows: Command = ["id-1", "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd"]
+        rows += ["id-2", "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd"]
+        rows += ["id-3", "KeysReader", "async", "", "ev:*", "", "", "*0\r\n", "pd"]
+        stream: Command = ["id-4", "StreamReader", "async", "", "ev:st*", "", "", "*0\r\n", "pd"]
+        self.attempt("QA.REGISTER", "base", "", "src", "payload", 3, *rows)
+        self.attempt("QA.REGISTER", "streams", "", "src", "payload", 1, *stream)
 
     def serve(self) -> None:
         """Takes jobs until the server goes."""
         threading.Thread(target=self.beat, daemon=True).start()
-        rows = ["id-1", "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd"]
-        rows += ["id-2", "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd"]
-        rows += ["id-3", "KeysReader", "async", "", "ev:*", "", "", "*0\r\n", "pd"]
         self.other.call("QA.SESSIONS")
-        self.attempt("QA.REGISTER", "base", "", "src", "payload", 3, *rows)
+        self.register()
         self.other.call("QA.READY")
+        threading.Thread(target=self.wander, daemon=True).start()
         while True:
             try:
                 jobs = self.next.call("QA.NEXT", 8, 200) or []
@@ -144,7 +187,7 @@ class HostileWorker:
                 continue
             for job in jobs:
                 delay = self.chance.choice([0, 0, 0.02, 0.15])
-                timer = threading.Timer(delay, self.work, job[:2])
+                timer = threading.Timer(delay, self.work, [job])
                 timer.daemon = True
                 timer.start()
                 self.mischief(job[0])

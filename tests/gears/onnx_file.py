@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-FLOAT, INT64 = 1, 7
+FLOAT, UINT8, INT64, BOOL = 1, 2, 7, 9
 Dim = int | str
 
 
@@ -36,9 +36,18 @@ def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], attribut
     return names + _bytes(4, operator) + attributes
 
 
-def _model(nodes: Sequence[bytes], inputs: Sequence[bytes], outputs: Sequence[bytes]) -> bytes:
+def _graph(
+    nodes: Sequence[bytes], inputs: Sequence[bytes], outputs: Sequence[bytes], initializers: Sequence[bytes] = ()
+) -> bytes:
     graph = b"".join(_bytes(1, node) for node in nodes) + _bytes(2, "graph")
-    graph += b"".join(_bytes(11, value) for value in inputs) + b"".join(_bytes(12, value) for value in outputs)
+    graph += b"".join(_bytes(5, initializer) for initializer in initializers)
+    return graph + b"".join(_bytes(11, value) for value in inputs) + b"".join(_bytes(12, value) for value in outputs)
+
+
+def _model(
+    nodes: Sequence[bytes], inputs: Sequence[bytes], outputs: Sequence[bytes], initializers: Sequence[bytes] = ()
+) -> bytes:
+    graph = _graph(nodes, inputs, outputs, initializers)
     return _number(1, 8) + _bytes(7, graph) + _bytes(8, _bytes(1, "") + _number(2, 13))
 
 
@@ -58,3 +67,37 @@ def token_model() -> bytes:
     ]
     inputs = [_value(name, INT64, shape) for name in ("input_ids", "attention_mask")]
     return _model(nodes, inputs, [_value("score", FLOAT, shape)])
+
+
+def double_model() -> bytes:
+    """y = x + x, INT64 of any length and number of rows."""
+    ports = [_value(name, INT64, ["rows", "length"]) for name in ("x", "y")]
+    return _model([_node("Add", ["x", "x"], ["y"])], ports[:1], ports[1:])
+
+
+def table_model(rows: int, columns: int, weights: bytes) -> bytes:
+    """y = the rows of a table of FLOAT weights that x names: a model of any size that is quick to run."""
+    initializer = _number(1, rows) + _number(1, columns) + _number(2, FLOAT) + _bytes(8, "table") + _bytes(9, weights)
+    node = _node("Gather", ["table", "x"], ["y"])
+    return _model([node], [_value("x", INT64, ["n"])], [_value("y", FLOAT, ["n", columns])], [initializer])
+
+
+def outside_model(location: str, size: int) -> bytes:
+    """y = the first bytes of another file, as UINT8."""
+    outside = _number(1, size) + _number(2, UINT8) + _bytes(8, "w") + _number(14, 1)
+    for name, value in (("location", location), ("offset", "0"), ("length", str(size))):
+        outside += _bytes(13, _bytes(1, name) + _bytes(2, value))
+    return _model([_node("Identity", ["w"], ["y"])], [], [_value("y", UINT8, [size])], [outside])
+
+
+def loop_model() -> bytes:
+    """y = x, FLOAT [1], after `rounds` rounds of a loop that does nothing."""
+    state = [_value("i", INT64, []), _value("go_in", BOOL, []), _value("x_in", FLOAT, [1])]
+    body = _graph(
+        [_node("Identity", ["go_in"], ["go_out"]), _node("Identity", ["x_in"], ["x_out"])],
+        state,
+        [_value("go_out", BOOL, []), _value("x_out", FLOAT, [1])],
+    )
+    loop = _node("Loop", ["rounds", "go", "x"], ["y"], _bytes(5, _bytes(1, "body") + _bytes(6, body) + _number(20, 5)))
+    inputs = [_value("rounds", INT64, []), _value("go", BOOL, []), _value("x", FLOAT, [1])]
+    return _model([loop], inputs, [_value("y", FLOAT, [1])])

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from qa_cluster.gears.backends import is_token_model, load_model
+from qa_cluster.gears.backends import RuntimeLimits, is_token_model
 from qa_cluster.gears.failures import GearsError
+from qa_cluster.gears.model_file import written
 from qa_cluster.gears.onnx_backend import OnnxModel
 from qa_cluster.gears.openvino_backend import OpenVinoModel
 from qa_cluster.gears.tensors import from_wire, read_wire, to_blob, to_wire
 
-from qa_cluster.errors import ModelError
-from tests.gears.onnx_file import add_model, token_model
+from qa_cluster.errors import InferenceFailed, ModelError
+from tests.gears.files import load_bytes
+from tests.gears.onnx_file import add_model, loop_model, outside_model, table_model, token_model
 
 
 def test_runtimes_agree_on_ports_and_results() -> None:
-    models = [OpenVinoModel(token_model(), 1), OnnxModel(token_model(), "CPU", 1)]
+    with written([token_model()]) as file:
+        models = [OpenVinoModel(file, 1), OnnxModel(file, "CPU", RuntimeLimits())]
     ids, mask = np.array([[5, 6, 7]]), np.array([[1, 1, 0]])
     for model in models:
         assert is_token_model(model)
@@ -26,7 +31,7 @@ def test_runtimes_agree_on_ports_and_results() -> None:
 
 
 def test_openvino_is_first_and_generic_models_are_not_token_models() -> None:
-    model = load_model("ONNX", "CPU:1", add_model(), 1)
+    model = load_bytes("ONNX", "CPU:1", add_model(), RuntimeLimits())
     assert isinstance(model, OpenVinoModel)
     assert not is_token_model(model)
     first = model.run([np.array([1, 2], "<f4"), np.array([3, 4], "<f4")])[0]
@@ -37,7 +42,7 @@ def test_openvino_is_first_and_generic_models_are_not_token_models() -> None:
 @pytest.mark.parametrize(
     ("backend", "device", "blob", "message"),
     [
-        ("TORCH", "CPU", b"x", "unsupported backend TORCH"),
+        ("TORCH", "CPU", b"x", r"pip install 'qa-cluster\[torch\]'|not a TorchScript file"),
         ("TF", "CPU", b"x", "unsupported backend TF"),
         ("ONNX", "CPU", b"nonsense", "not a model that ONNX Runtime can load"),
         ("ONNX", "GPU:0", add_model(), "unsupported device GPU:0"),
@@ -45,7 +50,7 @@ def test_openvino_is_first_and_generic_models_are_not_token_models() -> None:
 )
 def test_refusals(backend: str, device: str, blob: bytes, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
-        load_model(backend, device, blob, 1)
+        load_bytes(backend, device, blob, RuntimeLimits())
     assert "\n" not in str(caught.value)
 
 
@@ -62,3 +67,35 @@ def test_tensors_on_the_wire() -> None:
             from_wire(dtype, dims, blob)
     with pytest.raises(GearsError, match="no tensor type for complex128"):
         to_wire(np.array([1j]))
+
+
+def test_a_run_that_takes_too_long_is_ended() -> None:
+    model = load_bytes("ONNX", "CPU", loop_model(), RuntimeLimits(run_timeout_ms=300))
+    assert isinstance(model, OnnxModel), "a loop runs where it can be ended"
+    go, x = np.array(True), np.array([3.0], "<f4")
+    with pytest.raises(InferenceFailed, match="Exiting due to terminate flag being set to true"):
+        model.run([np.array(2**62), go, x])
+    assert model.run([np.array(5), go, x])[0].tolist() == [3.0], "the next run is not ended"
+
+
+def test_a_memory_limit_needs_onnx_runtime() -> None:
+    limits = RuntimeLimits(memory_mb=8)
+    model = load_bytes("ONNX", "CPU", add_model(), limits)
+    assert isinstance(model, OnnxModel)
+    assert model.run([np.ones(4, "<f4")] * 2)[0].tolist() == [2.0] * 4
+    with pytest.raises(ModelError, match=r"Onnxruntime memory limit exceeded, memory allocation failed\."):
+        load_bytes("ONNX", "CPU", table_model(1000, 4000, bytes(16_000_000)), limits)
+
+
+@pytest.mark.parametrize("location", ["secret.bin", "./secret.bin", "{folder}/secret.bin", "../environ"])
+@pytest.mark.parametrize("memory_mb", [0, 64])
+def test_a_model_reads_no_other_file(
+    location: str, memory_mb: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker's directory is the server's, with the data of all users."""
+    (tmp_path / "secret.bin").write_bytes(b"secret")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match="not a model that ONNX Runtime can load"):
+        load_bytes(
+            "ONNX", "CPU", outside_model(location.format(folder=tmp_path), 6), RuntimeLimits(memory_mb=memory_mb)
+        )

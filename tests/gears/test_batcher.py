@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qa_cluster.gears.backends import Port, is_token_model, load_model
-from qa_cluster.gears.batcher import Batcher, BatchTotals, Item, ServedModel, batch_rows, choose_batch, run_batch
+from qa_cluster.gears.backends import Port, RuntimeLimits, is_token_model
+from qa_cluster.gears.batcher import Batcher
+from qa_cluster.gears.served import BatchTotals, Item, ServedModel
 from qa_cluster.gears.tensors import Array
+from qa_cluster.gears.token_batches import batch_rows, choose_batch, run_batch
 
 from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
+from tests.gears.files import load_bytes
 
 INT64 = np.dtype("<i8")
 POISON = 666
@@ -196,7 +199,7 @@ def test_models_of_other_shapes_are_not_token_models() -> None:
 
 @pytest.mark.skipif(not READER.exists(), reason="the bundled reader is not built")
 def test_the_bundled_reader_answers_alone_as_in_any_batch() -> None:
-    compiled = load_model("ONNX", "CPU", READER.read_bytes(), 1)
+    compiled = load_bytes("ONNX", "CPU", READER.read_bytes(), RuntimeLimits())
     assert is_token_model(compiled)
     random = np.random.default_rng(7)
     inputs = []

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 
+from qa_cluster.hashtags import hashtag_for_slot
 from tests.gears.conftest import WORKER
 from tests.servers import Cluster, Server, eventually
 
@@ -71,7 +72,8 @@ where.register(trigger='where', convertToStr=False)
     found = {tuple(execute(node, "RG.TRIGGER", "where", "foo")[0]) for node in cluster.nodes}
     assert len(found) == 1
     changed = "GB('CommandReader').map(lambda r: 'v2').register(trigger='tag')"
-    assert execute(cluster.nodes[2], "RG.PYEXECUTE", changed, "ID", "other") == ["ERR trigger already registered: tag"]
+    with pytest.raises(redis.ResponseError, match="trigger already registered: tag"):
+        execute(cluster.nodes[2], "RG.PYEXECUTE", changed, "ID", "other")
     assert execute(cluster.nodes[2], "RG.PYEXECUTE", changed, "ID", "s", "UPGRADE") == "OK"
     assert [execute(node, "RG.TRIGGER", "tag") for node in cluster.nodes] == [["v2"]] * 3
     with pytest.raises(redis.ResponseError, match="subcommand not found"):
@@ -139,3 +141,115 @@ GB('ShardsIDReader').map(record).run(convertToStr=False)
     assert (len(results), len(errors)) == (2, 1)
     assert "cannot pickle" in errors[0]
     assert time.monotonic() - begun < 4
+
+
+def pairs(flat: list[Any]) -> dict[str, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def test_an_execution_is_known_to_all_shards(cluster: Cluster) -> None:
+    first, second, third = cluster.nodes
+    ids = {execute(node, "CLUSTER", "MYID") for node in cluster.nodes}
+    script = "GB('ShardsIDReader').repartition(str).map(len).run()"
+    execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
+    assert execute(first, "RG.GETRESULTSBLOCKING", execution_id) == [["40"] * 3, []]
+
+    def plans(node: Server, *where: str) -> dict[str, dict[str, Any]]:
+        entries = map(pairs, execute(node, "RG.GETEXECUTION", execution_id, *where))
+        return {entry["shard_id"]: pairs(entry["execution_plan"]) for entry in entries}
+
+    for node in cluster.nodes:
+        told = eventually(lambda node=node: plans(node))  # type: ignore[misc]
+        assert set(told) == ids
+        assert {plan["status"] for plan in told.values()} == {"done"}
+        assert [pairs(step)["type"] for step in told[min(ids)]["steps"]] == ["repartition", "map", "map", "collect"]
+        own = execute(node, "CLUSTER", "MYID")
+        assert set(plans(node, "SHARD")) == {own}
+    origin = plans(first)[execute(first, "CLUSTER", "MYID")]
+    assert (origin["shards_received"], origin["shards_completed"]) == (2, 2)
+    assert execute(third, "RG.DROPEXECUTION", execution_id) == "OK"
+    for node in cluster.nodes:
+        with pytest.raises(redis.ResponseError, match="execution plan does not exist"):
+            execute(node, "RG.GETEXECUTION", execution_id)
+    with pytest.raises(redis.ResponseError, match="execution does not exist"):
+        execute(second, "RG.ABORTEXECUTION", execution_id)
+
+
+def test_an_execution_is_aborted_from_another_shard(cluster: Cluster) -> None:
+    first, second, _ = cluster.nodes
+    script = "async def slow(r):\n    await asyncio.sleep(60)\nGB('ShardsIDReader').map(slow).run()"
+    for node in cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 60000)
+    execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
+
+    def states(node: Server) -> list[str]:
+        return [entry[3] for entry in execute(node, "RG.DUMPEXECUTIONS") if entry[1] == execution_id]
+
+    for node in cluster.nodes:
+        eventually(lambda node=node: states(node) == ["running"])  # type: ignore[misc]
+    assert execute(second, "RG.ABORTEXECUTION", execution_id) == "OK"
+    for node in cluster.nodes:
+        eventually(lambda node=node: states(node) == ["aborted"])  # type: ignore[misc]
+    assert "execution was aborted" in execute(first, "RG.GETRESULTS", execution_id)[1]
+
+
+def test_a_run_ends_with_an_error_when_a_shard_dies(cluster: Cluster) -> None:
+    first, second, _ = cluster.nodes
+    for node in cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
+    script = "async def slow(r):\n    await asyncio.sleep(0.5)\n    return r\nGB('ShardsIDReader').map(slow).run()"
+    execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
+    # it takes part: a shard that is gone when the run begins is another error
+    eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")], pause=0.005)
+    second.stop(signal.SIGKILL)
+    begun = time.monotonic()
+    results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
+    assert errors == ["Execution max idle reached"]
+    assert len(results) == 2
+    assert time.monotonic() - begun < 5
+
+
+def test_callers_rights_reach_other_shards(cluster: Cluster) -> None:
+    first, *_ = cluster.nodes
+    for node in cluster.nodes:
+        execute(node, "ACL SETUSER", "tenant", "on", ">p", "~a:*", "+@all", "-@admin")
+    with cluster.client() as client:
+        client.mset_nonatomic({f"{kind}:{number}": "x" for kind in "ab" for number in range(30)})
+    script = """
+async def count(r):
+    results, errors = await GB('KeysReader').map(lambda r: r['value']).filter(bool).count().run(r[1])
+    return [results, len(errors)]
+def read(r):
+    return execute('GET', r[1])
+GB('CommandReader').map(count).register(trigger='count', convertToStr=False, mode='async_local')
+GB('CommandReader').repartition(lambda r: r[1]).map(read).register(trigger='read', convertToStr=False)
+"""
+    assert execute(first, "RG.PYEXECUTE", script) == "OK"
+    assert execute(first, "RG.TRIGGER", "count", "b:*") == [[["30"], 0]]
+    with first.client(username="tenant", password="p") as tenant:
+        assert tenant.execute_command("RG.TRIGGER", "count", "a:*") == [[["30"], 0]]
+        assert tenant.execute_command("RG.TRIGGER", "count", "b:*")[0][0] != ["30"]
+        for number in range(6):
+            assert tenant.execute_command("RG.TRIGGER", "read", f"a:{number}") == ["x"]
+            with pytest.raises(redis.ResponseError, match=r"may not run .* or touch its keys"):
+                tenant.execute_command("RG.TRIGGER", "read", f"b:{number}")
+
+
+def test_a_stream_that_moves_is_read_where_it_is(cluster: Cluster) -> None:
+    source, target, _ = cluster.nodes
+    slot = 100  # of the first shard
+    tag = hashtag_for_slot(slot)
+    script = f"GB('StreamReader').foreach(lambda r: execute('INCR', 'n:{{{tag}}}')).register(prefix='in:*', batch=10)"
+    assert execute(source, "RG.PYEXECUTE", script) == "OK"
+    key = f"in:{{{tag}}}"
+    for number in range(5):
+        execute(source, "XADD", key, "*", "n", number)
+    eventually(lambda: execute(source, "XPENDING", key, "__gears_consumer_group__")["pending"] == 5)
+    ids = [execute(node, "CLUSTER", "MYID") for node in (source, target)]
+    execute(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+    execute(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+    execute(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+    for node in (target, *cluster.nodes):
+        execute(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+    eventually(lambda: execute(target, "GET", f"n:{{{tag}}}") == "5")
+    eventually(lambda: execute(target, "XLEN", key) == 0)

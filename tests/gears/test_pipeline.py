@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from qa_cluster.gears.builder import GearsBuilder
+from qa_cluster.gears.distributed import Distributor
 from qa_cluster.gears.executions import Execution
 from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.pipeline import StepKind, key_text, run_local, split_stages
-from qa_cluster.gears.sessions import ScriptRun, Session, running_script
+from qa_cluster.gears.pipeline import Chain, Step, StepKind, key_text, run_local, split_stages
+from qa_cluster.gears.readers import ShardsIDReader
+from qa_cluster.gears.sessions import Plan, ScriptRun, Session, script_run
+
+from qa_cluster.errors import ClusterError
 
 NO_BLOCK: Any = SimpleNamespace(active=False)
 NO_FUNCTION: Any = 1
@@ -29,11 +36,11 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
     builder = GearsBuilder("ShardsIDReader")
     describe(builder)
     script = ScriptRun(Session("s", "", ""))
-    token = running_script.set(script)
+    token = script_run.set(script)
     try:
         builder.run(convertToStr=convert)
     finally:
-        running_script.reset(token)
+        script_run.reset(token)
     assert script.plan is not None
     execution = Execution("x", None)
     asyncio.run(run_local(stream(records), script.plan.steps, execution, NO_BLOCK))
@@ -67,6 +74,14 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
         ),
         (lambda gb: gb.repartition(str).collect(), [1, 2], [1, 2]),
         (lambda gb: gb.aggregate([], lambda a, r: [*a, r], lambda a, r: a + r), [1, 2], [[1, 2]]),
+        # an accumulator that is false counts as none: zero takes its place
+        (lambda gb: gb.aggregate(5, lambda a, r: a + r, lambda a, r: a + r), [-5, 1], [11]),
+        (
+            lambda gb: gb.aggregateby(str, 0, lambda k, a, r: a + r, lambda k, a, r: a + r),
+            [2, 2],
+            [{"key": "2", "value": 4}],
+        ),
+        (lambda gb: gb.filter(bool).flatmap(iter), [[], [1], [2, 3]], [1, 2, 3]),
     ],
 )
 def test_operation(describe: Callable[[GearsBuilder], object], records: Iterable[Any], expected: list[Any]) -> None:
@@ -100,6 +115,112 @@ def test_coroutines_are_steps() -> None:
 
     execution = run(lambda gb: gb.map(slow).localgroupby(lambda _: "k", group), [1, 2])
     assert execution.results == [{"key": "k", "value": 6}]
+
+
+async def coroutine_function(*_: Any) -> str:
+    return "k"
+
+
+@pytest.mark.parametrize(
+    ("describe", "message"),
+    [
+        (lambda gb: gb.localgroupby(coroutine_function, lambda k, a, r: r), "coroutine are not allow on extractor"),
+        (lambda gb: gb.batchgroupby(str, lambda k, r: coroutine_function()), "coroutine are not allow on reduce"),
+    ],
+)
+def test_coroutines_are_not_for_keys_and_batches(describe: Callable[[GearsBuilder], object], message: str) -> None:
+    execution = run(describe, [1])
+    assert execution.results == []
+    assert message in execution.errors[0]
+
+
+def test_a_coroutine_function_is_no_reducer_of_batches() -> None:
+    with pytest.raises(GearsError, match="coroutine are not allow on reduce"):
+        GearsBuilder().batchgroupby(str, coroutine_function)
+
+
+def test_steps_and_reading_are_timed() -> None:
+    async def slow(x: int) -> int:
+        await asyncio.sleep(0.05)
+        return x
+
+    execution = run(lambda gb: gb.map(slow).filter(bool), [1])
+    assert execution.steps == [("map", "slow"), ("filter", "bool"), ("collect", "")]
+    assert 0.05 <= execution.step_seconds[0] < 0.5
+    assert execution.step_seconds[1] < 0.05
+    assert 0 < execution.read_seconds < 0.05
+
+
+def test_each_step_is_charged_its_own_time() -> None:
+    def sleeps_once(x: int) -> int:
+        if x == 500:
+            time.sleep(0.3)
+        return x
+
+    def sleeps_and_fails(x: int) -> int:
+        if x == 700:
+            time.sleep(0.1)
+            raise ValueError(x)
+        return x
+
+    execution = run(lambda gb: gb.map(sleeps_once).foreach(sleeps_and_fails).filter(bool), range(1000))
+    assert len(execution.results) == 998
+    assert execution.step_seconds[0] >= 0.3
+    assert 0.1 <= execution.step_seconds[1] < 0.3
+    assert execution.step_seconds[2] < 0.1
+    assert execution.read_seconds < 0.1
+
+
+def test_what_moves_records_is_charged_to_the_boundary() -> None:
+    execution = Execution("x", None)
+    steps = [Step(StepKind.MAP, str), Step(StepKind.REPARTITION, key=str)]
+    execution.begin(steps)
+    sent: list[Any] = []
+
+    def send(record: Any) -> None:
+        time.sleep(0.05)
+        sent.append(record)
+
+    chain = Chain(steps[:1], send, execution, NO_BLOCK, moves=True)
+    assert chain.push(7) is None
+    assert sent == ["7"]
+    assert execution.step_seconds[0] < 0.05 <= execution.step_seconds[1]
+
+
+def test_steps_that_wait_now_and_then_keep_the_order() -> None:
+    async def slow(x: int) -> int:
+        await asyncio.sleep(0.001)
+        return 6 // x
+
+    def odd_ones_wait(x: int) -> Any:
+        return slow(x) if x % 2 else x
+
+    def both(x: int) -> list[int]:
+        return [x, -x]
+
+    execution = run(lambda gb: gb.flatmap(iter).map(odd_ones_wait).flatmap(both).foreach(odd_ones_wait), [[2, 3, 1, 4]])
+    assert execution.results == [2, -2, 2, -2, 6, -6, 4, -4]
+    execution = run(lambda gb: gb.flatmap(list).map(slow).accumulate(lambda a, x: [*(a or []), x]), [[1, 0, 3], [2]])
+    assert execution.results == [[6, 2, 3]]
+    assert len(execution.errors) == 1
+    assert "ZeroDivisionError" in execution.errors[0]
+
+
+def test_the_history_keeps_no_function_of_a_script_that_has_ended() -> None:
+    known: list[weakref.ref[Any]] = []
+
+    def described(builder: GearsBuilder) -> None:
+        def function(x: int) -> int:
+            return x
+
+        builder.map(function)
+        known.append(weakref.ref(function))
+
+    execution = run(described, [1])
+    execution.finish()
+    gc.collect()
+    assert known[0]() is None
+    assert execution.steps[0] == ("map", "function")
 
 
 def test_a_failing_record_is_dropped_and_told() -> None:
@@ -193,7 +314,14 @@ def test_stages_end_at_boundaries() -> None:
         (lambda: GearsBuilder("CommandReader").register(), "no trigger or hook argument was given"),
         (lambda: GearsBuilder("PythonReader").run("x"), "pyreader argument must be a function"),
         (lambda: GearsBuilder().run(7), "regex argument must be a string"),
+        (lambda: GearsBuilder("KeysOnlyReader").run(count=0), "count must be a whole number of at least 1"),
+        (lambda: GearsBuilder("KeysOnlyReader").run(patternGenerator=1), "argument must be a function"),
+        (lambda: GearsBuilder("ShardsIDReader").register(), "reader does not support register: ShardsIDReader"),
+        (lambda: GearsBuilder("CommandReader").register(hook="get"), "hook= is left out: .*keymiss"),
         (lambda: GearsBuilder().register(mode="never"), "unknown mode"),
+        (lambda: GearsBuilder().register(mode="sync"), "mode 'sync' is left out: use mode='async_local'"),
+        (lambda: GearsBuilder("CommandReader").register(trigger="t", rights="root"), "unknown rights: 'root'"),
+        (lambda: GearsBuilder().register(onRegistered=NO_FUNCTION), "argument must be a function"),
         (lambda: GearsBuilder().register(keyTypes=["strnig"]), "unknown key type: 'strnig'"),
     ],
 )
@@ -204,10 +332,24 @@ def test_misuse_is_refused(misuse: Callable[[], object], message: str) -> None:
 
 def test_one_run_per_script() -> None:
     script = ScriptRun(Session("s", "", ""))
-    token = running_script.set(script)
+    token = script_run.set(script)
     try:
         GearsBuilder().run()
         with pytest.raises(GearsError, match="Can not run more then 1 executions in a single script"):
             GearsBuilder().run()
     finally:
-        running_script.reset(token)
+        script_run.reset(token)
+
+
+def test_a_run_that_cannot_ask_the_other_shards_tells_why() -> None:
+    def no_slots() -> None:
+        raise ClusterError("no shard serves slots")
+
+    runtime: Any = SimpleNamespace(
+        settings=SimpleNamespace(keep_fresh=lambda: None), peers=SimpleNamespace(topology=no_slots)
+    )
+    execution = Execution("x", None)
+    asyncio.run(Distributor(lambda: runtime).run(Plan(ShardsIDReader(), (), "async"), execution))
+    assert execution.finished
+    assert [error for error in execution.errors if "no shard serves slots" in error] == execution.errors != []
+    assert execution.failure == "CLUSTER no shard serves slots"

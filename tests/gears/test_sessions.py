@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from qa_cluster.gears import sessions
-from qa_cluster.gears.executions import Execution, ExecutionHistory, IdSource
+from qa_cluster.gears import registrar, sessions
+from qa_cluster.gears.executions import Execution, IdSource
 from qa_cluster.gears.failures import GearsError, error_line, traceback_text
+from qa_cluster.gears.history import ExecutionHistory
 from qa_cluster.gears.pipeline import Step, StepKind
 from qa_cluster.gears.readers import CommandReader, KeysReader
-from qa_cluster.gears.registrar import StoredSession
+from qa_cluster.gears.registrar import Change, Registrar, StoredSession, with_ids
 from qa_cluster.gears.sessions import Registration, Session, SessionRegistry
 
 
@@ -34,7 +37,7 @@ def read(x):
 def test_functions_of_a_session_share_their_globals_after_a_round_trip() -> None:
     loaded = sessions.load(sessions.dump(registrations_of(SHARED)))
     assert loaded is not None
-    write, read = (registration.steps[0].function for registration in loaded)
+    write, read = (registration.steps[0].function for registration in loaded.registrations)
     assert write is not None and read is not None
     write(7)
     assert read(0) == 7
@@ -48,7 +51,9 @@ def test_what_cannot_be_pickled_is_refused() -> None:
 
 def test_payload_of_another_python_is_not_loaded() -> None:
     assert sessions.load(b"2.7\n" + sessions.dump([])) is None
-    assert sessions.load(sessions.dump([])) == []
+    empty = sessions.load(sessions.dump([], ("numpy",)))
+    assert empty is not None
+    assert (empty.registrations, empty.requirements) == ([], ("numpy",))
 
 
 def test_stored_session_is_whole_again() -> None:
@@ -57,14 +62,52 @@ def test_stored_session_is_whole_again() -> None:
     assert (session.id, session.description, list(session.registrations)) == ("s", "what it is", ["r-0", "r-1"])
 
 
+def test_what_is_left_of_a_session_is_taken_up_under_its_ids() -> None:
+    stored = StoredSession("s", "", SHARED, sessions.dump(registrations_of(SHARED)))
+    left = with_ids(stored.restore(), ["r-1"])
+    assert list(left.registrations) == ["r-1"]
+    assert list(stored.only(left).restore().registrations) == ["r-1"]
+    # run again by another Python, the source has made new ids
+    renamed = with_ids(stored.restore(), ["old-0", "old-1"])
+    assert [(known, made.id) for known, made in renamed.registrations.items()] == [("old-0",) * 2, ("old-1",) * 2]
+    with pytest.raises(GearsError, match="registers 2 functions and 1 are left of them: run the script again"):
+        with_ids(stored.restore(), ["old-0"])
+
+
+def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registrar, "CONFIRM_SECONDS", 0.05)
+    started: list[str] = []
+
+    async def main() -> None:
+        runtime: Any = SimpleNamespace(
+            loop=asyncio.get_running_loop(),
+            execute=lambda *_: None,
+            sessions=SessionRegistry(),
+            timers=SimpleNamespace(stop_dead=lambda: None),
+            streams=SimpleNamespace(start=lambda _, registration: started.append(registration.id)),
+        )
+        taking = Registrar(lambda: runtime)
+        for name in ("confirmed", "orphaned"):
+            taking.take("node", Change(StoredSession(name, "", SHARED, sessions.dump(registrations_of(SHARED)))))
+        assert started == []
+        taking.confirmed("node", "confirmed")
+        assert started == ["r-0", "r-1"]
+        await asyncio.sleep(0.2)
+        assert started == ["r-0", "r-1"] * 2
+
+    asyncio.run(main())
+
+
 def test_register_command_has_nine_fields_each() -> None:
     session = Session("s", "d", "src", {r.id: r for r in registrations_of(SHARED)})
     reader = KeysReader("k*", event_types=("keymiss",), commands=("get",))
-    session.registrations["r-2"] = Registration("r-2", reader, (), "sync", "keys")
+    session.registrations["r-2"] = Registration("r-2", reader, (), "async", "keys")
     command = session.register_command(b"payload")
     assert command[:6] == ("QA.REGISTER", "s", "d", "src", b"payload", 3)
     assert len(command) == 6 + 3 * 9
-    assert command[-9:-2] == ("r-2", "KeysReader", "sync", "keys", "k*", "keymiss", "get")
+    assert command[-9:-2] == ("r-2", "KeysReader", "async", "keys", "k*", "keymiss", "get")
 
 
 def test_registry_replaces_and_removes() -> None:
@@ -102,8 +145,14 @@ def test_history_is_bounded_and_keeps_what_runs() -> None:
     assert history.get("running") is running
     with pytest.raises(GearsError, match="can not drop a not yet finished execution"):
         history.drop("running")
-    with pytest.raises(GearsError, match="execution does not exist"):
-        history.drop("0")
+    assert not history.drop("0")
+    history.max_per_registration = 2
+    for number in range(5):
+        execution = Execution(f"r-{number}", None, registered=True)
+        history.add_registered("r", execution)
+        if number:
+            execution.finish()
+    assert [execution.id for execution in history.all()][-2:] == ["r-0", "r-4"]
 
 
 def test_override_once_and_only_for_a_client() -> None:

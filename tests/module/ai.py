@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import Server, eventually
+from tests.servers import Server, chosen_servers, eventually, find_binary
 
 WORKER = f'"{sys.executable}" -S "{Path(__file__).with_name("ai_worker.py")}"'
 
@@ -18,7 +18,7 @@ WORKER = f'"{sys.executable}" -S "{Path(__file__).with_name("ai_worker.py")}"'
 @pytest.fixture
 def ai_server(server_binary: Path) -> Iterator[Server]:
     """A server whose worker is the one of ai_worker.py, and ready."""
-    with Server(server_binary, {"appendonly": "yes"}, worker=WORKER) as running:
+    with Server(server_binary, {"appendonly": "yes", "repl-diskless-sync-delay": 0}, worker=WORKER) as running:
         running.wait_ready()
         yield running
 
@@ -28,6 +28,26 @@ def ai(ai_server: Server) -> Iterator[redis.Redis]:
     """A client of `ai_server` that does not decode and speaks RESP2."""
     with ai_server.client(decode_responses=False, protocol=2) as client:
         client.response_callbacks.pop("COMMAND", None)
+        yield client
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def shared_ai_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """As `ai_server`, one for all tests of a file that ask for it."""
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with Server(binary, worker=WORKER) as running:
+        running.wait_ready()
+        yield running
+
+
+@pytest.fixture
+def shared_ai(shared_ai_server: Server) -> Iterator[redis.Redis]:
+    """As `ai`, of that server and without any keys; who changes its settings puts them back."""
+    with shared_ai_server.client(decode_responses=False, protocol=2) as client:
+        client.response_callbacks.pop("COMMAND", None)
+        client.flushall()
         yield client
 
 

@@ -2,8 +2,9 @@
 
 Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
 
-Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments; `do` takes a word: `die` (SIGKILL itself), `die-once`
-(only at the first attempt), `hang MS`, `sleep MS`, `garbage`, `raw RESP`, `error TEXT`. A script (`RG.PYEXECUTE json`)
+Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its caller; any other takes a word: `die`
+(SIGKILL itself), `die-once` (only at the first attempt), `hang MS`, `sleep MS`, `garbage`, `raw RESP`, `error TEXT`,
+`status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) tells its settings for `{"settings": 1}`; else it
 remote-controls it: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease": ms,
 "pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. Events on keys `ev:*` are appended
 to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
@@ -119,7 +120,8 @@ class FakeWorker:
         else:
             connected = socket.create_connection((self.hello["host"], self.hello["port"]))
         link = Link(connected)
-        link.call("QA.HELLO", self.options.version, self.hello["token"])
+        pairs = link.call("QA.HELLO", self.options.version, self.hello["token"])
+        self.settings = dict(zip(pairs[::2], pairs[1::2], strict=True))
         return link
 
     def beat(self) -> None:
@@ -171,9 +173,11 @@ class FakeWorker:
         except ReplyError as error:
             self.run_link.call("RPUSH", "late", str(error))
 
-    def do_trigger(self, attempt: int, _id: str, name: str, *args: str) -> list[Word]:
-        """RG.TRIGGER."""
-        return ["OK", array(args)] if name == "echo" else self.behave(attempt, *args)
+    def do_trigger(self, attempt: int, _id: str, user: str, name: str, *args: str) -> list[Word]:
+        """RG.TRIGGER and RG.TRIGGERONKEY."""
+        if name in ("echo", "who"):
+            return ["OK", array([user] if name == "who" else args)]
+        return self.behave(attempt, *args)
 
     def behave(self, attempt: int, word: str = "", value: str = "", *_rest: str) -> list[Word]:
         """What the word says."""
@@ -183,6 +187,8 @@ class FakeWorker:
             time.sleep(float(value or 3600000) / 1000)
         if word == "error":
             return ["ERR", value]
+        if word == "status":
+            return [value, *_rest]
         if word == "garbage":
             return ["OK", b"*2\r\n$3\r\nabc\r\n"]
         return ["OK", value.encode() if word == "raw" else array([word, value, str(attempt)])]
@@ -216,11 +222,17 @@ class FakeWorker:
         """A model that has one input and one output."""
         return ["OK", b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"]
 
+    def do_script_load(self, *_args: str) -> list[Word]:
+        """A script that is good."""
+        return ["OK"]
+
     def do_script(self, _attempt: int, source: str, *options: str) -> list[Word]:
         """Remote control."""
         if not source.startswith("{"):
             return ["OK", array([source, *map(str, options)])]
         orders = json.loads(source)
+        if "settings" in orders:
+            return ["OK", bulk(json.dumps(self.settings))]
         if "atomic" in orders:
             replies = self.atomic(orders)
         else:
@@ -266,7 +278,7 @@ def main() -> None:
     parser.add_argument("--silent", action="store_true")
     parser.add_argument("--bare", action="store_true")
     parser.add_argument("--crash", action="store_true")
-    parser.add_argument("--version", default="1")
+    parser.add_argument("--version", default="2")
     options = parser.parse_args()
     if options.crash:
         raise SystemExit(3)

@@ -136,6 +136,17 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
         assert client.ping()
 
 
+def test_wrapped_in_itself(server: Server) -> None:
+    """Asked for its keys it would ask itself again and again: 20,000 words were more than the server's stack holds."""
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "asks", "on", ">pw", "~hook:*", "-@all", "+rg.innerhook")
+    with server.client(username="asks", password="pw") as client:
+        with pytest.raises(redis.ResponseError, match="runs only commands that a function hooks"):
+            client.execute_command(*["RG.INNERHOOK"] * 20000, "GET", "hook:x")
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.execute_command("RG.INNERHOOK", "GET", "secret")
+
+
 def test_only_hooked_commands_run_inside(server: Server) -> None:
     with server.client() as client:
         client.set("hook:x", "1")

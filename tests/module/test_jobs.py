@@ -55,6 +55,15 @@ def test_any_resp_value_can_be_a_reply(server: Server, resp: str, expected: obje
 
 
 @pytest.mark.parametrize(
+    "status",
+    [["TIMEDOUT"], ["TENSORS", "1", "INT8", "1", "1", "x"], ["DAG", "0", "0"], ["DAG", "1", "OK", "1", "1", "", "0"]],
+)
+def test_status_of_another_kind_of_job(server: Server, status: list[str]) -> None:
+    with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid reply$"):
+        trigger(server, "do", "status", *status)
+
+
+@pytest.mark.parametrize(
     "resp", ["", "x", "+OK", ":x\r\n", "$5\r\nab\r\n", "*2\r\n:1\r\n", ":1\r\n:2\r\n", "*1\r\n" * 17 + ":1\r\n"]
 )
 def test_garbage_costs_one_job_an_error(server: Server, resp: str) -> None:

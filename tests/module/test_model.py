@@ -21,30 +21,31 @@ def store(client: redis.Redis, key: str = "m", blob: bytes = b"identity") -> Non
     assert client.execute_command("AI.MODELSTORE", key, "onnx", "cpu:1", *options, "BLOB", blob[:3], blob[3:]) == b"OK"
 
 
-def test_store_and_get(ai: redis.Redis) -> None:
-    store(ai)
-    assert ai.execute_command("AI.MODELGET", "m") == [*META, b"blob", b"identity"]
-    assert ai.execute_command("AI.MODELGET", "m", "META", "BLOB") == [*META, b"blob", b"identity"]
-    assert ai.execute_command("AI.MODELGET", "m", "META") == META
-    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == b"identity"
-    assert ai.execute_command("AI.MODELSET", "old", "TORCH", "GPU", "BLOB", "b") == b"OK"
-    assert ai.execute_command("AI.MODELGET", "old", "META")[:4] == [b"backend", b"TORCH", b"device", b"GPU"]
+def test_store_and_get(shared_ai: redis.Redis) -> None:
+    store(shared_ai)
+    assert shared_ai.execute_command("AI.MODELGET", "m") == [*META, b"blob", b"identity"]
+    assert shared_ai.execute_command("AI.MODELGET", "m", "META", "BLOB") == [*META, b"blob", b"identity"]
+    assert shared_ai.execute_command("AI.MODELGET", "m", "META") == META
+    assert shared_ai.execute_command("AI.MODELGET", "m", "BLOB") == b"identity"
+    assert shared_ai.execute_command("AI.MODELSET", "old", "TORCH", "GPU", "BLOB", "b") == b"OK"
+    assert shared_ai.execute_command("AI.MODELGET", "old", "META")[:4] == [b"backend", b"TORCH", b"device", b"GPU"]
 
 
 def test_blob_comes_in_chunks(ai: redis.Redis) -> None:
-    store(ai)
+    blob = bytes(range(256))
+    store(ai, blob=blob)
     assert ai.execute_command("AI.CONFIG", "GET", "MODEL_CHUNK_SIZE") == 511 * 1024 * 1024
-    assert ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 3) == b"OK"
-    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [b"ide", b"nti", b"ty"]
-    ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 4)
-    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [b"iden", b"tity", b""]
+    assert ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 100) == b"OK"
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [blob[:100], blob[100:200], blob[200:]]
+    ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 128)
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [blob[:128], blob[128:], b""]
     ai.execute_command("DEBUG", "RELOAD")
-    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [b"iden", b"tity", b""]
+    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == [blob[:128], blob[128:], b""]
 
 
 def test_chunk_size_of_clients_is_not_that_of_the_log(ai: redis.Redis, ai_server: Server) -> None:
-    ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 1)
-    store(ai, "m", b"x" * 5000)
+    ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 64)
+    store(ai, "m", b"x" * 50000)
     log = b"".join(path.read_bytes() for path in ai_server.directory.glob("appendonlydir/*incr*"))
     count = log[: log.index(b"AI.MODELSTORE")].rsplit(b"*", 1)[1].split(b"\r\n")[0]
     assert int(count) < 25
@@ -75,14 +76,39 @@ def test_chunk_size_of_clients_is_not_that_of_the_log(ai: redis.Redis, ai_server
             ["ONNX", "CPU", "BLOB", b"x" * 1048577],
             r"1048577 bytes .* limit of 1048576 bytes \(qa.max-model-mb\)",
         ),
+        (["ONNX", "CPU", "MINBATCHTIMEOUT", 2, "BLOB", "b"], "^MINBATCHTIMEOUT specified without MINBATCHSIZE$"),
+        (
+            ["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHSIZE", 2, "MINBATCHTIMEOUT", "x", "BLOB", "b"],
+            "^Invalid argument for MINBATCHTIMEOUT$",
+        ),
+        (["TFLITE", "CPU", "BLOB", "b"], "^unsupported backend TFLITE: .* ONNX"),
+        (["ONNX", "CPU"], "^wrong number of arguments"),
     ],
 )
-def test_bad_input_changes_nothing(ai: redis.Redis, arguments: list[Any], text: str) -> None:
-    store(ai)
-    ai.config_set("qa.max-model-mb", 1)
+def test_bad_input_changes_nothing(shared_ai: redis.Redis, arguments: list[Any], text: str) -> None:
+    store(shared_ai)
+    shared_ai.config_set("qa.max-model-mb", 1)
     with pytest.raises(redis.ResponseError, match=text):
-        ai.execute_command("AI.MODELSTORE", "m", *arguments)
-    assert ai.execute_command("AI.MODELGET", "m", "BLOB") == b"identity"
+        shared_ai.execute_command("AI.MODELSTORE", "m", *arguments)
+    assert shared_ai.execute_command("AI.MODELGET", "m", "BLOB") == b"identity"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["ONNX", "TPU", "BLOB", "b"], "^unsupported device$"),
+        (["ONNX", "CPU:12345678", "BLOB", "b"], "^Invalid DEVICE$"),
+        (["ONNX", "CPU", "MINBATCHTIMEOUT", 2, "BLOB", "b"], "^MINBATCHTIMEOUT specified without BATCHSIZE$"),
+        (["ONNX", "CPU", "BATCHSIZE", 2, "MINBATCHTIMEOUT", 2, "BLOB", "b"], "^MINBATCHTIMEOUT specified without MINB"),
+        (["ONNX", "CPU", "INPUTS", "a", "OUTPUTS", "b", "BLOB", "b"], "^INPUTS argument should not be specified for"),
+        (["ONNX", "CPU"], "^Insufficient arguments, missing model BLOB$"),
+        (["ONNX"], "^wrong number of arguments"),
+    ],
+)
+def test_bad_input_of_the_old_form(shared_ai: redis.Redis, arguments: list[Any], text: str) -> None:
+    with pytest.raises(redis.ResponseError, match=text):
+        shared_ai.execute_command("AI.MODELSET", "m", *arguments)
+    assert not shared_ai.exists("m")
 
 
 def test_keys_of_other_types_and_delete(ai: redis.Redis) -> None:

@@ -64,23 +64,23 @@ def test_run_and_statistics(ai: redis.Redis) -> None:
         ai.execute_command("AI.INFO", "t")
 
 
-def test_outputs_without_dimensions_and_model_bytes(ai: redis.Redis) -> None:
-    prepare(ai, "add_scalar")
-    assert ai.execute_command(*RUN) == b"OK"
+def test_outputs_without_dimensions_and_model_bytes(shared_ai: redis.Redis) -> None:
+    prepare(shared_ai, "add_scalar")
+    assert shared_ai.execute_command(*RUN) == b"OK"
     scalar = [b"dtype", b"FLOAT", b"shape", [], b"values", [b"1"]]
-    assert ai.execute_command("AI.TENSORGET", "o", "META", "VALUES") == scalar
-    prepare(ai, "bytes of the model")
-    assert ai.execute_command(*RUN) == b"OK"
-    assert ai.execute_command("AI.TENSORGET", "o", "BLOB") == b"bytes of the model"
+    assert shared_ai.execute_command("AI.TENSORGET", "o", "META", "VALUES") == scalar
+    prepare(shared_ai, "bytes of the model")
+    assert shared_ai.execute_command(*RUN) == b"OK"
+    assert shared_ai.execute_command("AI.TENSORGET", "o", "BLOB") == b"bytes of the model"
 
 
 @pytest.mark.parametrize("blob", ["garbage", "few", "fail", "die"])
-def test_failed_runs_write_nothing(ai: redis.Redis, blob: str) -> None:
-    prepare(ai, blob)
+def test_failed_runs_write_nothing(shared_ai: redis.Redis, blob: str) -> None:
+    prepare(shared_ai, blob)
     with pytest.raises(redis.ResponseError, match=r"^the model failed$|^PROTOCOL|^WORKERLOST"):
-        ai.execute_command(*RUN)
-    assert not ai.exists("o")
-    stats = info(ai)
+        shared_ai.execute_command(*RUN)
+    assert not shared_ai.exists("o")
+    stats = info(shared_ai)
     assert [stats[name] for name in (b"calls", b"errors", b"samples")] == [1, 1, 0]
 
 
@@ -155,27 +155,60 @@ def test_results_go_to_the_database_of_the_client(ai: redis.Redis, ai_server: Se
         (["m", "INPUTS"], "^wrong number of arguments"),
     ],
 )
-def test_bad_input(ai: redis.Redis, arguments: list[Any], text: str) -> None:
-    prepare(ai)
+def test_bad_input(shared_ai: redis.Redis, arguments: list[Any], text: str) -> None:
+    prepare(shared_ai)
     with pytest.raises(redis.ResponseError, match=text):
-        ai.execute_command("AI.MODELEXECUTE", *arguments)
-    assert not ai.exists("o")
+        shared_ai.execute_command("AI.MODELEXECUTE", *arguments)
+    assert not shared_ai.exists("o")
 
 
-def test_not_in_a_transaction(ai: redis.Redis) -> None:
-    prepare(ai)
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["IN", "t", "OUTPUTS", "o"], "^INPUTS not specified$"),
+        (["INPUTS", "OUTPUTS", "o", "p"], "^INPUTS not specified$"),
+        (["INPUTS", "t", "o", "p"], "^OUTPUTS not specified$"),
+        (["INPUTS", "t", "t", "OUTPUTS"], "^OUTPUTS not specified$"),
+        (["TIMEOUT", "x", "INPUTS", "t", "OUTPUTS", "o"], "^Invalid value for TIMEOUT$"),
+        (["INPUTS", "t", "t", "OUTPUTS", "o"], "^Number of keys given as INPUTS here does not match model definition$"),
+        (["INPUTS", "t"], "^wrong number of arguments"),
+    ],
+)
+def test_bad_input_of_the_old_form(shared_ai: redis.Redis, arguments: list[Any], text: str) -> None:
+    prepare(shared_ai)
+    with pytest.raises(redis.ResponseError, match=text):
+        shared_ai.execute_command("AI.MODELRUN", "m", *arguments)
+    assert not shared_ai.exists("o")
+
+
+def test_bad_questions_about_a_model(shared_ai: redis.Redis) -> None:
+    prepare(shared_ai)
+    for words, text in (
+        (["AI.INFO", "m", "WHAT"], r"^unsupported subcommand$"),
+        (["AI.INFO", "none"], r"^cannot find run info for key$"),
+        (["AI.INFO"], r"^wrong number of arguments"),
+        (["AI.MODELGET", "m", "WHAT"], r"^Invalid argument, expected META or BLOB$"),
+        (["AI._MODELSCAN", "x"], r"^wrong number of arguments"),
+        (["AI._SCRIPTSCAN", "x"], r"^wrong number of arguments"),
+    ):
+        with pytest.raises(redis.ResponseError, match=text):
+            shared_ai.execute_command(*words)
+
+
+def test_not_in_a_transaction(shared_ai: redis.Redis) -> None:
+    prepare(shared_ai)
     text = "Cannot run RedisAI command within a transaction or a LUA script"
     for command in (RUN, ["AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "b"]):
-        with ai.pipeline(transaction=True) as pipeline:
+        with shared_ai.pipeline(transaction=True) as pipeline:
             pipeline.execute_command(*command)
             with pytest.raises(redis.ResponseError, match=text):
                 pipeline.execute()
 
 
-def test_key_positions(ai: redis.Redis) -> None:
-    assert ai.execute_command("COMMAND", "GETKEYS", *RUN) == [b"m", b"t", b"o"]
+def test_key_positions(shared_ai: redis.Redis) -> None:
+    assert shared_ai.execute_command("COMMAND", "GETKEYS", *RUN) == [b"m", b"t", b"o"]
     old = ["AI.MODELRUN", "m", "TIMEOUT", 5, "INPUTS", "a", "b", "OUTPUTS", "c"]
-    assert ai.execute_command("COMMAND", "GETKEYS", *old) == [b"m", b"a", b"b", b"c"]
+    assert shared_ai.execute_command("COMMAND", "GETKEYS", *old) == [b"m", b"a", b"b", b"c"]
 
 
 def test_replica_gets_the_outputs(ai: redis.Redis, ai_server: Server, server_binary: Path) -> None:

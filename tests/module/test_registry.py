@@ -6,44 +6,16 @@ import json
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
+from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger
 from tests.servers import Cluster, Server, eventually, fake_worker_command
-
-ARGS = "*0\r\n"
-
-
-def dump(server: Server) -> dict[str, dict[str, Any]]:
-    with server.client(protocol=2) as client:
-        entries = [
-            dict(zip(entry[::2], entry[1::2], strict=True)) for entry in client.execute_command("RG.DUMPREGISTRATIONS")
-        ]
-    for entry in entries:
-        data = entry["RegistrationData"]
-        entry["RegistrationData"] = dict(zip(data[::2], data[1::2], strict=True))
-    return {entry["id"]: entry for entry in entries}
 
 
 def lacks(server: Server, registration: str) -> bool:
     return registration not in dump(server)
-
-
-def register(server: Server, session: str, *registrations: list[str]) -> str:
-    arguments = [word for registration in registrations for word in registration]
-    words = ["QA.REGISTER", session, "", "source", "payload", len(registrations), *arguments]
-    with server.client() as client:
-        return str(json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": [words]})))[0])
-
-
-def keys_reader(name: str, match: str, events: str = "", commands: str = "") -> list[str]:
-    return [name, "KeysReader", "async_local", "", match, events, commands, ARGS, ""]
-
-
-def trigger(name: str, word: str) -> list[str]:
-    return [name, "CommandReader", "async_local", "", word, "", "", ARGS, ""]
 
 
 def test_dump_has_the_shape_of_redisgears(server: Server) -> None:
@@ -71,8 +43,11 @@ def test_dump_has_the_shape_of_redisgears(server: Server) -> None:
         (keys_reader("k", "x*", "keymiss", "set"), "ERR Can not hook a command which is not read only: set"),
         (keys_reader("k", "x*", "keymiss", "blpop"), "ERR Can not hook a command"),
         (keys_reader("k", "x*", "set", "get"), "ERR Can not hook a command without the keymiss event"),
-        (["k", "NoReader", "async", "", "x", "", "", ARGS, ""], "ERR unknown reader: NoReader"),
-        (["k", "KeysReader", "odd", "", "x", "", "", ARGS, ""], "ERR unknown mode: odd"),
+        (["k", "NoReader", "async", "", "x", "", "", NO_ARGS, ""], "ERR unknown reader: NoReader"),
+        (["k", "KeysReader", "sync", "", "x", "", "", NO_ARGS, ""], "ERR mode sync is left out"),
+        (["k", "StreamReader", "async", "", "x", "set", "", NO_ARGS, ""], "ERR a StreamReader is called for xadd only"),
+        (["k", "StreamReader", "async", "", "x", "", "get", NO_ARGS, ""], "ERR Can not hook a command without"),
+        (["k", "KeysReader", "odd", "", "x", "", "", NO_ARGS, ""], "ERR unknown mode: odd"),
         (["k", "KeysReader", "async", "", "x", "", "", "junk", ""], "ERR args of a registration is not RESP"),
     ],
 )
@@ -124,6 +99,16 @@ def test_dropped_events_are_made_good(server_binary: Path) -> None:
         assert dump(server)["id-ev"]["RegistrationData"]["numAborted"] == 40
 
 
+def test_more_registrations_to_repair_than_the_queue_holds(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.max-events": 1}, worker=fake_worker_command("--bare")) as server:
+        server.wait_ready()
+        names = [f"r{number}" for number in range(4)]
+        assert register(server, "s", *[keys_reader(name, "ev:*") for name in names]) == "OK"
+        with server.client() as client:
+            client.set("ev:a", "1")
+            eventually(lambda: sorted(client.lrange("repaired", 0, -1)) == names[1:])
+
+
 def test_registrations_survive_reload_and_restart(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "appendfsync": "always"}
     with Server(server_binary, settings, worker=fake_worker_command("--bare")) as server:
@@ -140,13 +125,41 @@ def test_registrations_survive_reload_and_restart(server_binary: Path) -> None:
         with server.client() as client:
             assert client.get("hook:y") == "answer of hook:y"
             assert json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": [["QA.SESSIONS"]]}))) == [
-                [["s", "", "source", "payload"]]
+                [["s", "", "source", "payload", "a", "k"]]
             ]
             client.bgrewriteaof()
             eventually(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0)
             assert client.execute_command("RG.UNREGISTER", "a") == "OK"
         server.restart()
         assert sorted(dump(server)) == ["k"]
+
+
+def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> None:
+    settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
+    with (
+        Server(server_binary, settings, worker=fake_worker_command("--bare")) as server,
+        Server(server_binary, settings, worker=fake_worker_command("--bare")) as replica,
+        server.client() as client,
+        replica.client() as other,
+    ):
+        server.wait_ready()
+        assert register(server, "s", trigger("a", "ta"), stream_reader("b", "b:*")) == "OK"
+        assert client.execute_command("RG.PAUSEREGISTRATIONS", "b") == "OK"
+        other.execute_command("REPLICAOF", "127.0.0.1", server.port)
+        eventually(lambda: sorted(dump(replica)) == ["a", "b"])
+        eventually(lambda: replica.field("worker_number") == 2)
+        replica.wait_ready()
+        eventually(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
+        client.bgrewriteaof()
+        eventually(lambda: "Background AOF rewrite finished successfully" in server.output())
+        eventually(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
+        client.set("x", "1")
+        assert client.wait(1, 5000) == 1
+        assert replica.field("worker_restarts") == 1  # it was told what it knew
+        assert replica.field("worker_state") == "ready"
+        server.restart()
+        assert sorted(dump(server)) == ["a", "b"]
+        assert dump(server)["b"]["RegistrationData"]["status"] == "PAUSED"
 
 
 def test_server_without_registrations_leaves_no_trace(server_binary: Path) -> None:
@@ -167,6 +180,20 @@ def test_unregister(server: Server) -> None:
         eventually(lambda: "unregister id-echo" in client.lrange("notices", 0, -1))
         assert client.execute_command("RG.UNREGISTER", "id-hook", "ABORTPENDING") == "OK"
         assert client.get("hook:x") is None
+
+
+def test_replica_of_an_empty_primary_forgets_its_own(server_binary: Path) -> None:
+    with (
+        Server(server_binary, worker=fake_worker_command("--bare")) as primary,
+        Server(server_binary, worker=fake_worker_command("--bare")) as replica,
+        replica.client() as other,
+    ):
+        replica.wait_ready()
+        assert register(replica, "s", trigger("t", "word")) == "OK"
+        other.execute_command("REPLICAOF", "127.0.0.1", primary.port)
+        eventually(lambda: other.info("replication")["master_link_status"] == "up")
+        assert dump(replica) == {}
+        eventually(lambda: replica.field("worker_number") == 2)  # the first would go on for the session
 
 
 def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> None:

@@ -35,18 +35,18 @@ def values(client: redis.Redis, *tensor: Any) -> Any:
         ("UINT16", 0, 2**16 - 1),
     ],
 )
-def test_integer_limits(ai: redis.Redis, dtype: str, low: int, high: int) -> None:
-    assert values(ai, dtype, 3, "VALUES", low, 1, high) == [low, 1, high]
+def test_integer_limits(shared_ai: redis.Redis, dtype: str, low: int, high: int) -> None:
+    assert values(shared_ai, dtype, 3, "VALUES", low, 1, high) == [low, 1, high]
     for beyond in (low - 1, high + 1):
         with pytest.raises(redis.ResponseError, match=VALUE):
-            ai.execute_command("AI.TENSORSET", "t", dtype, 1, "VALUES", beyond)
-    assert ai.execute_command("AI.TENSORGET", "t", "VALUES") == [low, 1, high]
+            shared_ai.execute_command("AI.TENSORSET", "t", dtype, 1, "VALUES", beyond)
+    assert shared_ai.execute_command("AI.TENSORGET", "t", "VALUES") == [low, 1, high]
 
 
-def test_reals_are_printed_as_short_as_they_read_back(ai: redis.Redis) -> None:
+def test_reals_are_printed_as_short_as_they_read_back(shared_ai: redis.Redis) -> None:
     given, printed = ["0.1", "4", "1e10", "-0.5", "16777217"], [b"0.1", b"4", b"1e+10", b"-0.5", b"16777216"]
-    assert values(ai, "FLOAT", 5, "VALUES", *given) == printed
-    assert values(ai, "DOUBLE", 4, "VALUES", "0.1", "0.30000000000000004", "1e-300", "inf") == [
+    assert values(shared_ai, "FLOAT", 5, "VALUES", *given) == printed
+    assert values(shared_ai, "DOUBLE", 4, "VALUES", "0.1", "0.30000000000000004", "1e-300", "inf") == [
         b"0.1",
         b"0.30000000000000004",
         b"1e-300",
@@ -54,30 +54,30 @@ def test_reals_are_printed_as_short_as_they_read_back(ai: redis.Redis) -> None:
     ]
     for wrong in ("1e39", "0x10", " 1", "", "one"):
         with pytest.raises(redis.ResponseError, match=VALUE):
-            ai.execute_command("AI.TENSORSET", "t", "FLOAT", 1, "VALUES", wrong)
+            shared_ai.execute_command("AI.TENSORSET", "t", "FLOAT", 1, "VALUES", wrong)
 
 
-def test_bool_string_and_scalar(ai: redis.Redis) -> None:
-    assert values(ai, "BOOL", 2, "VALUES", 0, 1) == [0, 1]
-    assert values(ai, "string", 1, 3, "values", "ab", "", "é") == [b"ab", b"", "é".encode()]
-    assert ai.execute_command("AI.TENSORGET", "t", "BLOB") == b"ab\0\0\xc3\xa9\0"
-    assert values(ai, "FLOAT", "BLOB", struct.pack("<f", 2.5)) == [b"2.5"]
+def test_bool_string_and_scalar(shared_ai: redis.Redis) -> None:
+    assert values(shared_ai, "BOOL", 2, "VALUES", 0, 1) == [0, 1]
+    assert values(shared_ai, "string", 1, 3, "values", "ab", "", "é") == [b"ab", b"", "é".encode()]
+    assert shared_ai.execute_command("AI.TENSORGET", "t", "BLOB") == b"ab\0\0\xc3\xa9\0"
+    assert values(shared_ai, "FLOAT", "BLOB", struct.pack("<f", 2.5)) == [b"2.5"]
 
 
-def test_reply_formats(ai: redis.Redis) -> None:
+def test_reply_formats(shared_ai: redis.Redis) -> None:
     blob = struct.pack("<6i", *range(6))
-    assert values(ai, "INT32", 2, 3, "BLOB", blob) == [0, 1, 2, 3, 4, 5]
+    assert values(shared_ai, "INT32", 2, 3, "BLOB", blob) == [0, 1, 2, 3, 4, 5]
     meta = [b"dtype", b"INT32", b"shape", [2, 3]]
-    assert ai.execute_command("AI.TENSORGET", "t") == [*meta, b"blob", blob]
-    assert ai.execute_command("AI.TENSORGET", "t", "META") == meta
-    assert ai.execute_command("AI.TENSORGET", "t", "BLOB") == blob
-    assert ai.execute_command("AI.TENSORGET", "t", "META", "VALUES") == [*meta, b"values", [0, 1, 2, 3, 4, 5]]
+    assert shared_ai.execute_command("AI.TENSORGET", "t") == [*meta, b"blob", blob]
+    assert shared_ai.execute_command("AI.TENSORGET", "t", "META") == meta
+    assert shared_ai.execute_command("AI.TENSORGET", "t", "BLOB") == blob
+    assert shared_ai.execute_command("AI.TENSORGET", "t", "META", "VALUES") == [*meta, b"values", [0, 1, 2, 3, 4, 5]]
     for wrong, text in (
         (["TEXT"], "^unsupported data format$"),
         (["BLOB", "VALUES"], "^both BLOB and VALUES specified$"),
     ):
         with pytest.raises(redis.ResponseError, match=text):
-            ai.execute_command("AI.TENSORGET", "t", *wrong)
+            shared_ai.execute_command("AI.TENSORGET", "t", *wrong)
 
 
 def test_resp3_has_doubles(ai_server: Server) -> None:
@@ -86,11 +86,11 @@ def test_resp3_has_doubles(ai_server: Server) -> None:
         assert client.execute_command("AI.TENSORGET", "t", "VALUES") == [0.1, 3.0]
 
 
-def test_zeros_and_replacement_drops_ttl(ai: redis.Redis) -> None:
-    assert values(ai, "INT64", 2, 2) == [0, 0, 0, 0]
-    ai.expire("t", 100)
-    assert values(ai, "STRING", 2) == [b"", b""]
-    assert ai.ttl("t") == -1
+def test_zeros_and_replacement_drops_ttl(shared_ai: redis.Redis) -> None:
+    assert values(shared_ai, "INT64", 2, 2) == [0, 0, 0, 0]
+    shared_ai.expire("t", 100)
+    assert values(shared_ai, "STRING", 2) == [b"", b""]
+    assert shared_ai.ttl("t") == -1
 
 
 @pytest.mark.parametrize(
@@ -115,22 +115,22 @@ def test_zeros_and_replacement_drops_ttl(ai: redis.Redis) -> None:
         (["STRING", 1, "VALUES", b"a\0b"], "^C-string value contains null character$"),
     ],
 )
-def test_bad_input_changes_nothing(ai: redis.Redis, arguments: list[Any], text: str) -> None:
-    ai.execute_command("AI.TENSORSET", "t", "INT8", 1, "VALUES", 7)
+def test_bad_input_changes_nothing(shared_ai: redis.Redis, arguments: list[Any], text: str) -> None:
+    shared_ai.execute_command("AI.TENSORSET", "t", "INT8", 1, "VALUES", 7)
     with pytest.raises(redis.ResponseError, match=text):
-        ai.execute_command("AI.TENSORSET", "t", *arguments)
-    assert ai.execute_command("AI.TENSORGET", "t", "VALUES") == [7]
+        shared_ai.execute_command("AI.TENSORSET", "t", *arguments)
+    assert shared_ai.execute_command("AI.TENSORGET", "t", "VALUES") == [7]
 
 
-def test_keys_of_other_types(ai: redis.Redis) -> None:
-    ai.set("text", "x")
+def test_keys_of_other_types(shared_ai: redis.Redis) -> None:
+    shared_ai.set("text", "x")
     with pytest.raises(redis.ResponseError, match=r"^tensor key is empty or in a different shard$"):
-        ai.execute_command("AI.TENSORGET", "nothing", "WRONG")
+        shared_ai.execute_command("AI.TENSORGET", "nothing", "WRONG")
     for command in (["AI.TENSORGET", "text"], ["AI.TENSORSET", "text", "NOTYPE", 1]):
         with pytest.raises(redis.ResponseError, match=r"^WRONGTYPE"):
-            ai.execute_command(*command)
+            shared_ai.execute_command(*command)
     with pytest.raises(redis.ResponseError, match=r"^wrong number of arguments"):
-        ai.execute_command("AI.TENSORSET", "t", "INT8")
+        shared_ai.execute_command("AI.TENSORSET", "t", "INT8")
 
 
 def test_events_and_watch(ai: redis.Redis) -> None:

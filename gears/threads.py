@@ -1,0 +1,46 @@
+"""Threads that a function starts work in its context: with its execution, and with its caller's rights.
+
+Python 3.11 gives a new thread an empty context. A function that runs with the rights of its caller would get those of
+the worker by starting a thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from .executions import current
+
+_start = threading.Thread.start
+_submit = ThreadPoolExecutor.submit
+_add_done_callback = Future.add_done_callback
+
+
+def _start_in_context(self: threading.Thread) -> None:
+    if current.get() is not None:
+        context, run = contextvars.copy_context(), self.run
+        self.run = lambda: context.run(run)  # type: ignore[method-assign]
+    _start(self)
+
+
+def _submit_in_context(
+    self: ThreadPoolExecutor, fn: Callable[..., Any], /, *arguments: Any, **options: Any
+) -> Future[Any]:
+    # the pool's threads have the context of whoever made it create them
+    return _submit(self, contextvars.copy_context().run, fn, *arguments, **options)
+
+
+def _add_done_callback_in_context(self: Future[Any], fn: Callable[[Future[Any]], object]) -> None:
+    # a pool's thread calls it outside of the work that was submitted
+    context = contextvars.copy_context()
+    _add_done_callback(self, lambda done: context.run(fn, done))
+
+
+def inherit_contexts() -> None:
+    """Make threads, work given to pools and its callbacks inherit the context of who starts, gives and adds them."""
+    threading.Thread.start = _start_in_context  # type: ignore[method-assign]
+    ThreadPoolExecutor.submit = _submit_in_context  # type: ignore[method-assign, assignment]
+    Future.add_done_callback = _add_done_callback_in_context  # type: ignore[method-assign]

@@ -1,0 +1,174 @@
+"""The longest time that a pinging client waits while something big goes on in its shard."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from qa_cluster.cluster import demo_corpus
+
+from tests.gears.onnx_file import double_model, table_model
+from tests.servers import Server
+
+from .corpus import Corpus
+from .pinger import Pauses, Pinger
+from .report import Report, median
+from .resp_load import Request, RespLoad, encode, pipeline, run_resp_load
+from .systems import Cluster, bare_shards
+
+BIG_BYTES = 500_000_000
+CHUNK_BYTES = 64_000_000
+COLUMNS = 100
+CLIENTS = 16
+LOAD_SECONDS = 4.0
+CRASH_AFTER_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One round of a row: seconds it took, and what the pinging client saw."""
+
+    seconds: float
+    pauses: Pauses
+
+
+class _Rows:
+    def __init__(self) -> None:
+        self.seen: dict[str, list[Seen]] = {}
+
+    def measure(self, name: str, port: int, work: Callable[[], object]) -> None:
+        with Pinger(port) as pinger:
+            started = time.perf_counter()
+            work()
+            seconds = time.perf_counter() - started
+        self.seen.setdefault(name, []).append(Seen(seconds, pinger.pauses))
+
+
+def run(
+    report: Report,
+    binary: Path,
+    rounds: int,
+    *,
+    big_bytes: int = BIG_BYTES,
+    load_seconds: float = LOAD_SECONDS,
+    documents: int | None = None,
+) -> None:
+    """Rounds of everything, in turn; the pre-tokenization last, on a shard of its own."""
+    rows = _Rows()
+    slowest: list[float] = []
+    with bare_shards(binary) as (server,):
+        for _ in range(rounds):
+            rows.measure("nothing", server.port, lambda: time.sleep(load_seconds))
+            _big_values(rows, server, big_bytes)
+            _store(server, "double", [double_model()])
+            rows.measure(f"{CLIENTS} clients run a model", server.port, lambda: _load(server, load_seconds))
+            slowest.append(_crash(rows, server, load_seconds))
+    _pretokenization(rows, str(binary), rounds, documents)
+    report.table(
+        "The longest pause of a client that pings every millisecond",
+        ["while", "takes s", "p50 ms", "p99.9 ms", "longest ms"],
+        [
+            [
+                name,
+                median([s.seconds for s in seen], 1),
+                median([s.pauses.p50_ms for s in seen], 2),
+                median([s.pauses.p999_ms for s in seen], 1),
+                median([s.pauses.longest_ms for s in seen], 1),
+            ]
+            for name, seen in rows.seen.items()
+        ],
+        f"the client is a process of its own and shares the cores with all others; medians of {rounds} rounds"
+        f" [least–most]; the crash: no client of the model got an error, the slowest run took {median(slowest, 0)} ms",
+    )
+
+
+# ---- 500 MB ----
+
+
+def _big_values(rows: _Rows, server: Server, size: int) -> None:
+    megabytes = f"{size / 1e6:.0f} MB"
+    count = size // (4 * COLUMNS)
+    model = table_model(count, COLUMNS, np.arange(count * COLUMNS, dtype=np.float32).tobytes())
+    chunks = [model[at : at + CHUNK_BYTES] for at in range(0, len(model), CHUNK_BYTES)]
+    rows.measure(f"SET of {megabytes}", server.port, lambda: _send(server, [b"SET", b"big", model]))
+    _remove(server, "big")
+    rows.measure(f"AI.MODELSTORE of {megabytes}", server.port, lambda: _store(server, "big", [model]))
+    _remove(server, "big")
+    rows.measure(
+        f"AI.MODELSTORE of {megabytes} in {len(chunks)} chunks", server.port, lambda: _store(server, "big", chunks)
+    )
+    _remove(server, "big")
+
+
+def _store(server: Server, key: str, chunks: list[bytes]) -> None:
+    _send(server, [b"AI.MODELSTORE", key.encode(), b"ONNX", b"CPU", b"BLOB", *chunks])
+
+
+def _send(server: Server, words: list[bytes]) -> None:
+    """A command of any size, sent without another copy of it; RuntimeError unless it answers OK."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
+        connection.sendall(b"*%d\r\n" % len(words))
+        for word in words:
+            connection.sendall(b"$%d\r\n" % len(word))
+            connection.sendall(word)
+            connection.sendall(b"\r\n")
+        reply = connection.recv(4096)
+    if reply != b"+OK\r\n":
+        raise RuntimeError(f"{words[0].decode()} answered {reply!r}")
+
+
+def _remove(server: Server, key: str) -> None:
+    with server.client() as client:
+        client.unlink(key)
+
+
+# ---- a crash under load ----
+
+
+def _runs(inputs: int) -> Iterable[Request]:
+    commands = [
+        encode("AI.MODELEXECUTE", "double", "INPUTS", 1, f"in:{n}", "OUTPUTS", 1, f"out:{n}") for n in range(inputs)
+    ]
+    return itertools.cycle([(pipeline([command]),) for command in commands])
+
+
+def _load(server: Server, seconds: float) -> RespLoad:
+    """Clients that run a model in a closed loop; RuntimeError when one gets an error."""
+    with server.client() as client:
+        for number in range(CLIENTS):
+            client.execute_command("AI.TENSORSET", f"in:{number}", "INT64", 1, 32)
+    return run_resp_load(server.port, iter(_runs(CLIENTS)), clients=CLIENTS, max_seconds=seconds)
+
+
+def _crash(rows: _Rows, server: Server, seconds: float) -> float:
+    """Kill the worker while it runs models; returns the milliseconds the slowest model run took."""
+    loads: list[RespLoad] = []
+    killer = threading.Timer(min(CRASH_AFTER_SECONDS, seconds / 2), lambda: server.signal_worker(signal.SIGKILL))
+    killer.start()
+    name = f"{CLIENTS} clients run a model, the worker is killed"
+    rows.measure(name, server.port, lambda: loads.append(_load(server, seconds)))
+    killer.join()
+    return loads[0].percentile(100)
+
+
+# ---- pre-tokenization ----
+
+
+def _pretokenization(rows: _Rows, program: str, rounds: int, limit: int | None) -> None:
+    documents = [(document.id, document.text) for document in demo_corpus.documents()][:limit]
+    corpus = Corpus("demo", documents, [])
+    with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), 1, program) as cluster:
+        cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
+        (node,) = cluster.nodes()
+        port = node.connection_pool.connection_kwargs["port"]
+        for _ in range(rounds):
+            name = f"pre-tokenization of {len(documents)} documents"
+            rows.measure(name, port, lambda: cluster.cli("pretokenize", "--force"))

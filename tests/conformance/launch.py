@@ -1,0 +1,61 @@
+"""Starts servers for the conformance tests; run with the worker's Python, not with that of the clients.
+
+Prints one line of JSON, `{"ports": [..], "version": "..", "python": [3, 11], "torch": true}`, when every worker is
+ready, and ends, with the servers, when its standard input closes: so nothing outlives the tests, however they end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import ExitStack
+from importlib.util import find_spec
+
+from tests.servers import Cluster, Server, eventually, find_binary
+
+
+def reaches(node: Server, shards: int) -> bool:
+    """Whether a run that is started on this node gets the records of all shards (a young bus loses messages)."""
+    with node.client() as client:
+        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
+        results, errors = client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').repartition(str).run()")
+        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
+    return len(results) == shards and not errors
+
+
+def main() -> int:
+    """Start, tell, wait, end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--server", choices=("valkey", "redis"), required=True)
+    parser.add_argument("--shards", type=int, choices=(1, 3), required=True)
+    parser.add_argument("--packages", required=True, help="a folder of packages that the worker needs besides its own")
+    arguments = parser.parse_args()
+    binary = find_binary(arguments.server)
+    if binary is None:
+        print(json.dumps({"missing": f"no {arguments.server} server on this machine"}), flush=True)
+        return 0
+    worker = f'env "PYTHONPATH={arguments.packages}" "{sys.executable}" -m qa_cluster.gears.worker'
+    with ExitStack() as stack:
+        if arguments.shards == 1:
+            nodes = [stack.enter_context(Server(binary, worker=worker))]
+        else:
+            nodes = stack.enter_context(Cluster(binary, worker=worker, size=arguments.shards)).nodes
+        for node in nodes:
+            node.wait_ready(60)
+        for node in nodes if arguments.shards > 1 else ():
+            eventually(lambda node=node: reaches(node, arguments.shards), 30)  # type: ignore[misc]
+        info = nodes[0].info("server")
+        told = {
+            "ports": [node.port for node in nodes],
+            "version": str(info.get("valkey_version") or info["redis_version"]),
+            "python": sys.version_info[:2],
+            "torch": find_spec("torch") is not None,
+        }
+        print(json.dumps(told), flush=True)
+        sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

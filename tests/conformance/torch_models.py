@@ -1,0 +1,73 @@
+"""Writes the TorchScript models of the conformance tests into a folder; needs torch: run with the worker's Python."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+
+class Add(torch.nn.Module):
+    """The sum of two tensors."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """a + b."""
+        return a + b
+
+
+class AddAndOne(torch.nn.Module):
+    """Two outputs, the second of which has not the batch's first dimension."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """a + b, and a one."""
+        return a + b, torch.ones(1)
+
+
+class Crash(torch.nn.Module):
+    """Loads, and fails when it runs."""
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        """Reads far beyond the end."""
+        return a.reshape(-1)[torch.tensor([1 << 40])]
+
+
+class Hungry(torch.nn.Module):
+    """Wants as much memory as its input says."""
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        """That many ones."""
+        return torch.ones(int(a.reshape(-1)[0].item()))
+
+
+class Reader(torch.nn.Module):
+    """A reader of answers with a BERT reader's inputs and outputs, and rules in place of weights.
+
+    The answer starts at the first context token whose id is in the question and ends one after it.
+    """
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scores [1, L] of every token to be the start and the end of the answer."""
+        context = (types == 1) & (mask == 1)
+        asked = torch.where((types == 0) & (ids > 102), ids, torch.full_like(ids, -1))
+        matches = (ids.unsqueeze(2) == asked.unsqueeze(1)).any(2) & context
+        place = torch.arange(ids.shape[1]).unsqueeze(0)
+        start = matches.to(torch.float32) * 10.0 - place.to(torch.float32) * 0.01
+        end = torch.cat([torch.full_like(start[:, :1], -10.0), start[:, :-1]], 1)
+        return start, end
+
+
+def main() -> int:
+    """Write every model."""
+    folder = Path(sys.argv[1])
+    torch.jit.script(Add()).save(folder / "add.pt")
+    torch.jit.script(AddAndOne()).save(folder / "two.pt")
+    torch.jit.script(Crash()).save(folder / "crash.pt")
+    torch.jit.script(Hungry()).save(folder / "hungry.pt")
+    row = torch.ones(1, 8, dtype=torch.int64)
+    torch.jit.trace(Reader(), (row, row, row)).save(folder / "reader.pt")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

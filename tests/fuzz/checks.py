@@ -1,0 +1,130 @@
+"""What must be true of a server whatever was done to it: while it is busy, and once everybody has left."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.conftest import descendants
+from tests.fuzz.client import PATIENCE_SECONDS, Finding
+from tests.servers import Server, eventually
+
+REPORTS = ("ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "BUG REPORT", "Guru Meditation")
+PING_SECONDS = 3.0
+# What a server may have more than at the first look: nothing that grows with the number of commands fits in here.
+MORE_MEMORY = 384 * 1024  # up to 220 KiB come in the first thousands of cases, and then no more
+MORE_DESCRIPTORS = 3
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What an idle, empty server holds."""
+
+    memory: int
+    descriptors: int
+    threads: int
+    processes: int
+    models: int
+
+
+def check_alive(server: Server) -> None:
+    """It runs, answers quickly and has nothing to report."""
+    output = server.output()
+    if report := next((report for report in REPORTS if report in output), None):
+        raise Finding(f"the server's output has a report: {report}")
+    if server.process is None or server.process.poll() is not None:
+        raise Finding(f"the server has ended with {server.process and server.process.returncode}")
+    with server.client(socket_timeout=PATIENCE_SECONDS, encoding_errors="backslashreplace") as client:
+        try:
+            client.execute_command("CLIENT", "UNPAUSE")
+            started = time.monotonic()
+            client.ping()
+        except redis.TimeoutError as error:
+            raise Finding(f"no reply to PING within {PATIENCE_SECONDS} s") from error
+        if (took := time.monotonic() - started) > PING_SECONDS:
+            raise Finding(f"PING took {took:.1f} s")
+
+
+def check_idle(server: Server) -> None:
+    """Everybody has left: no client is still there, none waits, no queue holds anything."""
+    try:
+        eventually(lambda: not leftovers(server), PATIENCE_SECONDS, ignore=redis.RedisError)
+    except AssertionError as error:
+        raise Finding(f"everybody has left, but {leftovers(server)}") from error
+
+
+def leftovers(server: Server) -> str:
+    """What an idle server should not have; empty when it has none."""
+    with server.client(encoding_errors="backslashreplace") as client:
+        fields = client.info("everything")
+        others = [c for c in client.client_list() if c["user"] != "qa-worker" and c["cmd"] != "client|list"]
+    counts = {name: int(fields[f"qa_{name}"]) for name in ("queued_clients", "queued_events", "in_flight")}
+    counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - int(fields["qa_worker_links"]))
+    counts["clients"] = len(others)
+    found = {name: count for name, count in counts.items() if count}
+    if fields["qa_worker_state"] != "ready":
+        found["worker that is " + str(fields["qa_worker_state"])] = 1
+    return f"{found} {others}" if found else ""
+
+
+def check_reload(server: Server) -> None:
+    """The data is the same after having been saved and loaded."""
+    for _ in range(3):
+        with server.client(socket_timeout=PATIENCE_SECONDS, encoding_errors="backslashreplace") as client:
+            before = [client.execute_command("DEBUG", "DIGEST") for _ in range(2)]
+            keys = client.keys("*")
+            client.execute_command("DEBUG", "RELOAD")
+            after = client.execute_command("DEBUG", "DIGEST")
+        if before[0] != before[1]:
+            time.sleep(0.1)  # the worker was still writing
+        elif before[0] == after:
+            return
+    raise Finding(f"DEBUG RELOAD changed the data, of which the keys were {keys}")
+
+
+def rest_of(server: Server) -> Rest:
+    """Empties the server and looks at what is left: the least of some looks, for timers and buffers come and go."""
+    with server.client(socket_timeout=PATIENCE_SECONDS, encoding_errors="backslashreplace") as client:
+        client.execute_command("FLUSHALL", "SYNC")
+        client.execute_command("SCRIPT", "FLUSH", "SYNC")
+    check_idle(server)
+    looks, processes = [], []
+    with server.client(encoding_errors="backslashreplace") as client:
+        for _ in range(5):
+            time.sleep(0.1)
+            memory = client.info("memory")
+            processes.append(len(descendants(server.pid)))
+            looks.append(int(memory["used_memory"]) - buffers(memory))
+        fields = client.info("everything")
+    process = Path("/proc") / str(server.pid)
+    return Rest(
+        memory=min(looks),
+        descriptors=len(os.listdir(process / "fd")) - int(fields["connected_clients"]),
+        threads=len(os.listdir(process / "task")),
+        processes=min(processes),
+        models=int(fields.get("qa_models", 0)),
+    )
+
+
+def buffers(memory: dict[str, Any]) -> int:
+    """Memory that the server itself gives and takes as it likes."""
+    names = ("mem_clients_normal", "mem_aof_buffer", "used_memory_scripts_eval", "used_memory_vm_total")
+    return sum(int(memory.get(name, 0)) for name in names[:3])
+
+
+def check_rest(first: Rest, now: Rest) -> None:
+    """Nothing has grown since the first look."""
+    more = {
+        "memory": now.memory - first.memory - MORE_MEMORY,
+        "descriptors": now.descriptors - first.descriptors - MORE_DESCRIPTORS,
+        "threads": now.threads - first.threads,
+        "processes": now.processes - 1,  # the worker
+        "models": now.models - first.models,
+    }
+    if grown := [name for name, excess in more.items() if excess > 0]:
+        raise Finding(f"{', '.join(grown)} grew: at first {first}, now {now}")

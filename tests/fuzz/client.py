@@ -1,0 +1,96 @@
+"""A client of the fuzzer: pipelines commands, reads RESP2 and RESP3, keeps step, and can leave at any moment."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.fuzz.words import Command, encode
+
+PATIENCE_SECONDS = 20.0
+DEEPEST = 512
+
+
+class Finding(Exception):
+    """What the fuzzer is after."""
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, path: Path, chance: random.Random) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE_SECONDS)
+        self.socket.connect(str(path))
+        self.file = self.socket.makefile("rb")
+        self.due = 0  # replies not read yet
+        self.token = 0
+        greeting: list[Command] = []
+        if chance.random() < 0.3:
+            greeting.append(["HELLO", 3])
+        if chance.random() < 0.1:
+            greeting.append(["AUTH", "reader", "x"])
+        if greeting:
+            self.send(greeting)
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """All of them at once, and something that shows whether their replies were as many."""
+        self.token += 1
+        self.due += len(commands) + 1
+        self.send_raw(b"".join(map(encode, commands)) + encode(["ECHO", f"in step {self.token}"]))
+
+    def send_raw(self, data: bytes) -> None:
+        """Bytes that need not be a command; lost when another client has had this one killed, as reading will show."""
+        with suppress(ConnectionError):
+            self.socket.sendall(data)
+
+    def settle(self) -> None:
+        """Reads what is due; EOFError when the server has hung up, Finding when it has not answered as it must."""
+        expected = f"in step {self.token}".encode()
+        reply = expected
+        try:
+            while self.due:
+                reply = self.read()
+                self.due -= 1
+            if reply not in (expected, b"QUEUED"):
+                raise Finding(f"a client is out of step: {reply!r}")
+        except TimeoutError as error:
+            raise Finding(f"no reply within {PATIENCE_SECONDS} s") from error
+        except ConnectionError as error:
+            raise EOFError from error
+
+    def read(self) -> bytes:
+        """The next reply: its text, empty for what is not text. What is pushed is passed over."""
+        while True:
+            kind, value = self.element(0)
+            if kind != b">":
+                return value
+
+    def element(self, depth: int) -> tuple[bytes, bytes]:
+        """Kind and text of one value."""
+        if depth > DEEPEST:
+            raise Finding("a reply is nested without end")
+        line = self.file.readline()
+        if not line.endswith(b"\r\n"):
+            if line:
+                raise Finding(f"a reply has a line that ends in {line[-10:]!r}")
+            raise EOFError
+        kind, rest = line[:1], line[1:-2]
+        if kind in b"+-:,_#(":
+            return kind, rest
+        if kind not in b"$=!*%~>|":
+            raise Finding(f"a reply begins with {line[:40]!r}")
+        length = int(rest)
+        if kind in b"$=!":
+            return kind, self.file.read(length + 2)[:-2] if length >= 0 else b""
+        for _ in range(length * 2 if kind in b"%|" else length):
+            self.element(depth + 1)
+        return self.element(depth) if kind == b"|" else (kind, b"")
+
+    def leave(self) -> None:
+        """Goes without a word."""
+        self.file.close()
+        self.socket.close()

@@ -1,0 +1,110 @@
+"""Proof that the fuzzer finds things: the module built with one deliberate mistake at a time.
+
+Each mistake is a replacement in a copy of `native/`; the copy is built with the sanitizers and fuzzed, which must end
+with a finding. A replacement whose place is no longer in the source is an error: the proof would prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.servers import ROOT
+
+CASES = 12000
+SEED = 3
+SECONDS = 280
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One replacement in one file."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+
+
+MISTAKES = [
+    Mistake(
+        "a worker's link is freed and stays in the list",
+        "link.c",
+        "    remove_waiter(data);\n",
+        "    (void)remove_waiter;\n",
+    ),
+    Mistake(
+        "a client that leaves its job is not noticed",
+        "jobs.c",
+        "    RedisModule_SetDisconnectCallback(job->client, on_disconnect);\n",
+        "    (void)on_disconnect;\n",
+    ),
+    Mistake(
+        "every tensor leaves something behind",
+        "tensor.c",
+        "!= 1) return;\n    RedisModule_Free(tensor);\n",
+        "!= 1) return;\n    RedisModule_Free(tensor);\n    memset(RedisModule_Alloc(512), 1, 512);\n",
+    ),
+    Mistake(
+        "a damaged tensor may have any type",
+        "tensor_type.c",
+        "type < TENSOR_FLOAT || type > TENSOR_STRING || ndim > TENSOR_MAX_NDIM",
+        "ndim > TENSOR_MAX_NDIM",
+    ),
+    Mistake(
+        "a model's batch size is not saved",
+        "model_type.c",
+        "    RedisModule_SaveUnsigned(io, (uint64_t)model->batch_size);\n",
+        "    RedisModule_SaveUnsigned(io, 0);\n",
+    ),
+]
+
+
+def build(mistakes: Sequence[Mistake], folder: Path, target: str) -> Path:
+    """A copy of the module with these mistakes."""
+    native = folder / "native"
+    shutil.copytree(ROOT / "native", native, ignore=shutil.ignore_patterns("build"))
+    for mistake in mistakes:
+        path = native / mistake.file
+        text = path.read_text()
+        if mistake.before not in text:
+            raise SystemExit(
+                f"{mistake.file} has changed: {mistake.before!r} is not in it; plant {mistake.name!r} anew"
+            )
+        path.write_text(text.replace(mistake.before, mistake.after))
+    subprocess.run(["make", "--silent", "-C", str(native), f"build/{target}"], check=True)
+    return native / "build" / target
+
+
+def sanitized(module: Path) -> Mapping[str, str]:
+    """The environment for servers that load this build."""
+    library = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
+    return {**os.environ, "QA_TEST_MODULE": str(module), "QA_TEST_PRELOAD": library.strip()}
+
+
+def found(mistake: Mistake) -> bool:
+    """Whether the fuzzer goes red; what it said is printed."""
+    with tempfile.TemporaryDirectory(prefix="qa-planted-") as folder:
+        module = build([mistake], Path(folder), "qa-asan.so")
+        command = [sys.executable, "-m", "tests.fuzz.fuzz_commands", "--server", "redis", "--seed", str(SEED)]
+        command += ["--cases", str(CASES), "--files", "0"]
+        done = subprocess.run(
+            command, env=sanitized(module), capture_output=True, text=True, check=False, timeout=SECONDS, cwd=ROOT
+        )
+    said = next((line for line in (done.stdout + done.stderr).splitlines() if line.startswith("FOUND")), "nothing")
+    red = done.returncode == 1 and said != "nothing"
+    print(f"{'found' if red else 'NOT FOUND'}: {mistake.name}\n    {said[:300]}", flush=True)
+    return red
+
+
+def prove() -> int:
+    """All of them; the exit status."""
+    missed = [mistake.name for mistake in MISTAKES if not found(mistake)]
+    print(f"planted: {len(MISTAKES) - len(missed)} of {len(MISTAKES)} mistakes were found")
+    return 1 if missed else 0

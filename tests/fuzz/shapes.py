@@ -1,0 +1,321 @@
+"""Well formed AI.*, RG.* and QA.* commands, a maker for each: `generate` spoils them.
+
+A command without a maker here is fuzzed with random arguments all the same; the ones for the worker (QA.*) are sent by
+the hostile worker, on its links, as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.fuzz.words import (
+    FUNCTIONS,
+    KEYS,
+    KEYWORDS,
+    MODELS,
+    NUMBERS,
+    OURS,
+    RESP,
+    SCRIPTS,
+    TENSORS,
+    TRIGGERS,
+    TYPES,
+    Command,
+    Word,
+    junk,
+    word,
+    words,
+)
+
+Maker = Callable[[random.Random], Command]
+SIZES = {"FLOAT": 4, "DOUBLE": 8, "INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8, "UINT8": 1, "UINT16": 2, "BOOL": 1}
+SOURCE = "def bar(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0]\n"
+
+
+def counted(keyword: str, chosen: list[Word]) -> Command:
+    """`KEYWORD n word..`."""
+    return [keyword, len(chosen), *chosen]
+
+
+def timeout(chance: random.Random) -> Command:
+    """Sometimes a limit for waiting."""
+    return ["TIMEOUT", chance.choice([0, 1, 50, 2**31])] if chance.random() < 0.3 else []
+
+
+def some(chance: random.Random, names: list[str], most: int = 2) -> list[Word]:
+    """A few of the names; one may come twice."""
+    return [chance.choice(names) for _ in range(chance.randint(1, most))]
+
+
+def tensorset(chance: random.Random, key: Word | None = None) -> Command:
+    """Mostly a good tensor."""
+    dtype, size = chance.choice(TYPES), chance.randint(1, 4)
+    values: Command = [chance.choice(NUMBERS) if chance.random() < 0.1 else chance.randint(0, 1) for _ in range(size)]
+    blob = b"a\0" * size if dtype == "STRING" else bytes(size * SIZES.get(dtype, 1))
+    data: Command = chance.choice([["VALUES", *values], ["BLOB", blob], ["BLOB", blob], [], []])
+    shape: Command = [size] if chance.random() < 0.8 else [1, size, 1]
+    return ["AI.TENSORSET", key if key is not None else chance.choice(TENSORS), dtype, *shape, *data]
+
+
+def tensorget(chance: random.Random) -> Command:
+    return ["AI.TENSORGET", chance.choice(TENSORS), *chance.sample(["META", "VALUES", "BLOB"], chance.randint(0, 2))]
+
+
+def modelstore(chance: random.Random) -> Command:
+    """Mostly a good model."""
+    options: list[Command] = [
+        [],
+        [],
+        ["TAG", "t"],
+        ["BATCHSIZE", 4],
+        ["BATCHSIZE", 4, "MINBATCHSIZE", 2],
+        ["TAG", "t", "BATCHSIZE", 4, "MINBATCHSIZE", 2, "MINBATCHTIMEOUT", 10],
+        ["INPUTS", 1, "a", "OUTPUTS", 1, "b"],
+    ]
+    chunks: Command = [b"model"] if chance.random() < 0.5 else [b"mo", b"", junk(chance)]
+    backend = chance.choice(["ONNX", "ONNX", "TORCH", "TF", "TFLITE"])
+    return ["AI.MODELSTORE", chance.choice(MODELS), backend, "CPU", *chance.choice(options), "BLOB", *chunks]
+
+
+def modelexecute(chance: random.Random) -> Command:
+    """Mostly a good run."""
+    output = chance.choice(["t1", "t2", "t2", "m1", "s"])
+    key = chance.choice(MODELS)
+    return ["AI.MODELEXECUTE", key, "INPUTS", 1, "t1", "OUTPUTS", 1, output, *timeout(chance)]
+
+
+def modelrun(chance: random.Random) -> Command:
+    return ["AI.MODELRUN", chance.choice(MODELS), *timeout(chance), "INPUTS", "t1", "OUTPUTS", "t2"]
+
+
+def scriptstore(chance: random.Random) -> Command:
+    tag: Command = ["TAG", "t"] if chance.random() < 0.3 else []
+    points = counted("ENTRY_POINTS", some(chance, FUNCTIONS[:2]))
+    return ["AI.SCRIPTSTORE", chance.choice(SCRIPTS), "CPU", *tag, *points, "SOURCE", chance.choice([SOURCE, "x"])]
+
+
+def scriptset(chance: random.Random) -> Command:
+    tag: Command = ["TAG", "t"] if chance.random() < 0.3 else []
+    return ["AI.SCRIPTSET", chance.choice(SCRIPTS), "CPU", *tag, "SOURCE", SOURCE]
+
+
+def scriptexecute(chance: random.Random) -> Command:
+    parts: list[Command] = []
+    if chance.random() < 0.4:
+        parts.append(counted("KEYS", some(chance, KEYS[:9])))
+    parts.append(counted("INPUTS", some(chance, TENSORS)))
+    if chance.random() < 0.4:
+        parts.append(counted("ARGS", words(chance, 2)))
+    if chance.random() < 0.8:
+        parts.append(counted("OUTPUTS", some(chance, ["t1", "t2", "s"])))
+    parts.append(timeout(chance))
+    if chance.random() < 0.15:
+        chance.shuffle(parts)
+    head: Command = ["AI.SCRIPTEXECUTE", chance.choice(SCRIPTS), chance.choice(FUNCTIONS[:3])]
+    return [*head, *[argument for part in parts for argument in part]]
+
+
+def scriptrun(chance: random.Random) -> Command:
+    head: Command = ["AI.SCRIPTRUN", chance.choice(SCRIPTS), "bar", *timeout(chance)]
+    return [*head, "INPUTS", "t1", "$", "t2", "OUTPUTS", "t2"]
+
+
+STEPS: list[Maker] = [tensorset, tensorget, modelexecute, modelexecute, scriptexecute, modelrun, scriptrun]
+
+
+def dag_step(chance: random.Random) -> Command:
+    """A step on the names of the graph."""
+    if chance.random() < 0.3:
+        local: Word = chance.choice(["x", "y", "t1"])
+        return chance.choice([tensorset(chance, local), ["AI.TENSORGET", local, "VALUES"]])
+    made = chance.choice(STEPS if chance.random() < 0.2 else STEPS[:4])(chance)
+    if chance.random() < 0.1:
+        made = made[: chance.randint(0, len(made))]
+    return made
+
+
+def dagexecute(chance: random.Random) -> Command:
+    parts: list[Command] = [counted("LOAD", some(chance, TENSORS))]
+    if chance.random() < 0.6:
+        parts.append(counted("PERSIST", [chance.choice(["t1", "t2"])]))
+    if chance.random() < 0.3:
+        parts.append(["ROUTING", chance.choice(TENSORS)])
+    parts.append(timeout(chance))
+    if chance.random() < 0.15:
+        chance.shuffle(parts)
+    name = chance.choice(["AI.DAGEXECUTE", "AI.DAGEXECUTE", "AI.DAGEXECUTE_RO"])
+    made: Command = [name, *[argument for part in parts for argument in part]]
+    for _ in range(chance.choice([0, 1, 1, 2, 3, 30])):
+        made += ["|>", *dag_step(chance)]
+    return made
+
+
+def info(chance: random.Random) -> Command:
+    return ["AI.INFO", chance.choice(OURS), *chance.choice([[], ["RESETSTAT"]])]
+
+
+def ai_config(chance: random.Random) -> Command:
+    choices: list[Command] = [["GET", "MODEL_CHUNK_SIZE"], ["MODEL_CHUNK_SIZE", chance.choice([1, 3, 535822336])]]
+    choices += [["BACKENDSPATH", "x"], ["LOADBACKEND", "TORCH", "x"], ["GET", "BACKENDSPATH"]]
+    return ["AI.CONFIG", *chance.choice(choices)]
+
+
+def pyexecute(chance: random.Random) -> Command:
+    options: list[Command] = [["UNBLOCKING"], ["ID", "a"], ["DESCRIPTION", "d"], ["UPGRADE"], ["REPLACE_WITH", "b"]]
+    chosen = [argument for option in chance.sample(options, chance.randint(0, 3)) for argument in option]
+    return ["RG.PYEXECUTE", junk(chance), *chosen, *chance.choice([[], ["REQUIREMENTS", "redis", "numpy"]])]
+
+
+def trigger(chance: random.Random) -> Command:
+    return ["RG.TRIGGER", chance.choice(TRIGGERS), *words(chance, 2)]
+
+
+def triggeronkey(chance: random.Random) -> Command:
+    return ["RG.TRIGGERONKEY", chance.choice(TRIGGERS), chance.choice(KEYS[:9]), *words(chance, 2)]
+
+
+def of_id(name: str, *more: Command) -> Maker:
+    """A command about a registration or an execution."""
+
+    def make(chance: random.Random) -> Command:
+        prefix = "0" * 40 + "-"
+        number = prefix + str(chance.randint(0, 3))
+        chosen = chance.choice([number, f"r-{chance.randint(0, 2)}", f"id-{chance.randint(1, 4)}", prefix])
+        return [name, chosen, *chance.choice([[], *more])]
+
+    return make
+
+
+def config(name: str) -> Maker:
+    """RG.CONFIGGET and RG.CONFIGSET."""
+
+    def make(chance: random.Random) -> Command:
+        keys: list[Word] = ["ExecutionMaxIdleTime", "MaxExecutions", "mine", word(chance)]
+        made: Command = [name]
+        for _ in range(chance.randint(1, 3)):
+            made += [chance.choice(keys)] if name == "RG.CONFIGGET" else [chance.choice(keys), word(chance)]
+        return made
+
+    return make
+
+
+def done(chance: random.Random) -> Command:
+    """QA.DONE of some job, with each outcome there is."""
+    tensor: Command = ["INT8", 1, 2, b"\0\1"]
+    step: Command = [chance.choice(["OK", "ERR", "NA", "x"]), 5, 1, chance.choice(["", "ERR x"])]
+    outcomes: list[Command] = [["OK", chance.choice(RESP)], ["OVERRIDE", chance.choice(RESP)], ["SKIP"], ["TIMEDOUT"]]
+    outcomes += [["ERR", "ERR x"], ["TENSORS", 1, *tensor], ["DAG", 1, *step, 1, *tensor], ["DAG", 1, *step, 1, "NA"]]
+    return ["QA.DONE", chance.choice([*range(40), 0, -1, 2**63 - 1]), *chance.choice(outcomes)]
+
+
+def registration(chance: random.Random, number: int) -> list[Word]:
+    """Sometimes a good one."""
+    reader = chance.choice(["KeysReader", "CommandReader", "StreamReader", "x"])
+    match = chance.choice(["hook:*", "ev:*", "echo", "do", "*", ""])
+    events, commands = chance.choice(["", "keymiss", "set,del"]), chance.choice(["", "get", "get,mget", "set"])
+    fields: list[Word] = [f"r-{number}", reader, "async", "", match]
+    fields += [events, commands, chance.choice(RESP), "pd"]
+    if chance.random() < 0.1:
+        fields[chance.randrange(9)] = word(chance)
+    return fields
+
+
+def register(chance: random.Random) -> Command:
+    """QA.REGISTER of a few sessions, so that they do not pile up."""
+    count = chance.randint(0, 3)
+    rows = [field for number in range(count) for field in registration(chance, number)]
+    said = chance.choice([count, count, word(chance)])
+    return ["QA.REGISTER", chance.choice(["a", "b", ""]), "", "src", junk(chance), said, *rows]
+
+
+def as_user(chance: random.Random) -> Command:
+    inner: Command = chance.choice(
+        [["GET", "s"], ["AI.TENSORGET", "t1"], ["RG.TRIGGER", "echo"], ["QA.AS", "default", "GET", "s"]]
+    )
+    return ["QA.AS", chance.choice(["default", "reader", "absent", "qa-worker"]), *inner]
+
+
+def stream(chance: random.Random) -> Command:
+    status = chance.choice(["OK", "WAITING_FOR_RETRY_ON_FAILURE", "ABORTED", "PAUSED", "x"])
+    outcome: Command = chance.choice([[], ["OK", 5, 1, ""], ["ERR", 5, 1, "ERR x"], ["ABORTED", -1, 2**62, ""]])
+    return ["QA.STREAM", f"id-{chance.randint(0, 3)}", status, *outcome]
+
+
+MAKERS: list[tuple[str, Maker]] = [
+    ("AI.TENSORSET", tensorset),
+    ("AI.TENSORGET", tensorget),
+    ("AI.MODELSTORE", modelstore),
+    ("AI.MODELSET", lambda chance: ["AI.MODELSET", *modelstore(chance)[1:]]),
+    ("AI.MODELGET", lambda chance: ["AI.MODELGET", chance.choice(MODELS), *chance.choice([[], ["META"], ["BLOB"]])]),
+    ("AI.MODELDEL", lambda chance: ["AI.MODELDEL", chance.choice(MODELS)]),
+    ("AI._MODELSCAN", lambda chance: ["AI._MODELSCAN"]),
+    ("AI.MODELEXECUTE", modelexecute),
+    ("AI.MODELRUN", modelrun),
+    ("AI.SCRIPTSTORE", scriptstore),
+    ("AI.SCRIPTSET", scriptset),
+    (
+        "AI.SCRIPTGET",
+        lambda chance: ["AI.SCRIPTGET", chance.choice(SCRIPTS), *chance.choice([[], ["META"], ["SOURCE"]])],
+    ),
+    ("AI.SCRIPTDEL", lambda chance: ["AI.SCRIPTDEL", chance.choice(SCRIPTS)]),
+    ("AI._SCRIPTSCAN", lambda chance: ["AI._SCRIPTSCAN"]),
+    ("AI.SCRIPTEXECUTE", scriptexecute),
+    ("AI.SCRIPTRUN", scriptrun),
+    ("AI.DAGEXECUTE", dagexecute),
+    ("AI.DAGEXECUTE_RO", lambda chance: ["AI.DAGEXECUTE_RO", *dagexecute(chance)[1:]]),
+    ("AI.DAGRUN", lambda chance: ["AI.DAGRUN", *dagexecute(chance)[1:]]),
+    ("AI.DAGRUN_RO", lambda chance: ["AI.DAGRUN_RO", *dagexecute(chance)[1:]]),
+    ("AI.INFO", info),
+    ("AI.CONFIG", ai_config),
+    ("RG.PYEXECUTE", pyexecute),
+    ("RG.TRIGGER", trigger),
+    ("RG.TRIGGERONKEY", triggeronkey),
+    ("RG.UNREGISTER", of_id("RG.UNREGISTER", ["ABORTPENDING"])),
+    ("RG.PAUSEREGISTRATIONS", of_id("RG.PAUSEREGISTRATIONS")),
+    ("RG.UNPAUSEREGISTRATIONS", of_id("RG.UNPAUSEREGISTRATIONS")),
+    ("RG.GETRESULTS", of_id("RG.GETRESULTS")),
+    ("RG.GETRESULTSBLOCKING", of_id("RG.GETRESULTSBLOCKING")),
+    ("RG.GETEXECUTION", of_id("RG.GETEXECUTION", ["SHARD"], ["CLUSTER"])),
+    ("RG.DROPEXECUTION", of_id("RG.DROPEXECUTION")),
+    ("RG.ABORTEXECUTION", of_id("RG.ABORTEXECUTION")),
+    ("RG.CONFIGGET", config("RG.CONFIGGET")),
+    ("RG.CONFIGSET", config("RG.CONFIGSET")),
+    ("RG.PYDUMPSESSIONS", lambda chance: ["RG.PYDUMPSESSIONS", *chance.choice([[], ["VERBOSE"], ["SESSIONS", "a"]])]),
+    (
+        "RG.INNERHOOK",
+        lambda chance: ["RG.INNERHOOK", chance.choice(["GET", "MGET", "SET", "RG.INNERHOOK"]), *words(chance, 2)],
+    ),
+    ("QA.DONE", done),
+    ("QA.REGISTER", register),
+    ("QA.HELLO", lambda chance: ["QA.HELLO", 2, "0" * 64]),
+    ("QA.BEAT", lambda chance: ["QA.BEAT", *[chance.choice([0, 1, 2**62, -1]) for _ in range(6)]]),
+    ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),
+    ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:9])]),
+    ("QA.SCRIPTREF", lambda chance: ["QA.SCRIPTREF", chance.choice(KEYS[:9])]),
+    ("QA.MODEL", lambda chance: ["QA.MODEL", chance.randint(0, 400)]),
+    (
+        "QA.MODELPART",
+        lambda chance: [
+            "QA.MODELPART",
+            chance.randint(0, 400),
+            chance.randint(-1, 5),
+            chance.choice([0, 1, 4 << 20, 2**62]),
+        ],
+    ),
+    ("QA.SCRIPT", lambda chance: ["QA.SCRIPT", chance.randint(0, 400)]),
+    ("QA.SEND", lambda chance: ["QA.SEND", chance.choice(["0" * 40, "f" * 40, "x"]), junk(chance)]),
+    ("QA.AS", as_user),
+    ("QA.STREAM", stream),
+]
+SHAPES = dict(MAKERS)
+
+
+def bare(name: str) -> Maker:
+    """What is tried of a command that has no maker."""
+
+    def make(chance: random.Random) -> Command:
+        choices: list[Command] = [[], [chance.choice(KEYS)], words(chance), [chance.choice(KEYWORDS)]]
+        return [name, *chance.choice(choices)]
+
+    return make

@@ -1,0 +1,12 @@
+"""Model files that are in no shard."""
+
+from __future__ import annotations
+
+from qa_cluster.gears.backends import CompiledModel, RuntimeLimits, load_model
+from qa_cluster.gears.model_file import written
+
+
+def load_bytes(backend: str, device: str, blob: bytes, limits: RuntimeLimits) -> CompiledModel:
+    """The model that these bytes are."""
+    with written([blob]) as file:
+        return load_model(backend, device, file, limits)

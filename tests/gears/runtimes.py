@@ -1,0 +1,68 @@
+"""Models in Python for tests of queues: what runs when, and with whom, can be seen and held up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+from qa_cluster.gears.backends import Port, RuntimeLimits
+from qa_cluster.gears.devices import Devices
+from qa_cluster.gears.model_store import ModelStore
+from qa_cluster.gears.served import ServedModel
+from qa_cluster.gears.tensors import Array
+
+POISON = 666.0
+
+
+class AddModel:
+    """a + b; remembers the shapes it ran, waits at its gate, fails on POISON."""
+
+    def __init__(self) -> None:
+        self.inputs = (Port("a", None, None), Port("b", None, None))
+        self.outputs = (Port("sum", None, None),)
+        self.shapes: list[tuple[int, ...]] = []
+        self.threads: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        self.entered.set()
+        self.gate.wait(5)
+        self.shapes.append(arrays[0].shape)
+        self.threads.append(threading.current_thread().name)
+        if POISON in arrays[0]:
+            raise RuntimeError("poison")
+        return [arrays[0] + arrays[1]]
+
+
+def pair(rows: int, value: float = 1.0, width: int = 2) -> list[Array]:
+    return [np.full((rows, width), value, "<f4"), np.full((rows, width), value, "<f4")]
+
+
+def run_store(main: Callable[[ModelStore], Awaitable[None]], *, threads_per_queue: int = 1) -> None:
+    """Run a test on a store that asks no shard."""
+
+    def no_runtime() -> Any:
+        raise AssertionError("the shard was asked")
+
+    async def run() -> None:
+        devices = Devices(asyncio.get_running_loop(), threads_per_queue=threads_per_queue)
+        store = ModelStore(no_runtime, devices, limits=RuntimeLimits, max_batch_tokens=1024)
+        try:
+            await main(store)
+        finally:
+            devices.stop()
+
+    asyncio.run(run())
+
+
+async def add(store: ModelStore, ref: int, model: Any, device: str = "CPU") -> Any:
+    """Put a model into the store as if it had been loaded."""
+    served = ServedModel(ref, model, device)
+    store.devices.of(device)
+    await store._models.load(ref, lambda: served)
+    return model

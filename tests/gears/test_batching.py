@@ -1,0 +1,173 @@
+"""Batches as `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+from qa_cluster.gears.ai_jobs import run_model
+from qa_cluster.gears.client_batches import gather, joint_rows
+from qa_cluster.gears.failures import GearsError
+from qa_cluster.gears.model_store import ModelStore
+from qa_cluster.gears.served import Batching, Item, ServedModel, TimedOut, within
+from qa_cluster.gears.tensors import Array, to_wire
+
+from qa_cluster.errors import InferenceFailed
+from tests.gears.runtimes import POISON, AddModel, add, pair, run_store
+
+
+async def outputs(store: ModelStore, arrays: list[Array], batching: Batching) -> list[list[float]]:
+    (total,), _ = await store.run_batched(1, arrays, batching, None)
+    return total.tolist()
+
+
+def test_requests_wait_for_the_minimum_and_run_as_one() -> None:
+    async def main(store: ModelStore) -> None:
+        model = await add(store, 1, AddModel())
+        batching = Batching(4, 4, 60_000)
+        first = asyncio.ensure_future(outputs(store, pair(2, 1.0), batching))
+        await asyncio.sleep(0.1)
+        assert not first.done() and not model.shapes
+        second = await outputs(store, pair(2, 5.0), batching)
+        assert (await first, second) == ([[2.0, 2.0]] * 2, [[10.0, 10.0]] * 2)
+        assert model.shapes == [(4, 2)]
+
+    run_store(main)
+
+
+def test_the_timeout_counts_from_the_oldest() -> None:
+    async def main(store: ModelStore) -> None:
+        model = await add(store, 1, AddModel())
+        batching = Batching(8, 8, 300)
+        started = time.monotonic()
+        first = asyncio.ensure_future(outputs(store, pair(2), batching))
+        await asyncio.sleep(0.2)
+        await asyncio.gather(first, outputs(store, pair(1), batching))
+        assert 0.28 < time.monotonic() - started < 2
+        assert model.shapes == [(3, 2)]
+
+    run_store(main)
+
+
+def test_waiting_requests_hold_up_nobody_else() -> None:
+    async def main(store: ModelStore) -> None:
+        model = await add(store, 1, AddModel())
+        held = asyncio.ensure_future(outputs(store, pair(1, width=3), Batching(4, 4, 60_000)))
+        await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(outputs(store, pair(4), Batching(4, 4, 60_000)), 5) == [[2.0, 2.0]] * 4
+        assert (await asyncio.wait_for(store.run(1, pair(1)), 5))[0].tolist() == [[2.0, 2.0]]
+        assert model.shapes == [(4, 2), (1, 2)] and not held.done()
+        held.cancel()
+
+    run_store(main)
+
+
+def test_other_shapes_types_and_models_run_apart() -> None:
+    loop = asyncio.new_event_loop()
+    batching, model, other = Batching(8), ServedModel(1, AddModel()), ServedModel(2, AddModel())
+
+    def item(arrays: list[Array], of: ServedModel = model, how: Batching = batching) -> Item:
+        return Item(of, arrays, loop.create_future(), joint_rows(arrays), batching=how)
+
+    head, same = item(pair(2)), item(pair(3))
+    others = [
+        item(pair(1, width=5)),
+        item([array.astype("<f8") for array in pair(1)]),
+        item(pair(1), other),
+        item(pair(4)),  # fits in no more
+        item([pair(1)[0], pair(2)[1]]),
+        item([np.array(1.0), np.array(1.0)]),
+    ]
+    assert gather(head, [head, *others[:3], same, *others[3:]])[0] == [head, same]
+    assert gather(others[4], [others[4], same])[0] == [others[4]], "inputs whose rows differ run alone"
+    assert gather(item(pair(8)), [same])[1] == 0.0, "a full request does not wait"
+    loop.close()
+
+
+def test_an_error_falls_to_the_request_that_caused_it() -> None:
+    async def main(store: ModelStore) -> None:
+        model = await add(store, 1, AddModel())
+        batching = Batching(4, 4, 60_000)
+        good, bad = await asyncio.gather(
+            outputs(store, pair(2), batching), outputs(store, pair(2, POISON), batching), return_exceptions=True
+        )
+        assert good == [[2.0, 2.0]] * 2
+        assert isinstance(bad, InferenceFailed) and str(bad) == "poison"
+        assert model.shapes == [(4, 2), (2, 2), (2, 2)]
+
+    run_store(main)
+
+
+def test_outputs_that_cannot_be_split_fail_all() -> None:
+    class OneRow(AddModel):
+        def run(self, arrays: list[Array]) -> list[Array]:
+            return [*super().run(arrays), np.ones(1, "<f4")]
+
+    async def main(store: ModelStore) -> None:
+        await add(store, 1, OneRow())
+        runs = [store.run_batched(1, pair(2), Batching(4, 4, 60_000), None) for _ in range(2)]
+        for outcome in await asyncio.gather(*runs, return_exceptions=True):
+            assert isinstance(outcome, GearsError)
+            assert str(outcome) == "ERR Model did not generate the expected batch size"
+        assert len((await store.run_batched(1, pair(4), Batching(4), None))[0]) == 2, "alone it need not be split"
+
+    run_store(main)
+
+
+def test_waiting_has_a_limit_and_running_has_none() -> None:
+    async def main(store: ModelStore) -> None:
+        model = await add(store, 1, AddModel())
+        with pytest.raises(TimedOut):
+            await within(100, lambda limit: store.run_batched(1, pair(1), Batching(4, 4, 60_000), limit))
+        assert store.devices.of("CPU").depth <= 1 and not model.shapes
+        model.gate.clear()
+        begun = asyncio.ensure_future(within(100, lambda limit: store.run_batched(1, pair(1), None, limit)))
+        await asyncio.to_thread(model.entered.wait, 5)
+        behind = asyncio.ensure_future(within(100, lambda limit: store.run_batched(1, pair(1), None, limit)))
+        with pytest.raises(TimedOut):
+            await behind
+        await asyncio.sleep(0.1)
+        assert not begun.done()
+        model.gate.set()
+        assert (await begun)[0][0].tolist() == [[2.0, 2.0]]
+        assert model.shapes == [(1, 2)]
+
+    run_store(main)
+
+
+def test_a_cancelled_run_is_not_over_before_it_ends() -> None:
+    """The module kills a worker whose cancelled job does not end: a loop without an end must not look finished."""
+
+    async def main(store: ModelStore) -> None:
+        model = await add(store, 1, AddModel())
+        model.gate.clear()
+        run = asyncio.ensure_future(store.run(1, pair(1)))
+        await asyncio.to_thread(model.entered.wait, 5)
+        for _ in range(3):
+            run.cancel()
+            await asyncio.sleep(0.05)
+        assert not run.done()
+        model.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    run_store(main)
+
+
+def test_the_job_says_timed_out() -> None:
+    class Holder:
+        models: ModelStore
+
+    async def main(store: ModelStore) -> None:
+        await add(store, 1, AddModel())
+        runtime = Holder()
+        runtime.models = store
+        tensors = [part.encode() if isinstance(part, str) else part for array in pair(1) for part in to_wire(array)]
+        held = [1, b"ONNX", b"CPU", 4, 4, 60_000, 50, 2, 1, *tensors]
+        assert await run_model(runtime, held) == ("TIMEDOUT",)  # type: ignore[arg-type]
+        plain = [1, b"ONNX", b"CPU", 0, 0, 0, 50, 2, 1, *tensors]
+        assert (await run_model(runtime, plain))[:2] == ("TENSORS", 1)  # type: ignore[arg-type]
+
+    run_store(main)

@@ -1,0 +1,173 @@
+"""What commands tell about executions and sessions, and how they are ended, on one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.gears.conftest import WORKER
+from tests.servers import Pending, Server, chosen_servers, eventually, find_binary
+
+SLOW = "async def slow(r):\n    await asyncio.sleep(30)\nGB('ShardsIDReader').map(slow).run()"
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def shard(request: pytest.FixtureRequest) -> Iterator[Server]:
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with Server(binary, worker=WORKER) as running:
+        running.wait_ready()
+        yield running
+
+
+def execute(server: Server, *words: object) -> Any:
+    with server.client() as client:
+        return client.execute_command(*words)
+
+
+def pairs(flat: list[Any]) -> dict[str, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def test_a_plan_is_told_with_its_durations(shard: Server) -> None:
+    script = """
+async def slow(r):
+    await asyncio.sleep(0.05)
+    return 1 // (r - 1)
+GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
+"""
+    execution_id = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
+    assert execute(shard, "RG.GETRESULTSBLOCKING", execution_id)[0] == ["1"]
+    for where in ((), ("SHARD",), ("CLUSTER",)):
+        (entry,) = execute(shard, "RG.GETEXECUTION", execution_id, *where)
+        plan = pairs(pairs(entry)["execution_plan"])
+        assert (plan["status"], plan["results"], len(plan["errors"])) == ("done", 1, 1)
+        assert 100 <= plan["total_duration"] < 5000
+        assert plan["read_duration"] < 50
+        steps = [pairs(step) for step in plan["steps"]]
+        assert [(step["type"], step["name"]) for step in steps] == [
+            *(("map", "slow"), ("filter", "bool")),
+            *(("map", "str"), ("collect", "")),
+        ]
+        assert 100 <= steps[0]["duration"] <= plan["total_duration"]
+    with pytest.raises(redis.ResponseError, match="expected SHARD or CLUSTER"):
+        execute(shard, "RG.GETEXECUTION", execution_id, "GALAXY")
+    assert execute(shard, "RG.DROPEXECUTION", execution_id) == "OK"
+    for command in ("RG.GETEXECUTION", "RG.GETRESULTS", "RG.GETRESULTSBLOCKING"):
+        with pytest.raises(redis.ResponseError, match="execution plan does not exist"):
+            execute(shard, command, execution_id)
+    for command in ("RG.DROPEXECUTION", "RG.ABORTEXECUTION"):
+        with pytest.raises(redis.ResponseError, match="execution does not exist"):
+            execute(shard, command, execution_id)
+
+
+def test_an_execution_that_runs_is_aborted(shard: Server) -> None:
+    execution_id = execute(shard, "RG.PYEXECUTE", SLOW, "UNBLOCKING")
+    eventually(lambda: "running" in str(execute(shard, "RG.GETEXECUTION", execution_id)))
+    with pytest.raises(redis.ResponseError, match="execution is still running"):
+        execute(shard, "RG.GETRESULTS", execution_id)
+    with pytest.raises(redis.ResponseError, match="can not drop a not yet finished execution, abort it first"):
+        execute(shard, "RG.DROPEXECUTION", execution_id)
+    with Pending(shard, "RG.GETRESULTSBLOCKING", execution_id) as waiting:
+        assert execute(shard, "RG.ABORTEXECUTION", execution_id) == "OK"
+        assert b"execution was aborted" in waiting.reply()
+    assert pairs(pairs(execute(shard, "RG.GETEXECUTION", execution_id)[0])["execution_plan"])["status"] == "aborted"
+
+
+def test_the_client_that_waits_for_a_run_learns_of_its_abortion(shard: Server) -> None:
+    def running() -> list[str]:
+        return [entry[1] for entry in execute(shard, "RG.DUMPEXECUTIONS") if entry[3] == "running"]
+
+    with Pending(shard, "RG.PYEXECUTE", SLOW) as waiting:
+        (execution_id,) = eventually(running)
+        execute(shard, "RG.ABORTEXECUTION", execution_id)
+        assert b"execution was aborted" in waiting.reply()
+    script = SLOW.replace("ShardsIDReader", "CommandReader").replace("run()", "register(trigger='slow')")
+    execute(shard, "RG.PYEXECUTE", script)
+    with Pending(shard, "RG.TRIGGER", "slow") as waiting:
+        (execution_id,) = eventually(running)
+        execute(shard, "RG.ABORTEXECUTION", execution_id)
+        assert b"-ERR execution was aborted" in waiting.reply()
+    assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
+
+
+def test_settings_bound_the_history_and_shape_errors(shard: Server) -> None:
+    execute(shard, "RG.CONFIGSET", "MaxExecutions", 3, "PythonAttemptTraceback", 0)
+    try:
+        for _ in range(6):
+            _, errors = execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: 1 // 0).run()")
+            assert errors == ["Error type: <class 'ZeroDivisionError'>, Value: integer division or modulo by zero"]
+        of_scripts = [entry for entry in execute(shard, "RG.DUMPEXECUTIONS") if not entry[5]]
+        assert len(of_scripts) == 3
+    finally:
+        execute(shard, "RG.CONFIGSET", "MaxExecutions", 1000, "PythonAttemptTraceback", 1)
+    flat = "def f(r):\n    raise flat_error('told as it is')\nGB('ShardsIDReader').map(f).run()"
+    assert execute(shard, "RG.PYEXECUTE", flat) == [[], ["told as it is"]]
+
+
+def test_sessions_are_told_dead_or_alive(shard: Server) -> None:
+    script = """
+async def slow(r):
+    await asyncio.sleep(30)
+GB('CommandReader').map(slow).register(trigger='wait')
+"""
+    words = ("ID", "told", "DESCRIPTION", "a test", "UPGRADE", "REQUIREMENTS", "numpy")
+    assert execute(shard, "RG.PYEXECUTE", script, *words) == "OK"
+    (session,) = map(pairs, execute(shard, "RG.PYDUMPSESSIONS", "SESSIONS", "told"))
+    assert list(session) == [
+        *("ID", "sessionDescription", "refCount", "linked", "dead"),
+        *("requirementInstallationNeeded", "requirements", "registrations"),
+    ]
+    assert (session["sessionDescription"], session["linked"], session["dead"]) == ("a test", "primary", 0)
+    assert session["requirements"] == ["numpy"]
+    (full,) = map(pairs, execute(shard, "RG.PYDUMPSESSIONS", "VERBOSE", "SESSIONS", "told"))
+    assert pairs(full["registrations"][0])["id"] == session["registrations"][0]
+    assert pairs(full["requirements"][0])["Name"] == "numpy"
+    with Pending(shard, "RG.TRIGGER", "wait"):
+        eventually(lambda: pairs(execute(shard, "RG.PYDUMPSESSIONS", "SESSIONS", "told")[0])["refCount"] == 2)
+        assert execute(shard, "RG.PYDUMPSESSIONS", "DEAD") == []
+        assert execute(shard, "RG.PYEXECUTE", script.replace("30", "31"), *words) == "OK"
+        (dead,) = map(pairs, execute(shard, "RG.PYDUMPSESSIONS", "DEAD"))
+        assert (dead["ID"], dead["linked"], dead["dead"]) == ("told", "None", 1)
+    with pytest.raises(redis.ResponseError, match="session does not exists: nobody"):
+        execute(shard, "RG.PYDUMPSESSIONS", "SESSIONS", "nobody")
+    with pytest.raises(redis.ResponseError, match="expected VERBOSE, DEAD or SESSIONS"):
+        execute(shard, "RG.PYDUMPSESSIONS", "LOUD")
+
+
+def test_several_registrations_of_functions_are_all_kept(shard: Server) -> None:
+    script = """
+def more(r):
+    for name in ('one', 'two', 'three'):
+        GB('CommandReader').map(lambda r: r[0]).register(trigger=name, mode='async_local')
+GB('CommandReader').map(more).register(trigger='more')
+"""
+    assert execute(shard, "RG.PYEXECUTE", script, "ID", "growing") == "OK"
+    execute(shard, "RG.TRIGGER", "more")
+    for name in ("one", "two", "three"):
+        eventually(lambda name=name: execute(shard, "RG.TRIGGER", name) == [name], ignore=redis.ResponseError)  # type: ignore[misc]
+
+
+def test_what_is_left_of_a_replaced_script_registers_no_more(shard: Server) -> None:
+    script = """
+async def wait(r):
+    while not execute('EXISTS', 'go'):
+        await asyncio.sleep(0.02)
+    GB('CommandReader').register(trigger='too-late')
+    await asyncio.sleep(0.05)
+GB('CommandReader').foreach(wait).register(trigger='holding', mode='async_local')
+"""
+    assert execute(shard, "RG.PYEXECUTE", script, "ID", "old") == "OK"
+    with Pending(shard, "RG.TRIGGER", "holding") as waiting:
+        eventually(lambda: any(pairs(e)["status"] == "running" for e in execute(shard, "RG.DUMPEXECUTIONS")))
+        newer = "GB('CommandReader').register(trigger='newer')"
+        assert execute(shard, "RG.PYEXECUTE", newer, "ID", "new", "REPLACE_WITH", "old") == "OK"
+        before = execute(shard, "RG.DUMPREGISTRATIONS")
+        execute(shard, "SET", "go", 1)
+        waiting.reply()
+    assert execute(shard, "RG.DUMPREGISTRATIONS") == before
+    assert "session old has been replaced or unregistered" in shard.log.read_text()

@@ -1,0 +1,86 @@
+"""Functions that never end, eat memory or kill their worker: what their clients and everyone else see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.gears.conftest import WORKER
+from tests.servers import Pending, Server, eventually
+
+LIMITS = {"qa.job-timeout-ms": 700, "qa.cancel-grace-ms": 200, "qa.worker-backoff-ms": 1}
+
+
+def execute(server: Server, *words: object) -> Any:
+    with server.client() as client:
+        return client.execute_command(*words)
+
+
+def test_an_endless_loop_ends_with_its_worker_and_others_are_served(server_binary: Path) -> None:
+    script = """
+def endless(r):
+    while True:
+        pass
+GB('CommandReader').map(endless).register(trigger='endless', mode='async_local')
+GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='async_local')
+"""
+    with Server(server_binary, LIMITS, worker=WORKER) as shard:
+        shard.wait_ready()
+        assert execute(shard, "RG.PYEXECUTE", script) == "OK"
+        with Pending(shard, "RG.TRIGGER", "endless") as waiting:
+            assert b"DEADLINE" in waiting.reply()
+        eventually(lambda: execute(shard, "RG.TRIGGER", "other") == ["served"], ignore=redis.ResponseError)
+        assert shard.field("worker_number") == 2
+
+
+def test_a_coroutine_that_waits_too_long_ends_alone(server_binary: Path) -> None:
+    script = "async def f(r):\n    await asyncio.sleep(60)\nGB('CommandReader').map(f).register(trigger='f')"
+    with Server(server_binary, LIMITS, worker=WORKER) as shard:
+        shard.wait_ready()
+        assert execute(shard, "RG.PYEXECUTE", script) == "OK"
+        with pytest.raises(redis.ResponseError, match="DEADLINE"):
+            execute(shard, "RG.TRIGGER", "f")
+        assert shard.field("worker_number") == 1
+
+
+STREAM = """
+import os
+def step(r):
+    execute('RPUSH', 'seen', r['value']['n'])
+    if r['value']['n'] == 'bad':
+        %s
+GB('StreamReader').foreach(step).register(prefix='in:*')
+"""
+
+
+@pytest.mark.parametrize("end", ["while True: pass", "os._exit(1)"])
+def test_an_entry_of_a_stream_that_costs_two_workers_is_passed_over(server_binary: Path, end: str) -> None:
+    with Server(server_binary, LIMITS, worker=WORKER) as shard, shard.client() as client:
+        shard.wait_ready()
+        assert execute(shard, "RG.PYEXECUTE", STREAM % end) == "OK"
+        for number in ("1", "bad", "2"):
+            client.xadd("in:x", {"n": number})
+        eventually(lambda: client.lrange("seen", 0, -1) == ["1", "bad", "bad", "2"], 20)
+        eventually(lambda: client.xlen("in:x") == 0)
+        assert shard.field("worker_number") == 3
+        assert "WORKERLOST two workers died while this batch ran" in str(execute(shard, "RG.DUMPREGISTRATIONS"))
+
+
+def test_a_timer_that_blocks_is_ended(server_binary: Path) -> None:
+    script = """
+def block():
+    while True:
+        execute('PING')
+registerTE(0.1, block)
+GB('CommandReader').map(lambda r: 'served').register(trigger='other')
+"""
+    with Server(server_binary, LIMITS, worker=WORKER) as shard:
+        shard.wait_ready()
+        assert execute(shard, "RG.PYEXECUTE", script) == "OK"
+        # no job comes meanwhile, whose deadline would end the worker
+        eventually(lambda: "a function has blocked the worker for" in shard.log.read_text())
+        eventually(lambda: execute(shard, "RG.TRIGGER", "other") == ["served"], ignore=redis.ResponseError)
+        assert shard.field("worker_number") == 2

@@ -1,0 +1,34 @@
+"""Models and the worker's memory limit: what does not fit is refused in words, and what is loaded goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.gears.conftest import WORKER
+from tests.gears.onnx_file import add_model, table_model
+from tests.servers import Server
+
+LIMIT_MB = 450
+
+
+def test_a_model_that_does_not_fit_costs_nothing_but_an_error(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-memory-mb": LIMIT_MB}, worker=WORKER) as shard:
+        shard.wait_ready()
+        worker = shard.field("worker_pid")
+        large = table_model(180_000, 200, bytes(144_000_000))
+        with shard.client(decode_responses=False) as client:
+            client.execute_command("AI.MODELSTORE", "add", "ONNX", "CPU", "BLOB", add_model())
+            client.execute_command("AI.TENSORSET", "a", "FLOAT", 2, "VALUES", 1, 2)
+            for _ in range(2):  # the second finds no less room than the first
+                with pytest.raises(redis.ResponseError, match=rf"144000110 bytes does not fit.*limit of {LIMIT_MB} MB"):
+                    client.execute_command("AI.MODELSTORE", "large", "ONNX", "CPU", "BLOB", large)
+                assert (
+                    client.execute_command("AI.MODELEXECUTE", "add", "INPUTS", 2, "a", "a", "OUTPUTS", 1, "b") == b"OK"
+                )
+            assert client.exists("large") == 0
+            small = table_model(10_000, 200, bytes(8_000_000))
+            assert client.execute_command("AI.MODELSTORE", "small", "ONNX", "CPU", "BLOB", small) == b"OK"
+        assert shard.field("worker_pid") == worker

@@ -1,0 +1,47 @@
+"""A replica that becomes a primary does by itself what a primary does: streams, repairs, triggers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.gears.conftest import WORKER
+from tests.servers import Server, eventually
+
+SCRIPT = """
+async def step(r):
+    execute('RPUSH', 'seen', r['value']['n'])
+    while not execute('EXISTS', 'go'):
+        await asyncio.sleep(0.02)
+def started():
+    execute('INCR', 'started')
+GB('StreamReader').foreach(step).register(prefix='in', onRegistered=started)
+GB('CommandReader').map(lambda r: execute('GET', 'started')).register(trigger='t')
+"""
+
+
+def execute(server: Server, *words: object) -> Any:
+    with server.client() as client:
+        return client.execute_command(*words)
+
+
+def test_a_promoted_replica_takes_up_what_its_primary_left(server_binary: Path) -> None:
+    with Server(server_binary, worker=WORKER) as primary, Server(server_binary, worker=WORKER) as replica:
+        primary.wait_ready()
+        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)
+        assert execute(primary, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
+        for number in range(3):
+            execute(primary, "XADD", "in", "*", "n", number)
+        eventually(lambda: execute(primary, "LRANGE", "seen", 0, -1) == ["0"])
+        eventually(lambda: execute(replica, "LRANGE", "seen", 0, -1) == ["0"])
+        eventually(lambda: "StreamReader" in str(execute(replica, "RG.DUMPREGISTRATIONS")))
+        replica.wait_ready()
+        eventually(lambda: execute(replica, "RG.PYDUMPSESSIONS"))
+        primary.stop(9)
+        execute(replica, "REPLICAOF", "NO", "ONE")
+        execute(replica, "SET", "go", 1)
+        eventually(lambda: execute(replica, "LRANGE", "seen", 0, -1) == ["0", "0", "1", "2"])
+        eventually(lambda: execute(replica, "XLEN", "in") == 0)
+        execute(replica, "XADD", "in", "*", "n", 3)
+        eventually(lambda: execute(replica, "LRANGE", "seen", 0, -1)[-1] == "3")
+        assert execute(replica, "RG.TRIGGER", "t") == ["2"]

@@ -1,0 +1,315 @@
+"""Registrations on streams: batches in order, acknowledged and trimmed; what fails; what outlives a worker."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.gears.conftest import WORKER
+from tests.servers import Server, chosen_servers, eventually, find_binary
+
+GROUP = "__gears_consumer_group__"
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def running(request: pytest.FixtureRequest) -> Iterator[Server]:
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with Server(binary, worker=WORKER) as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture
+def client(running: Server) -> Iterator[Any]:
+    with running.client() as connected:
+        connected.flushall()
+        yield connected
+        for entry in connected.execute_command("RG.DUMPREGISTRATIONS"):
+            connected.execute_command("RG.UNREGISTER", entry[1])
+
+
+def register(client: Any, script: str) -> None:
+    assert client.execute_command("RG.PYEXECUTE", script, "ID", f"s{next(_names)}") == "OK"
+
+
+def data(client: Any) -> dict[str, Any]:
+    """The RegistrationData of the only registration."""
+    (entry,) = client.execute_command("RG.DUMPREGISTRATIONS")
+    fields = dict(zip(entry[::2], entry[1::2], strict=True))["RegistrationData"]
+    return dict(zip(fields[::2], fields[1::2], strict=True))
+
+
+def registered_policy(client: Any, registration_id: str) -> str:
+    """The onFailedPolicy of a registration on streams."""
+    (fields,) = (entry[7] for entry in client.execute_command("RG.DUMPREGISTRATIONS") if entry[1] == registration_id)
+    args = fields[fields.index("args") + 1]
+    return str(args[args.index("onFailedPolicy") + 1])
+
+
+COLLECT = """
+GB('StreamReader').aggregate([], lambda a, r: [*a, r['value']['n']], lambda a, r: a + r).foreach(
+    lambda numbers: execute('RPUSH', 'seen', ','.join(numbers))).register(%s)
+"""
+
+
+def test_entries_run_in_batches_in_order(client: Any) -> None:
+    for number in range(5):
+        client.xadd("in:old", {"n": number})
+    register(client, COLLECT % "prefix='in:*', batch=3")
+    eventually(lambda: client.lrange("seen", 0, -1) == ["0,1,2"])
+    client.xadd("in:old", {"n": 5})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["0,1,2", "3,4,5"])
+    eventually(lambda: client.xlen("in:old") == 0)
+    for number in range(3):
+        client.xadd("in:new", {"n": f"n{number}"})
+        client.xadd("other", {"n": 1})
+    eventually(lambda: client.lrange("seen", 0, -1)[2:] == ["n0,n1,n2"])
+    assert client.xlen("other") == 3
+    counts = eventually(lambda: data(client) if data(client)["numSuccess"] == 3 else None)
+    assert (counts["status"], counts["numFailures"], counts["numTriggered"]) == ("OK", 0, 3)
+    assert counts["args"] == [
+        *("batchSize", 3, "durationMS", 0, "stream", "in:*"),
+        *("trimStream", 1, "onFailedPolicy", "continue", "retryInterval", 1),
+    ]
+
+
+def test_records_and_a_duration(client: Any) -> None:
+    register(client, "GB('StreamReader').foreach(lambda r: execute('RPUSH', 'seen', str(r))).register(\n"
+             "    prefix='in', batch=100, duration=200, trimStream=False, convertToStr=False)")  # fmt: skip
+    name = client.xadd("in", {"f": "v"})
+    assert client.lrange("seen", 0, -1) == []
+    eventually(lambda: client.lrange("seen", 0, -1) == [str({"key": "in", "id": name, "value": {"f": "v"}})])
+    eventually(lambda: client.xpending("in", GROUP)["pending"] == 0)
+    assert client.xlen("in") == 1
+
+
+FAILS = """
+def step(r):
+    execute('RPUSH', 'seen', r['value']['n'])
+    if r['value']['n'] == 'bad' and not execute('EXISTS', 'healed'):
+        raise ValueError('no')
+GB('StreamReader').foreach(step).register(prefix='in', %s)
+"""
+
+
+def test_a_failed_batch_is_passed_over(client: Any) -> None:
+    register(client, FAILS % "onFailedPolicy='continue'")
+    for number in ("1", "bad", "2"):
+        client.xadd("in", {"n": number})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1", "bad", "2"])
+    counts = eventually(lambda: data(client) if data(client)["numSuccess"] == 2 else None)
+    assert counts["numFailures"] == 1
+    assert "ValueError" in counts["lastError"]
+    eventually(lambda: client.xlen("in") == 0)
+
+
+def test_a_failed_batch_is_retried_until_it_works(client: Any) -> None:
+    register(client, FAILS % "onFailedPolicy='retry', onFailedRetryInterval=1")
+    for number in ("1", "bad", "2"):
+        client.xadd("in", {"n": number})
+    eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
+    assert client.lrange("seen", 0, -1) == ["1", "bad"]
+    client.set("healed", 1)
+    eventually(lambda: client.lrange("seen", 0, -1)[-2:] == ["bad", "2"])
+    eventually(lambda: data(client)["status"] == "OK")
+    assert client.xlen("in") == 0
+
+
+def test_a_failed_batch_ends_the_registration(client: Any) -> None:
+    register(client, FAILS % "onFailedPolicy='abort'")
+    for number in ("1", "bad", "2"):
+        client.xadd("in", {"n": number})
+    eventually(lambda: data(client)["status"] == "ABORTED")
+    client.xadd("in", {"n": "3"})
+    assert client.lrange("seen", 0, -1) == ["1", "bad"]
+    assert client.xlen("in") == 3  # the failed one and those behind it are kept
+
+
+def test_a_function_pauses_its_registration(client: Any, running: Server) -> None:
+    script = """
+def step(r):
+    execute('RPUSH', 'seen', r['value']['n'])
+    if not execute('EXISTS', 'ready'):
+        raise flat_error('PAUSE until it is ready')
+GB('StreamReader').foreach(step).register(prefix='in')
+"""
+    register(client, script)
+    client.xadd("in", {"n": "1"})
+    counts = eventually(lambda: data(client) if data(client)["status"] == "PAUSED" else None)
+    assert counts["lastError"] == "PAUSE until it is ready"
+    client.xadd("in", {"n": "2"})
+    client.set("ready", 1)
+    (entry,) = client.execute_command("RG.DUMPREGISTRATIONS")
+    client.execute_command("RG.UNPAUSEREGISTRATIONS", entry[1])
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1", "1", "2"])
+    client.execute_command("RG.PAUSEREGISTRATIONS", entry[1])
+    eventually(lambda: data(client)["status"] == "PAUSED")
+    number = running.field("worker_number")
+    running.signal_worker(signal.SIGKILL)
+    eventually(lambda: running.field("worker_number") == number + 1)
+    running.wait_ready()
+    client.xadd("in", {"n": "3"})
+    register(client, COLLECT % "prefix='other'")
+    client.xadd("other", {"n": 4})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1", "1", "2", "4"])
+    client.execute_command("RG.UNPAUSEREGISTRATIONS", entry[1])
+    eventually(lambda: client.lrange("seen", 0, -1)[-1] == "3")
+
+
+def test_streams_and_groups_may_vanish(client: Any) -> None:
+    register(client, COLLECT % "prefix='in'")
+    client.xadd("in", {"n": 1})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1"])
+    client.delete("in")
+    client.xadd("in", {"n": 2})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1", "2"])
+    eventually(lambda: client.xlen("in") == 0)
+    client.xgroup_destroy("in", GROUP)
+    client.xadd("in", {"n": 3})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1", "2", "3"])
+    client.set("in", "no stream any more")
+    register_again = COLLECT % "prefix='out'"
+    (entry,) = client.execute_command("RG.DUMPREGISTRATIONS")
+    client.execute_command("RG.UNREGISTER", entry[1])
+    register(client, register_again)
+    client.xadd("out", {"n": 4})
+    eventually(lambda: client.lrange("seen", 0, -1)[-1] == "4")
+
+
+def test_what_a_dead_worker_had_not_acknowledged_comes_first(client: Any, running: Server) -> None:
+    script = """
+async def step(r):
+    execute('RPUSH', 'seen', r['value']['n'])
+    while not execute('EXISTS', 'go'):
+        await asyncio.sleep(0.02)
+GB('StreamReader').foreach(step).register(prefix='in')
+"""
+    register(client, script)
+    for number in range(3):
+        client.xadd("in", {"n": number})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["0"])
+    assert client.xpending("in", GROUP)["pending"] >= 1
+    running.signal_worker(signal.SIGKILL)
+    client.set("go", 1)
+    eventually(lambda: client.lrange("seen", 0, -1) == ["0", "0", "1", "2"])
+    eventually(lambda: client.xlen("in") == 0)
+
+
+def test_batches_that_are_run_again_do_not_keep_others_waiting(client: Any, running: Server) -> None:
+    script = """
+async def step(r):
+    execute('SADD', 'begun', r['key'])
+    while r['value']['n'] == 'slow' and not execute('EXISTS', 'go'):
+        await asyncio.sleep(0.05)
+GB('StreamReader').foreach(step).register(prefix='in:*')
+"""
+    register(client, script)
+    for number in range(64):
+        client.xadd(f"in:{number}", {"n": "slow"})
+    eventually(lambda: client.scard("begun") == 64)
+    client.delete("begun")
+    running.signal_worker(signal.SIGKILL)
+    eventually(lambda: client.scard("begun") == 1)
+    client.xadd("in:new", {"n": "quick"})
+    eventually(lambda: client.sismember("begun", "in:new"))
+    client.set("go", 1)
+    eventually(lambda: client.scard("begun") == 65)
+    eventually(lambda: client.xlen("in:63") == 0)
+
+
+WAITS = """
+async def step(r):
+    execute('RPUSH', 'seen', '%s' + r['value']['n'])
+    while not execute('EXISTS', 'go'):
+        await asyncio.sleep(0.02)
+GB('StreamReader').foreach(step).register(prefix='in')
+GB('CommandReader').map(lambda r: '%s').register(trigger='version%s')
+"""
+
+
+def waiting(version: str) -> str:
+    return WAITS % (version, version, version)
+
+
+def test_a_new_version_takes_over_behind_the_batch_that_runs(client: Any) -> None:
+    assert client.execute_command("RG.PYEXECUTE", waiting("a"), "ID", "version") == "OK"
+    for number in range(3):
+        client.xadd("in", {"n": number})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["a0"])
+    assert client.execute_command("RG.PYEXECUTE", waiting("b"), "ID", "version", "UPGRADE") == "OK"
+    register(client, COLLECT % "prefix='other'")
+    client.xadd("other", {"n": "later"})
+    eventually(lambda: "later" in client.lrange("seen", 0, -1))
+    assert client.lrange("seen", 0, -1) == ["a0", "later"]
+    client.set("go", 1)
+    eventually(lambda: client.lrange("seen", 2, -1) == ["b1", "b2"])
+    eventually(lambda: client.xlen("in") == 0)
+
+
+def test_what_an_unregistered_function_had_not_done_is_left_to_the_next(client: Any) -> None:
+    register(client, FAILS % "onFailedPolicy='retry', onFailedRetryInterval=100")
+    client.xadd("in", {"n": "bad"})
+    eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
+    register(client, COLLECT % "prefix='in'")
+    (first, second) = sorted(entry[1] for entry in client.execute_command("RG.DUMPREGISTRATIONS"))
+    client.xadd("in", {"n": "2"})
+    eventually(lambda: "2" in client.lrange("seen", 0, -1) or client.xpending("in", GROUP)["pending"] == 2)
+    client.execute_command("RG.UNREGISTER", first if registered_policy(client, first) == "retry" else second)
+    eventually(lambda: sorted(client.lrange("seen", 0, -1)) == ["2", "bad", "bad"])
+    eventually(lambda: client.xpending("in", GROUP)["pending"] == 0)
+
+
+def test_two_functions_share_a_stream_and_run_no_entry_twice(client: Any) -> None:
+    register(client, waiting("a"))
+    for number in range(4):
+        client.xadd("in", {"n": number})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["a0"])
+    register(client, waiting("b"))
+    eventually(lambda: len(client.lrange("seen", 0, -1)) == 2)
+    client.set("go", 1)
+    eventually(lambda: client.xpending("in", GROUP)["pending"] == 0 and client.llen("seen") >= 4)
+    assert sorted(text[1:] for text in client.lrange("seen", 0, -1)) == ["0", "1", "2", "3"]
+
+
+def test_an_error_that_cannot_be_encoded_is_an_error_like_any_other(client: Any) -> None:
+    register(client, "def step(r):\n    raise ValueError('\\udc80')\nGB('StreamReader').foreach(step).register('in')")
+    for number in range(2):
+        client.xadd("in", {"n": number})
+    counts = eventually(lambda: data(client) if data(client)["numFailures"] == 2 else None)
+    assert "ValueError: \\udc80" in counts["lastError"]
+    eventually(lambda: client.xpending("in", GROUP)["pending"] == 0)
+
+
+def test_unregistering_stops_reading(client: Any) -> None:
+    register(client, COLLECT % "prefix='in'")
+    client.xadd("in", {"n": 1})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1"])
+    (entry,) = client.execute_command("RG.DUMPREGISTRATIONS")
+    client.execute_command("RG.UNREGISTER", entry[1])
+    client.xadd("in", {"n": 2})
+    register(client, COLLECT % "prefix='other'")
+    client.xadd("other", {"n": 3})
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1", "3"])
+    assert client.xlen("in") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("batch=0", "batch must be a whole number of at least 1, got 0"),
+        ("duration=-1", "duration must be a whole number of at least 0, got -1"),
+        ("onFailedPolicy='stop'", "unknown onFailedPolicy: 'stop', must be one of continue, abort, retry"),
+        ("onFailedRetryInterval='x'", "onFailedRetryInterval must be a whole number"),
+    ],
+)
+def test_misuse_is_refused(client: Any, options: str, message: str) -> None:
+    with pytest.raises(redis.ResponseError, match=message):
+        client.execute_command("RG.PYEXECUTE", f"GB('StreamReader').register(prefix='in', {options})")

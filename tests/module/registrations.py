@@ -1,0 +1,64 @@
+"""What tests of registrations share: registering through the scriptable worker, and RG.DUMPREGISTRATIONS as dicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.servers import Server, chosen_servers, fake_worker_command, find_binary
+
+NO_ARGS = "*0\r\n"
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def shared(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server with the scriptable worker for all tests of a file: each uses names of its own."""
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with Server(binary, worker=fake_worker_command()) as running:
+        running.wait_ready()
+        yield running
+
+
+def dump(server: Server) -> dict[str, dict[str, Any]]:
+    """The registrations by their ids."""
+    with server.client(protocol=2) as client:
+        entries = [
+            dict(zip(entry[::2], entry[1::2], strict=True)) for entry in client.execute_command("RG.DUMPREGISTRATIONS")
+        ]
+    for entry in entries:
+        data = entry["RegistrationData"]
+        entry["RegistrationData"] = dict(zip(data[::2], data[1::2], strict=True))
+    return {entry["id"]: entry for entry in entries}
+
+
+def run(server: Server, *commands: list[object]) -> list[Any]:
+    """Runs commands on a link of the worker."""
+    with server.client() as client:
+        return list(json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": commands}))))
+
+
+def register(server: Server, session: str, *registrations: list[str]) -> str:
+    """What QA.REGISTER replies."""
+    arguments = [word for registration in registrations for word in registration]
+    return str(run(server, ["QA.REGISTER", session, "", "source", "payload", len(registrations), *arguments])[0])
+
+
+def keys_reader(name: str, match: str, events: str = "", commands: str = "") -> list[str]:
+    """A KeysReader registration."""
+    return [name, "KeysReader", "async_local", "", match, events, commands, NO_ARGS, ""]
+
+
+def stream_reader(name: str, match: str) -> list[str]:
+    """A StreamReader registration."""
+    return [name, "StreamReader", "async_local", "", match, "xadd", "", NO_ARGS, ""]
+
+
+def trigger(name: str, word: str, *, in_order: bool = False) -> list[str]:
+    """A CommandReader registration."""
+    args = f"*4\r\n$7\r\ntrigger\r\n${len(word)}\r\n{word}\r\n$7\r\ninorder\r\n:{int(in_order)}\r\n"
+    return [name, "CommandReader", "async_local", "", word, "", "", args, ""]

@@ -1,0 +1,256 @@
+"""docs/access.md against the running server: categories, administrators, keys, and the worker's credentials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.module.registrations import run
+from tests.servers import ROOT, Pending, Server, chosen_servers, eventually, fake_worker_command, find_binary
+
+ROW = re.compile(r"^\| `((?:AI|RG|QA)\.[A-Z_]+)` \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+TABLE = {
+    name: (sorted(categories.split()), right)
+    for name, categories, right in ROW.findall((ROOT / "docs" / "access.md").read_text())
+}
+TENSOR = ["FLOAT", "1", "VALUES", "1"]
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def guarded(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server with three users besides the administrator."""
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    settings = {"slowlog-log-slower-than": 0, "latency-monitor-threshold": 1}
+    with Server(binary, settings, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        with server.client() as client:
+            for name, rules in {
+                "noadmin": ["~*", "+@all", "-@admin"],
+                "tenant": ["~t:*", "+@all"],
+                "reads": ["%R~t:*", "+@all"],
+                "reader": ["~*", "-@all", "+@read"],
+            }.items():
+                client.execute_command("ACL", "SETUSER", name, "on", ">pw", *rules)
+        yield server
+
+
+def knows_categories(server: Server) -> bool:
+    return "valkey" in server.binary.name
+
+
+def commands(server: Server) -> dict[str, list[str]]:
+    with server.client(protocol=2) as client:
+        client.response_callbacks.clear()
+        names = client.execute_command("COMMAND", "LIST", "FILTERBY", "MODULE", "qa")
+        return {entry[0].upper(): sorted(entry[6]) for entry in client.execute_command("COMMAND", "INFO", *names)}
+
+
+def test_table_is_what_the_server_says(guarded: Server) -> None:
+    actual = commands(guarded)
+    assert sorted(actual) == sorted(TABLE)
+    if not knows_categories(guarded):
+        assert not any(actual.values())  # the reason for the table's last column
+        return
+    lines = [f"| `{name}` | {' '.join(found)} |" for name, found in actual.items() if TABLE[name][0] != found]
+    assert lines == []
+    for name, categories in actual.items():
+        worker, admin = name.startswith("QA."), "@admin" in categories
+        assert TABLE[name][1] == ("the worker" if worker else "administrators" if admin else "by name"), name
+
+
+def refusal(client: Any, *words: str) -> str:
+    """The error of a command, without its code where redis-py takes it off."""
+    try:
+        client.execute_command(*words)
+    except redis.exceptions.NoPermissionError as error:
+        return f"NOPERM {error}"
+    except redis.ResponseError as error:
+        return str(error)
+    return "no error"
+
+
+ADMINISTRATORS = {
+    "AI.SCRIPTSTORE": ["t:s", "CPU", "ENTRY_POINTS", "1", "f", "SOURCE", "x"],
+    "AI.SCRIPTSET": ["t:s", "CPU", "SOURCE", "x"],
+    "RG.PYEXECUTE": ["x"],
+    "RG.UNREGISTER": ["id-echo"],
+    "RG.PAUSEREGISTRATIONS": ["id-echo"],
+    "RG.UNPAUSEREGISTRATIONS": ["id-echo"],
+    "RG.CLEARREGISTRATIONSSTATS": [],
+    "RG.CONFIGSET": ["a", "b"],
+    "RG.REFRESHCLUSTER": [],
+    "RG.NETWORKTEST": [],
+    "RG.ABORTEXECUTION": ["1-1"],
+    "RG.DROPEXECUTION": ["1-1"],
+    "RG.GETEXECUTION": ["1-1"],
+    "RG.GETRESULTS": ["1-1"],
+    "RG.GETRESULTSBLOCKING": ["1-1"],
+}
+
+
+def test_every_administrators_command_is_tried() -> None:
+    assert sorted(ADMINISTRATORS) == sorted(name for name, row in TABLE.items() if row[1] == "administrators")
+
+
+@pytest.mark.parametrize("name", sorted(ADMINISTRATORS))
+def test_others_cannot_administer(guarded: Server, name: str) -> None:
+    with guarded.client(username="noadmin", password="pw") as client:
+        assert "NOPERM" in refusal(client, name, *ADMINISTRATORS[name])
+    with guarded.client() as client:
+        assert "NOPERM" not in refusal(client, "RG.NETWORKTEST")
+
+
+@pytest.mark.parametrize("words", [["AI.CONFIG", "MODEL_CHUNK_SIZE", "1000000"], ["AI.CONFIG", "BACKENDSPATH", "/x"]])
+def test_settings_of_models_are_for_administrators(guarded: Server, words: list[str]) -> None:
+    with guarded.client(username="noadmin", password="pw") as client:
+        assert "NOPERM" in refusal(client, *words)
+        assert client.execute_command("AI.CONFIG", "GET", "MODEL_CHUNK_SIZE") > 0
+
+
+def test_internal_commands_are_the_workers(guarded: Server) -> None:
+    names = [name for name, row in TABLE.items() if row[1] == "the worker" and name != "QA.HELLO"]
+    assert len(names) > 10
+    with guarded.client() as client:
+        for name in names:
+            told = [refusal(client, name, *words) for words in (["a"], ["a", "b"])]
+            assert any("internal to the worker" in error for error in told), (name, told)
+            assert "no error" not in told
+
+
+def test_categories_give_and_take(guarded: Server) -> None:
+    with guarded.client(username="reader", password="pw") as client:
+        if knows_categories(guarded):
+            assert client.execute_command("RG.PYSTATS")
+            assert "empty" in refusal(client, "AI.TENSORGET", "t:none", "VALUES")
+        else:
+            assert "NOPERM" in refusal(client, "RG.PYSTATS")
+        assert "NOPERM" in refusal(client, "AI.TENSORSET", "t:x", *TENSOR)
+        assert "NOPERM" in refusal(client, "RG.TRIGGER", "echo")
+
+
+OTHERS_KEYS = [
+    "AI.TENSORSET secret FLOAT 1 VALUES 1",
+    "AI.TENSORGET secret VALUES",
+    "AI.MODELSTORE secret ONNX CPU BLOB x",
+    "AI.MODELSET secret ONNX CPU BLOB x",
+    "AI.MODELGET secret META",
+    "AI.MODELDEL secret",
+    "AI.MODELEXECUTE secret INPUTS 1 t:a OUTPUTS 1 t:b",
+    "AI.MODELEXECUTE t:m INPUTS 2 t:a secret OUTPUTS 1 t:b",
+    "AI.MODELEXECUTE t:m INPUTS 1 t:a OUTPUTS 2 t:b secret",
+    "AI.MODELRUN t:m INPUTS t:a OUTPUTS secret",
+    "AI.SCRIPTSTORE secret CPU ENTRY_POINTS 1 f SOURCE x",
+    "AI.SCRIPTSET secret CPU SOURCE x",
+    "AI.SCRIPTGET secret",
+    "AI.SCRIPTDEL secret",
+    "AI.SCRIPTEXECUTE secret f",
+    "AI.SCRIPTEXECUTE t:s f KEYS 1 secret",
+    "AI.SCRIPTEXECUTE t:s f INPUTS 1 secret",
+    "AI.SCRIPTEXECUTE t:s f INPUTS 1 t:a OUTPUTS 1 secret",
+    "AI.SCRIPTRUN t:s f INPUTS secret OUTPUTS t:b",
+    "AI.INFO secret",
+    "AI.DAGEXECUTE LOAD 1 secret |> AI.TENSORGET secret VALUES",
+    "AI.DAGEXECUTE PERSIST 1 secret |> AI.TENSORSET secret FLOAT 1 VALUES 1",
+    "AI.DAGEXECUTE ROUTING secret |> AI.TENSORSET a FLOAT 1 VALUES 1",
+    "AI.DAGEXECUTE LOAD 1 t:a |> AI.MODELEXECUTE secret INPUTS 1 t:a OUTPUTS 1 b",
+    "AI.DAGEXECUTE LOAD 1 t:a |> AI.SCRIPTEXECUTE secret f INPUTS 1 t:a OUTPUTS 1 b",
+    "AI.DAGEXECUTE LOAD 1 t:a |> AI.SCRIPTEXECUTE t:s f KEYS 1 secret INPUTS 1 t:a OUTPUTS 1 b",
+    "AI.DAGEXECUTE_RO LOAD 1 secret |> AI.TENSORGET secret VALUES",
+    "RG.TRIGGERONKEY echo secret",
+    "RG.INNERHOOK GET secret",
+    "RG.INNERHOOK MGET t:a secret",
+]
+
+
+@pytest.mark.parametrize("command", OTHERS_KEYS)
+def test_no_command_reaches_keys_outside_the_patterns(guarded: Server, command: str) -> None:
+    with guarded.client(username="tenant", password="pw") as client:
+        assert "NOPERM" in refusal(client, *command.split())
+        assert "NOPERM" not in refusal(client, *command.replace("secret", "t:mine").split())
+
+
+@pytest.mark.parametrize("command", ["AI.TENSORGET", "AI.MODELGET", "AI.SCRIPTGET", "AI.INFO"])
+def test_right_to_read_a_key_is_enough_to_read_it(guarded: Server, command: str) -> None:
+    with guarded.client(protocol=2) as client:
+        client.response_callbacks.clear()
+        assert client.execute_command("COMMAND", "INFO", command)[0][3:6] == [1, 1, 1]
+        assert client.execute_command("COMMAND", "GETKEYS", command, "t:none") == ["t:none"]
+    with guarded.client(username="reads", password="pw") as client:
+        assert re.search("empty|cannot find", refusal(client, command, "t:none"))
+        assert "NOPERM" in refusal(client, command, "secret")
+        refusal(client, command)  # asked for keys that are not there
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "AI.TENSORSET t:x FLOAT 1 VALUES 1",
+        "AI.MODELDEL t:m",
+        "AI.SCRIPTDEL t:s",
+        "AI.MODELSTORE t:m ONNX CPU BLOB x",
+        "AI.MODELEXECUTE t:m INPUTS 1 t:a OUTPUTS 1 t:b",
+    ],
+)
+def test_right_to_read_a_key_is_none_to_write_it(guarded: Server, command: str) -> None:
+    with guarded.client(username="reads", password="pw") as client:
+        assert "NOPERM" in refusal(client, *command.split())
+        assert client.get("t:none") is None
+
+
+def observed(server: Server) -> str:
+    """All that an administrator can see of the worker."""
+    with server.client(protocol=2) as client:
+        client.response_callbacks.clear()
+        orders = "ACL LIST,ACL USERS,ACL LOG,CLIENT LIST,SLOWLOG GET 1000,LATENCY LATEST,INFO everything,CONFIG GET *"
+        return "\n".join(str(client.execute_command(*order.split())) for order in orders.split(","))
+
+
+def test_credentials_of_the_worker_are_invisible(guarded: Server) -> None:
+    """Any 64 hexadecimal digits could be the token; none may be seen while a fresh worker connects."""
+    token = re.compile(r"\b[0-9a-f]{64}\b")
+    with Pending(guarded, "MONITOR") as monitor:
+        assert monitor.reply() == b"+OK\r\n"
+        worker = guarded.field("worker_number")
+        guarded.signal_worker(9)
+        eventually(lambda: guarded.field("worker_number") > worker)
+        guarded.wait_ready()
+        assert run(guarded, ["ACL", "WHOAMI"]) == ["qa-worker"]
+        seen = ""
+        while "whoami" not in seen.lower() and "INFO" not in seen[-2000:]:
+            seen += monitor.reply().decode(errors="replace")
+    process = Path("/proc") / str(guarded.field("worker_pid"))
+    places = {
+        "monitor": seen,
+        "server": re.sub(r"sha256_hash.*|#[0-9a-f]{64}", "", observed(guarded)),
+        "log": guarded.output(),
+        "argv": (process / "cmdline").read_text(),
+        "environment": (process / "environ").read_text(),
+    }
+    assert {place: found for place, text in places.items() if (found := token.findall(text))} == {}
+    assert "QA.HELLO" not in seen.upper()
+    with guarded.client() as client:
+        assert client.execute_command("ACL", "WHOAMI") == "default"
+        assert "qa-worker" not in client.execute_command("ACL", "USERS")
+        with pytest.raises(redis.AuthenticationError):
+            client.execute_command("AUTH", "qa-worker", "")
+        before = client.execute_command("ACL", "LIST")
+        assert len([line for line in before if "qa-worker" in line]) == 0
+
+
+def test_a_user_of_the_workers_name_gains_nothing(guarded: Server) -> None:
+    with guarded.client() as client:
+        client.execute_command("ACL", "SETUSER", "qa-worker", "on", ">pw", "~none", "-@all", "+ping")
+        with guarded.client(username="qa-worker", password="pw") as impostor:
+            assert "NOPERM" in refusal(impostor, "QA.SESSIONS")
+            assert "NOPERM" in refusal(impostor, "GET", "secret")
+        assert run(guarded, ["SET", "still", "1"]) == ["OK"]
+        client.execute_command("ACL", "DELUSER", "qa-worker")
+        guarded.wait_ready()
+        assert run(guarded, ["GET", "still"]) == ["1"]

@@ -1,0 +1,301 @@
+"""AI.DAGEXECUTE: what it replies, what it persists, what it refuses, and a worker that lies about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.module.ai import WORKER
+from tests.module.ai_worker import LIES
+from tests.module.test_modelrun import Later
+from tests.servers import Server, eventually
+
+DAG = "AI.DAGEXECUTE"
+RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "a", "OUTPUTS", 1, "b"]
+
+
+def store(client: redis.Redis, key: str, blob: str) -> None:
+    client.execute_command("AI.MODELSTORE", key, "ONNX", "CPU", "BATCHSIZE", 4, "BLOB", blob)
+
+
+def prepare(client: redis.Redis) -> None:
+    """Models, each named for what it does, a script, and two tensors."""
+    store(client, "m", "identity")
+    for word in ("fail", "slow", "die", "busy"):
+        store(client, word, word)
+    client.execute_command("AI.SCRIPTSET", "s", "CPU", "SOURCE", "x")
+    client.execute_command("AI.TENSORSET", "a", "INT32", 2, 1, "VALUES", 1, -2)
+    client.execute_command("AI.TENSORSET", "c", "FLOAT", 1, "VALUES", 0.5)
+
+
+def run(model: str, source: str = "a", target: str = "b") -> list[Any]:
+    return ["AI.MODELEXECUTE", model, "INPUTS", 1, source, "OUTPUTS", 1, target]
+
+
+def dag(*parts: Any) -> list[Any]:
+    """The words of a command whose operations are given as lists."""
+    words: list[Any] = [DAG]
+    for part in parts:
+        words += ["|>", *part] if isinstance(part, list) else [part]
+    return words
+
+
+def numbers(client: redis.Redis, key: str) -> list[int]:
+    flat = client.execute_command("AI.INFO", key)
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    return [fields[name] for name in (b"duration", b"samples", b"calls", b"errors")]
+
+
+def test_steps_names_and_replies(shared_ai: redis.Redis) -> None:
+    prepare(shared_ai)
+    reply = shared_ai.execute_command(
+        *dag(
+            *("LOAD", 1, "a", "PERSIST", 2, "b", "n", "TIMEOUT", 5000),
+            run("m"),
+            ["AI.TENSORGET", "b", "VALUES"],
+            ["AI.TENSORSET", "n", "FLOAT", 2, "VALUES", "0.5", 4],
+            ["ai.tensorget", "n", "META", "VALUES"],
+            run("m", "n", "b"),
+            ["AI.TENSORGET", "b", "META"],
+            ["AI.SCRIPTEXECUTE", "s", "echo", "ARGS", 1, "x", "INPUTS", 1, "b", "OUTPUTS", 1, "n"],
+            ["AI.TENSORGET", "n", "VALUES"],
+            ["AI.TENSORGET", "a", "BLOB"],
+        )
+    )
+    assert reply == [
+        b"OK",
+        [1, -2],
+        b"OK",
+        [b"dtype", b"FLOAT", b"shape", [2], b"values", [b"0.5", b"4"]],
+        b"OK",
+        [b"dtype", b"FLOAT", b"shape", [2]],
+        b"OK",
+        [b"default", b"echo", b"|", b"x"],
+        b"\1\0\0\0\xfe\xff\xff\xff",
+    ]
+    assert shared_ai.execute_command("AI.TENSORGET", "b", "VALUES") == [b"0.5", b"4"], "the last tensor of that name"
+    assert shared_ai.execute_command("AI.TENSORGET", "n", "VALUES") == [b"default", b"echo", b"|", b"x"]
+    assert numbers(shared_ai, "m") == [2000, 4, 2, 0]
+    assert numbers(shared_ai, "s") == [1000, -1, 1, 0]
+
+
+def test_nothing_is_persisted_when_a_step_fails(shared_ai: redis.Redis) -> None:
+    prepare(shared_ai)
+    words = dag(
+        *("LOAD", 1, "a", "PERSIST", 2, "b", "x"),
+        run("m"),
+        ["AI.TENSORGET", "b", "VALUES"],
+        ["AI.TENSORSET", "x", "INT8", 1],
+        run("fail", "b", "y"),
+        run("m", "y", "z"),
+        ["AI.TENSORGET", "z"],
+        ["AI.TENSORGET", "x", "VALUES"],
+    )
+    reply = shared_ai.execute_command(*words)
+    assert str(reply[3]) == "the step failed" and isinstance(reply[3], redis.ResponseError)
+    assert [*reply[:3], *reply[4:]] == [b"OK", [1, -2], b"OK", b"NA", b"NA", [0]]
+    assert not shared_ai.exists("b", "x")
+    assert numbers(shared_ai, "m") == [1000, 2, 1, 0], "the step that was not run does not count"
+    assert numbers(shared_ai, "fail") == [0, 0, 1, 1]
+
+
+def test_without_a_step_no_worker_is_asked(server_binary: Path) -> None:
+    with Server(server_binary) as server, server.client(decode_responses=False) as client:
+        words = dag("PERSIST", 1, "t", ["AI.TENSORSET", "t", "INT8", 1, "VALUES", 7], ["AI.TENSORGET", "t", "VALUES"])
+        assert client.execute_command(*words) == [b"OK", [7]]
+        assert client.execute_command("AI.TENSORGET", "t", "VALUES") == [7]
+        read_only = ["AI.DAGEXECUTE_RO", "LOAD", 1, "t", "|>", "AI.TENSORGET", "t", "VALUES"]
+        assert client.execute_command(*read_only) == [[7]]
+        client.set("text", "x")
+        words[3:4] = ["text"]
+        words[words.index("AI.TENSORSET") + 1] = "text"
+        words[words.index("AI.TENSORGET") + 1] = "text"
+        with pytest.raises(redis.ResponseError, match=r"^WRONGTYPE"):
+            client.execute_command(*words)
+
+
+def test_read_only(ai: redis.Redis, ai_server: Server, server_binary: Path) -> None:
+    prepare(ai)
+    words = ["AI.DAGEXECUTE_RO", "LOAD", 1, "a", "|>", *RUN, "|>", "AI.TENSORGET", "b", "VALUES"]
+    assert ai.execute_command(*words) == [b"OK", [1, -2]]
+    for wrong, text in (
+        (["PERSIST", 1, "b", "|>", *RUN], "^PERSIST cannot be specified in a read-only DAG$"),
+        (
+            ["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "s", "f"],
+            "^AI.SCRIPTEXECUTE command cannot be specified in a read-only DAG$",
+        ),
+        ([], "^missing arguments for 'AI.DAGEXECUTE_RO' command$"),
+    ):
+        with pytest.raises(redis.ResponseError, match=text):
+            ai.execute_command("AI.DAGEXECUTE_RO", *wrong)
+    settings = {"replicaof": f"127.0.0.1 {ai_server.port}"}
+    with Server(server_binary, settings, worker=WORKER) as replica, replica.client(decode_responses=False) as client:
+        eventually(lambda: client.exists("c"), ignore=redis.RedisError)
+        eventually(lambda: client.execute_command(*words) == [b"OK", [1, -2]], ignore=redis.RedisError)
+        with pytest.raises(redis.ReadOnlyError):
+            client.execute_command(*dag("LOAD", 1, "a", RUN))
+        ai.execute_command(*dag("LOAD", 1, "a", "PERSIST", 1, "b", RUN))
+        eventually(lambda: client.exists("b"))
+        assert client.execute_command("AI.TENSORGET", "b", "VALUES") == [1, -2]
+
+
+def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
+    prepare(ai)
+    head = ["LOAD", 1, "a", "PERSIST", 1, "b", "TIMEOUT"]
+    running = Later(ai_server, *dag(*head, 100, run("slow")))
+    eventually(lambda: ai_server.field("in_flight") == 1)
+    assert ai.execute_command(*dag(*head, 50, run("m"))) == b"TIMEDOUT"
+    assert ai.execute_command("AI.TENSORSET", "a", "INT8", 1) == b"OK"
+    assert running.result() == [b"OK"], "0.5 s of running do not count"
+    assert ai.execute_command("AI.TENSORGET", "b", "VALUES") == [1, -2], "the tensor as it was at the call"
+    assert numbers(ai, "m") == [0, 0, 0, 0]
+    assert ai.execute_command(*dag(*head, 5000, run("busy"))) == b"TIMEDOUT"
+    assert numbers(ai, "busy") == [0, 0, 0, 0]
+    busy = ["AI.MODELEXECUTE", "busy", "INPUTS", 1, "a", "OUTPUTS", 1, "x"]
+    assert ai.execute_command(*busy, "TIMEOUT", 5000) == b"TIMEDOUT"
+    with pytest.raises(redis.ResponseError, match=r"^PROTOCOL"):
+        ai.execute_command(*busy)
+    assert not ai.exists("x")
+    fields = ai_server.info()
+    assert [fields["qa_jobs_dag.run"]["deadline"], fields["qa_jobs_model.run"]["deadline"]] == [2, 2]
+
+
+def test_persisted_key_of_another_type(ai: redis.Redis, ai_server: Server) -> None:
+    prepare(ai)
+    words = dag("LOAD", 1, "a", "PERSIST", 2, "x", "b", run("m", "a", "x"), run("slow"))
+    running = Later(ai_server, *words)
+    eventually(lambda: ai_server.field("in_flight") == 1)
+    ai.set("b", "text")
+    assert str(running.result()).startswith("WRONGTYPE")
+    assert ai.get("b") == b"text" and not ai.exists("x")
+    with pytest.raises(redis.ResponseError, match=r"^WRONGTYPE"):
+        ai.execute_command(*words)
+
+
+@pytest.mark.parametrize("lie", sorted(set(LIES) - {b"busy"}))
+def test_a_lie_costs_an_error(shared_ai: redis.Redis, lie: bytes) -> None:
+    prepare(shared_ai)
+    store(shared_ai, "liar", lie.decode())
+    with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid"):
+        shared_ai.execute_command(*dag("LOAD", 1, "a", "PERSIST", 1, "b", run("liar")))
+    with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid"):
+        shared_ai.execute_command("AI.SCRIPTEXECUTE", "s", lie, "INPUTS", 1, "a", "OUTPUTS", 1, "b")
+    assert not shared_ai.exists("b")
+    assert numbers(shared_ai, "liar")[1:] == [0, 1, 1]
+    assert shared_ai.execute_command(*dag("LOAD", 1, "a", RUN)) == [b"OK"]
+
+
+def test_a_worker_that_dies(shared_ai: redis.Redis) -> None:
+    prepare(shared_ai)
+    with pytest.raises(redis.ResponseError, match=r"^WORKERLOST"):
+        shared_ai.execute_command(*dag("LOAD", 1, "a", "PERSIST", 1, "b", run("die")))
+    assert numbers(shared_ai, "die") == [0, 0, 1, 1]
+
+
+MISSING = "^missing arguments for 'AI.DAGEXECUTE' command$"
+ONE_OF = (
+    "^AI.DAGEXECUTE and AI.DAGEXECUTE_RO commands must contain at least one out of ROUTING, LOAD, PERSIST keywords$"
+)
+UNEXPECTED = "^Invalid DAG command. Unexpected argument:  "
+LOAD_COUNT = "^number of keys to LOAD into DAG does not match the number of given arguments$"
+PERSIST_COUNT = "^number of keys to PERSIST after DAG execution does not match the number of given arguments$"
+NO_INPUT = "^INPUT key cannot be found in DAG$"
+SET = "^wrong number of arguments for 'AI.TENSORSET' command$"
+GET = "^wrong number of arguments for 'AI.TENSORGET' command$"
+MODEL = "^wrong number of arguments for 'AI.MODELEXECUTE' command$"
+NO_TIMEOUT = "^TIMEOUT not allowed within a DAG command$"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([], MISSING),
+        (["LOAD", 1], MISSING),
+        (["|>", "AI.TENSORSET", "x", "INT8", 1], ONE_OF),
+        (["TIMEOUT", 1, "|>", "AI.TENSORSET", "x", "INT8", 1], ONE_OF),
+        (["TIMEOUT", 1, "LOAD"], "^missing arguments after LOAD keyword in DAG command$"),
+        (["LOAD", "x", "a", "|>"], "^invalid or negative value found in number of keys to LOAD$"),
+        (["LOAD", -1, "a", "|>"], "^invalid or negative value found in number of keys to LOAD$"),
+        (["LOAD", 9, "a", "|>"], LOAD_COUNT),
+        (["LOAD", 1, "none", "|>", "AI.TENSORGET", "none"], "^tensor key is empty or in a different shard$"),
+        (["LOAD", 1, "m", "|>", "AI.TENSORGET", "m"], "^WRONGTYPE"),
+        (["LOAD", 1, "a", "LOAD", 1, "c", "|>", *RUN], UNEXPECTED + "LOAD$"),
+        (["LOAD", 1, "a", "c", "|>", *RUN], UNEXPECTED + "c$"),
+        (["TENSORSET", "x", "INT8", 1], UNEXPECTED + "TENSORSET$"),
+        (["LOAD", 1, "a", "PERSIST"], "^missing arguments after PERSIST keyword in DAG command$"),
+        (["PERSIST", "x", "a", "|>"], "^invalid or negative value found in number of keys to PERSIST$"),
+        (["PERSIST", 9, "a", "|>"], PERSIST_COUNT),
+        (["LOAD", 1, "a", "PERSIST", 2, "a", "a", "|>", *RUN], "^PERSIST keys must be unique$"),
+        (["LOAD", 1, "a", "PERSIST", 1, "x", "|>", *RUN], "^PERSIST key cannot be found in DAG$"),
+        (["LOAD", 1, "a", "ROUTING"], "^Missing ROUTING value$"),
+        (["ROUTING", "a", "TIMEOUT"], "^No value provided for TIMEOUT$"),
+        (["ROUTING", "a", "TIMEOUT", "x"], "^Invalid value for TIMEOUT$"),
+        (["LOAD", 1, "a"], "^DAG is empty$"),
+        (["LOAD", 1, "a", "|>"], "^DAG is empty$"),
+        (["LOAD", 1, "a", "|>", "|>", *RUN], "^Unsupported command within DAG$"),
+        (["LOAD", 1, "a", "|>", *RUN, "|>"], "^Unsupported command within DAG$"),
+        (["LOAD", 1, "a", "|>", "GET", "a"], "^Unsupported command within DAG$"),
+        (
+            ["LOAD", 1, "a", "|>", "AI.MODELRUN", "m"],
+            "^Deprecated AI.MODELRUN cannot be used in AI.DAGEXECUTE command$",
+        ),
+        (
+            ["LOAD", 1, "a", "|>", "AI.SCRIPTRUN", "m"],
+            "^Deprecated AI.SCRIPTRUN cannot be used in AI.DAGEXECUTE command$",
+        ),
+        (["ROUTING", "a", "|>", *RUN], NO_INPUT),
+        (["ROUTING", "a", "|>", "AI.TENSORGET", "a"], NO_INPUT),
+        (["LOAD", 1, "a", "|>", *run("m", "a", "b"), "|>", *run("m", "x", "b")], NO_INPUT),
+        (["LOAD", 1, "a", "|>", "AI.TENSORSET"], SET),
+        (["LOAD", 1, "a", "|>", "AI.TENSORSET", "x", "INT8"], SET),
+        (["LOAD", 1, "a", "|>", "AI.TENSORSET", "x", "INT8", 0], "^invalid or negative value found in tensor shape$"),
+        (["LOAD", 1, "a", "|>", "AI.TENSORGET"], GET),
+        (["LOAD", 1, "a", "|>", "AI.TENSORGET", "a", "META", "BLOB", "BLOB"], GET),
+        (["LOAD", 1, "a", "|>", "AI.TENSORGET", "a", "TEXT"], "^unsupported data format$"),
+        *((["LOAD", 1, "a", "|>", *RUN[:length]], MODEL) for length in range(1, 8)),
+        (["LOAD", 1, "a", "|>", *run("none")], "^model key is empty$"),
+        (["LOAD", 1, "a", "|>", *run("s")], "^WRONGTYPE"),
+        (["LOAD", 1, "a", "|>", *RUN, "TIMEOUT", 5], NO_TIMEOUT),
+        (
+            ["LOAD", 1, "a", "|>", "AI.MODELEXECUTE", "m", "INPUTS", 2, "a", "a", "OUTPUTS", 1, "b"],
+            "^Number of keys given as INPUTS here does not match model definition$",
+        ),
+        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "s"], "^wrong number of arguments for 'AI.SCRIPTEXECUTE' command$"),
+        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "none", "f"], "^script key is empty$"),
+        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "a", "TIMEOUT", 1], NO_TIMEOUT),
+        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "x"], NO_INPUT),
+    ],
+)
+def test_bad_input(shared_ai: redis.Redis, words: list[Any], text: str) -> None:
+    prepare(shared_ai)
+    submitted = shared_ai.info("everything")["qa_jobs_dag.run"]["submitted"]
+    with pytest.raises(redis.ResponseError, match=text):
+        shared_ai.execute_command(DAG, *words)
+    assert shared_ai.info("everything")["qa_jobs_dag.run"]["submitted"] == submitted
+
+
+def test_what_is_left_out_says_so(shared_ai: redis.Redis) -> None:
+    for name in ("AI.DAGRUN", "AI.DAGRUN_RO"):
+        with pytest.raises(
+            redis.ResponseError, match=f"^{name} is left out: use {name.replace('RUN', 'EXECUTE')} with"
+        ):
+            shared_ai.execute_command(name, "|>", "AI.TENSORSET", "x", "INT8", 1)
+
+
+def test_not_in_a_transaction(shared_ai: redis.Redis) -> None:
+    prepare(shared_ai)
+    with shared_ai.pipeline(transaction=True) as pipeline:
+        pipeline.execute_command(*dag("LOAD", 1, "a", RUN))
+        with pytest.raises(redis.ResponseError, match="Cannot run RedisAI command within a transaction or a LUA"):
+            pipeline.execute()
+
+
+def test_key_positions(shared_ai: redis.Redis) -> None:
+    script = ["AI.SCRIPTEXECUTE", "s", "f", "KEYS", 1, "k", "INPUTS", 1, "local"]
+    words = dag(
+        "LOAD", 2, "a", "b", "PERSIST", 1, "p", "ROUTING", "r", run("m", "local", "local"), script, ["AI.MODELEXECUTE"]
+    )
+    assert shared_ai.execute_command("COMMAND", "GETKEYS", *words) == [b"a", b"b", b"p", b"r", b"m", b"s", b"k"]

@@ -1,0 +1,202 @@
+"""Workers that misbehave: whatever they do, clients get an answer or an error and the server goes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.module.rogue_worker import POINTS
+from tests.servers import Server, chosen_servers, eventually, find_binary
+
+ROGUE = Path(__file__).with_name("rogue_worker.py")
+SETTINGS: dict[str, object] = {
+    "qa.job-timeout-ms": 600,
+    "qa.script-timeout-ms": 600,
+    "qa.hook-timeout-ms": 600,
+    "qa.cancel-grace-ms": 300,
+    "qa.atomic-lease-ms": 300,
+    "qa.worker-backoff-ms": 5,
+}
+SOURCE = "def bar(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0]\n"
+COMMANDS: dict[str, list[Any]] = {
+    "trigger": ["RG.TRIGGER", "echo", "x"],
+    "script": ["RG.PYEXECUTE", "x"],
+    "event": ["GET", "hook:x:1"],
+    "command": ["RG.DUMPEXECUTIONS"],
+    "model.load": ["AI.MODELSTORE", "other", "ONNX", "CPU", "BLOB", "bytes"],
+    "model.run": ["AI.MODELEXECUTE", "m", "INPUTS", 1, "t", "OUTPUTS", 1, "out"],
+    "script.load": ["AI.SCRIPTSTORE", "othersc", "CPU", "ENTRY_POINTS", 1, "bar", "SOURCE", SOURCE],
+    "dag.run": ["AI.SCRIPTEXECUTE", "sc", "bar", "INPUTS", 1, "t", "OUTPUTS", 1, "out"],
+}
+TENSOR = ["INT8", 1, 2, "hex:0001"]
+STEP = ["OK", 5, 1, ""]
+GARBAGE: list[list[Any]] = [
+    ["OK", "hex:2a320d0a3a310d0a"],  # an array of two with one element
+    ["OK", "hex:2432313437343833363437"],  # a bulk string without end
+    ["OK", "", ""],
+    ["WHAT"],
+    ["TENSORS"],
+    ["TENSORS", 1],
+    ["TENSORS", -1],
+    ["TENSORS", 2**62, *TENSOR],
+    ["TENSORS", 2, *TENSOR, *TENSOR],
+    ["TENSORS", 1, "INT8", 1, 3, "hex:0001"],
+    ["TENSORS", 1, "INT8", 2**40, 1, "hex:0001"],
+    ["TENSORS", 1, "INT64", 2, 2**40, 2**40, "hex:00"],
+    ["TENSORS", 1, "NOTYPE", 1, 2, "hex:0001"],
+    ["DAG"],
+    ["DAG", 1],
+    ["DAG", 1, *STEP],
+    ["DAG", 2, *STEP, 1, *TENSOR],
+    ["DAG", 1, *STEP, 2, *TENSOR, *TENSOR],
+    ["DAG", 1, *STEP, 2**62, *TENSOR],
+    ["DAG", -1, -1],
+    ["DAG", 1, "WHAT", 5, 1, "", 1, *TENSOR],
+    ["DAG", 1, "OK", -5, 2**63, "", 1, *TENSOR],
+    ["DAG", 1, *STEP, 1, "NOT"],
+    ["DAG", 1, *STEP, 1, *TENSOR, "more"],
+    ["SKIP", "x"],
+    ["OVERRIDE"],
+    ["ERR"],
+    ["ERR", "a\r\n+two lines"],
+    ["TIMEDOUT", "x"],
+]
+# What is wrong with the link a job is reported on may differ by kind; what is wrong with the worker does not.
+MISBEHAVIOURS = [(what, kind) for what in ("die", "half") for kind in ("trigger", "event", "dag.run")]
+MISBEHAVIOURS += [(what, "trigger") for what in ("close control", "half control", "long control", "stay in atomic")]
+
+
+@contextmanager
+def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]:
+    """A server with the rogue."""
+    worker = " ".join([f'"{sys.executable}"', f'"{ROGUE}"', *options])
+    with Server(binary, SETTINGS | settings, worker=worker) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def rogue(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """One server for all that can be told to a worker that runs; it has a tensor, a model and a script."""
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with started(binary) as server:
+        server.wait_ready()
+        with server.client() as client:
+            tell(server, "model.load", ["OK", b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"])
+            tell(server, "script.load", ["OK", b"+OK\r\n"])
+            client.execute_command("AI.TENSORSET", "t", "INT8", 2, "VALUES", 1, 2)
+            client.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "bytes")
+            store = ["sc" if word == "othersc" else word for word in COMMANDS["script.load"]]
+            client.execute_command(*store)
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def honest(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nothing that was told outlives its test."""
+    yield
+    if "rogue" in request.fixturenames:
+        server: Server = request.getfixturevalue("rogue")
+        with server.client() as client:
+            client.delete(*[f"answer:{kind}" for kind in COMMANDS], "twice", "others", "refused", "late")
+
+
+def tell(server: Server, kind: str, answer: list[Any]) -> None:
+    """What the worker is to answer."""
+    words = ["hex:" + word.hex() if isinstance(word, bytes) else word for word in answer]
+    with server.client() as client:
+        client.set(f"answer:{kind}", json.dumps(words))
+
+
+def ask(server: Server, kind: str) -> Any:
+    """The client's side of such a job: the reply, or the error."""
+    with server.client(socket_timeout=8) as client:
+        try:
+            return client.execute_command(*COMMANDS[kind])
+        except redis.ResponseError as error:
+            return error
+
+
+def is_well(server: Server) -> None:
+    """It answers, nobody waits, and the next job is done by a worker that is ready."""
+    with server.client() as client:
+        client.delete(*[f"answer:{kind}" for kind in COMMANDS])
+        started_at = time.monotonic()
+        assert client.ping()
+        assert time.monotonic() - started_at < 1
+    server.wait_ready()
+    assert ask(server, "trigger") == ["x"]
+    eventually(lambda: server.field("in_flight") == 0 and server.field("queued_clients") == 0)
+
+
+@pytest.mark.parametrize("kind", sorted(COMMANDS))
+def test_garbage_costs_the_job_an_error(rogue: Server, kind: str) -> None:
+    with rogue.client() as client:
+        client.delete("out")
+        for garbage in GARBAGE:
+            rogue.wait_ready()
+            tell(rogue, kind, garbage)
+            reply = ask(rogue, kind)
+            fine = garbage[0] in ("ERR", "SKIP", "OVERRIDE", "WHAT") and kind == "event"
+            timed_out = garbage[0] == "TIMEDOUT" and reply == "TIMEDOUT"
+            assert isinstance(reply, redis.ResponseError) or fine or timed_out or reply is None, f"{garbage}: {reply!r}"
+            assert "two lines" not in str(reply) or "\n" not in str(reply)
+        assert client.exists("out", "other", "othersc") == 0
+    is_well(rogue)
+
+
+@pytest.mark.parametrize(("what", "kind"), MISBEHAVIOURS)
+def test_misbehaviour_in_a_job_costs_that_job(rogue: Server, what: str, kind: str) -> None:
+    before = rogue.field("worker_number")
+    tell(rogue, kind, [what])
+    reply = ask(rogue, kind)
+    assert isinstance(reply, redis.ResponseError) or (kind == "event" and reply is None), reply
+    eventually(lambda: rogue.field("worker_number") > before)
+    is_well(rogue)
+
+
+def test_other_jobs_are_not_a_workers_to_end(rogue: Server) -> None:
+    tell(rogue, "trigger", ["others"])
+    assert ask(rogue, "trigger") == "own"
+    with rogue.client() as client:
+        replies = client.lrange("others", 0, -1)
+    assert len(replies) == 7
+    assert all(reply.startswith(("NOJOB", "ERR")) for reply in replies), replies
+    is_well(rogue)
+
+
+def test_a_job_ends_once(rogue: Server) -> None:
+    tell(rogue, "trigger", ["twice"])
+    reply = ask(rogue, "trigger")
+    assert reply == "first", reply
+    with rogue.client() as client:
+        replies = eventually(lambda: client.lrange("twice", 0, -1))
+    assert replies[0] == "OK"
+    assert replies[1].startswith("NOJOB")
+
+
+def test_death_at_each_point_of_the_protocol(server_binary: Path) -> None:
+    with started(server_binary, "--die-at-every-point") as server:
+        eventually(lambda: server.field("worker_number") > len(POINTS) and server.field("worker_state") == "ready", 30)
+        with server.client() as client:
+            assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
+        assert server.field("worker_restarts") >= len(POINTS)
+
+
+def test_a_worker_that_only_beats_costs_jobs_their_time(server_binary: Path) -> None:
+    with started(server_binary, "--mute", **{"qa.worker-start-ms": 400, "qa.worker-silence-ms": 400}) as server:
+        with server.client() as client:
+            begun = time.monotonic()
+            with pytest.raises(redis.ResponseError):
+                client.execute_command("RG.PYEXECUTE", "x")
+            assert time.monotonic() - begun < 5
+        assert server.field("queued_clients") == 0

@@ -1,0 +1,253 @@
+"""The RG.* commands that the module answers or checks by itself, triggers on keys and in order, ABORTPENDING."""
+
+from __future__ import annotations
+
+import signal
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.module.registrations import dump, keys_reader, register, stream_reader, trigger
+from tests.servers import Cluster, Pending, Server, eventually, fake_worker_command
+
+
+def error_of(client: Any, *words: object) -> str:
+    with pytest.raises(redis.ResponseError) as caught:
+        client.execute_command(*words)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("RG.PYPROFILE STATS x", "RG.PYPROFILE is left out: profile in the function with Python's cProfile"),
+        ("RG.PYEXPORTREQ x", "RG.PYEXPORTREQ is left out: install packages in the worker's environment"),
+        ("RG.PYIMPORTREQ x", "RG.PYIMPORTREQ is left out: install packages in the worker's environment"),
+        ("RG.HELLO", "RG.HELLO is left out: shards find each other through the server's own cluster"),
+        ("RG.CLUSTERSET", "RG.CLUSTERSET is left out: the topology is the server's own"),
+        ("RG.PYFREEINTERPRETER", "RG.PYFREEINTERPRETER is left out: the interpreter is a process of its own"),
+        ("RG.PYEXECUTE x ID", "ID is missing"),
+        ("RG.PYEXECUTE x DESCRIPTION", "DESCRIPTION is missing"),
+        ("RG.PYEXECUTE x REPLACE_WITH", "REPLACE_WITH is missing"),
+        ("RG.PYEXECUTE x ID a/b", "ID must be compose of: letters, digits"),
+        ("RG.PYEXECUTE x REPLACE_WITH a/b", "REPLACE_WITH must be compose of: letters, digits"),
+        ("RG.PYEXECUTE x UPGRADE ODD", "Unknown arguments were given: ODD"),
+        ("RG.GETEXECUTION 1-1 NODE", "unknown argument of RG.GETEXECUTION: NODE, expected SHARD or CLUSTER"),
+        ("RG.GETEXECUTION", "wrong number of arguments"),
+        ("RG.GETRESULTS", "wrong number of arguments"),
+        ("RG.ABORTEXECUTION", "wrong number of arguments"),
+        ("RG.DROPEXECUTION a b", "wrong number of arguments"),
+        ("RG.DUMPEXECUTIONS a", "wrong number of arguments"),
+        ("RG.TRIGGERONKEY echo", "wrong number of arguments"),
+        ("RG.TRIGGERONKEY nosuch key", "subcommand not found"),
+        ("RG.PAUSEREGISTRATIONS", "wrong number of arguments"),
+        ("RG.CLEARREGISTRATIONSSTATS x", "wrong number of arguments"),
+        ("RG.UNREGISTER id-echo NOW", "unknown argument of RG.UNREGISTER, expected ABORTPENDING"),
+    ],
+)
+def test_errors_say_what_is_wrong(shared: Server, words: str, error: str) -> None:
+    with shared.client() as client:
+        assert error in error_of(client, *words.split())
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_small_replies(shared: Server, protocol: int) -> None:
+    with shared.client(protocol=protocol) as client:
+        assert client.execute_command("RG.PYDUMPREQS") == []
+        assert client.execute_command("RG.DUMPPLUGINS") == [["qa", 1]]
+        assert client.execute_command("RG.NETWORKTEST") == "OK"
+        assert client.execute_command("RG.TRIGGERONKEY", "echo", "key", "x") == ["key", "x"]
+        assert client.execute_command("RG.PYEXECUTE", "x", "ID", "my.session:v-1_", "REQUIREMENTS", "numpy") == [
+            "x", "0", "my.session:v-1_", "", "0", "", "numpy",
+        ]  # fmt: skip
+
+
+def test_triggers_do_not_block_transactions_and_scripts(shared: Server) -> None:
+    refusal = "can not run a non-sync execution inside a MULTI/LUA"
+    with shared.client() as client:
+        pipeline = client.pipeline(transaction=True)
+        pipeline.execute_command("RG.TRIGGERONKEY", "echo", "k", "x")
+        pipeline.execute_command("RG.PYDUMPREQS")
+        replies = pipeline.execute(raise_on_error=False)
+        assert refusal in str(replies[0])
+        assert replies[1] == []
+        assert refusal in error_of(client, "EVAL", "return redis.call('RG.TRIGGERONKEY', 'echo', KEYS[1])", 1, "k")
+
+
+def test_info_has_the_fields_of_the_originals(shared: Server) -> None:
+    before = shared.info()
+    with shared.client() as client:
+        client.execute_command("RG.TRIGGER", "echo")
+    after = shared.info()
+    assert after["qa_rg_nexecutions"] == before["qa_rg_nexecutions"] + 1
+    assert after["qa_rg_nregistrations"] == len(dump(shared))
+    assert after["qa_rg_CurrAllocated"] >= 1000000
+    assert after["qa_rg_PeakAllocated"] >= after["qa_rg_CurrAllocated"]
+    assert after["qa_ai_RedisAI_version"] == 1
+    assert after["qa_ai_queue_CPU_bthread_n1_used_cpu_total"] > 0
+
+
+def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
+    assert register(shared, "order", trigger("order", "order", in_order=True)) == "OK"
+    first = Pending(shared, "RG.TRIGGER", "order", "sleep", "400")
+    eventually(lambda: shared.field("in_flight") == 1)
+    with (
+        first,
+        Pending(shared, "RG.TRIGGER", "order", "gone"),
+        Pending(shared, "RG.TRIGGER", "order", "last") as last,
+        shared.client() as client,
+    ):
+        eventually(lambda: shared.field("queued_clients") == 2)
+        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]  # others do not wait for them
+        assert shared.field("in_flight") == 1
+        assert first.reply().startswith(b"*3\r\n$5\r\nsleep")
+        assert last.reply().startswith(b"*3\r\n$4\r\nlast")
+    eventually(lambda: shared.field("in_flight") == 0 and shared.field("queued_clients") == 0)
+    assert dump(shared)["order"]["RegistrationData"]["numSuccess"] == 3
+
+
+def test_next_in_order_waits_until_the_worker_has_left_the_cancelled_one(shared: Server) -> None:
+    assert register(shared, "left", trigger("left", "left", in_order=True)) == "OK"
+    started = time.monotonic()
+    leaver = Pending(shared, "RG.TRIGGER", "left", "sleep", "700")
+    eventually(lambda: shared.field("in_flight") == 1)
+    with Pending(shared, "RG.TRIGGER", "left", "waits"), Pending(shared, "RG.TRIGGER", "left", "next") as following:
+        eventually(lambda: shared.field("queued_clients") == 2)
+        leaver.hang_up()
+        eventually(lambda: shared.field("in_flight") == 0)
+        assert shared.field("queued_clients") == 2
+        assert following.reply().startswith(b"*3\r\n$4\r\nnext")
+        assert time.monotonic() - started >= 0.7
+
+
+def test_order_survives_the_worker(server: Server) -> None:
+    assert register(server, "order", trigger("order", "order", in_order=True)) == "OK"
+    with (
+        Pending(server, "RG.TRIGGER", "order", "die-once") as first,
+        Pending(server, "RG.TRIGGER", "order", "die") as second,
+        Pending(server, "RG.TRIGGER", "order", "last") as last,
+    ):
+        assert b"die-once" in first.reply()
+        assert second.reply() == b"-WORKERLOST worker died twice on this job\r\n"
+        assert b"last" in last.reply()
+    data = dump(server)["order"]["RegistrationData"]
+    assert [data[name] for name in ("numTriggered", "numSuccess", "numFailures", "numAborted")] == [3, 2, 0, 1]
+    assert data["lastError"] == "WORKERLOST worker died twice on this job"
+
+
+@pytest.mark.parametrize("everybody", [False, True])
+def test_clients_that_are_killed_free_their_places(server: Server, everybody: bool) -> None:
+    """Everybody: the worker's links too, with which it ends and is started again."""
+    assert register(server, "killed", trigger("killed", "killed", in_order=True)) == "OK"
+    with server.client(client_name="waiter") as waiter, server.client(client_name="waiter") as other:
+        for client in (waiter, other):
+            client.connection_pool.get_connection().send_command("RG.TRIGGERONKEY", "killed", "hang", "400")
+        eventually(lambda: server.field("in_flight") == 1 and server.field("queued_clients") == 1)
+        with server.client() as client:
+            if everybody:
+                client.client_kill_filter(_type="normal", skipme=True)
+            else:
+                for entry in client.client_list():
+                    if entry["name"] == "waiter":
+                        client.client_kill_filter(_id=entry["id"])
+            eventually(lambda: server.field("in_flight") == 0 and server.field("queued_clients") == 0)
+            server.wait_ready()
+            assert client.execute_command("RG.TRIGGERONKEY", "killed", "x")[0] == "x"
+    assert server.field("worker_restarts") == int(everybody)
+
+
+def test_abort_pending_drops_queued_jobs_and_cancels_running_ones(server: Server) -> None:
+    assert register(server, "s", trigger("slow", "slow", in_order=True), trigger("other", "other")) == "OK"
+    aborted = b"-ERR execution was aborted: its registration was removed with ABORTPENDING\r\n"
+    with (
+        Pending(server, "RG.TRIGGER", "other", "sleep", "600") as other,
+        Pending(server, "RG.TRIGGER", "slow", "sleep", "300") as running,
+        server.client() as client,
+    ):
+        eventually(lambda: server.field("in_flight") == 2)
+        with Pending(server, "RG.TRIGGER", "slow", "sleep", "300") as kept:
+            eventually(lambda: server.field("queued_clients") == 1)
+            assert client.execute_command("RG.UNREGISTER", "slow", "ABORTPENDING") == "OK"
+            assert (running.reply(), kept.reply()) == (aborted, aborted)
+        assert server.field("in_flight") == 1
+        eventually(lambda: any(text.startswith("cancel ") for text in client.lrange("notices", 0, -1)))
+        assert other.reply().startswith(b"*3")
+        assert server.field("jobs_trigger")["aborted"] == 2
+        assert server.field("worker_killed") == 0
+
+
+def test_abort_pending_drops_events(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-silence-ms": 60000}, worker=fake_worker_command()) as server:
+        server.wait_ready()
+        server.signal_worker(signal.SIGSTOP)
+        with server.client() as client:
+            for number in range(50):
+                client.set(f"ev:{number}", "1")
+            eventually(lambda: server.field("queued_events") >= 30)
+            assert client.execute_command("RG.UNREGISTER", "id-ev", "ABORTPENDING") == "OK"
+            assert server.field("queued_events") == 0
+
+
+def counted(server: Server, name: str) -> int:
+    return int(dump(server)["id-echo"]["RegistrationData"][name])
+
+
+def paused(server: Server, name: str, expected: str) -> bool:
+    return bool(dump(server)[name]["RegistrationData"]["status"] == expected)
+
+
+def test_one_shard_changes_all(server_binary: Path) -> None:
+    with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker_command(), size=2) as cluster:
+        first, second = cluster.nodes
+        for node in cluster.nodes:
+            node.wait_ready()
+            assert register(node, "s", stream_reader("s", "st:*"), keys_reader("k", "k:*")) == "OK"
+        with first.client() as client, second.client() as other:
+            moved: list[str] = []
+            replies = []
+            for number in range(20):
+                try:
+                    replies.append(client.execute_command("RG.TRIGGERONKEY", "echo", f"key:{number}"))
+                except redis.exceptions.MovedError:
+                    moved.append(f"key:{number}")
+            assert replies
+            assert moved
+            for key in moved:
+                assert other.execute_command("RG.TRIGGERONKEY", "echo", key) == [key]
+            assert counted(second, "numSuccess") == len(moved)
+            assert client.execute_command("RG.NETWORKTEST") == "OK"
+            assert client.execute_command("RG.CLEARREGISTRATIONSSTATS") == "OK"
+            for node in cluster.nodes:
+                eventually(partial(lambda node: counted(node, "numTriggered") == 0, node))
+            for command, expected in (("RG.PAUSEREGISTRATIONS", "PAUSED"), ("RG.UNPAUSEREGISTRATIONS", "OK")):
+                assert client.execute_command(command, "s") == "OK"
+                for node in cluster.nodes:
+                    eventually(partial(paused, node, "s", expected))
+            other.execute_command("CLIENT", "PAUSE", 600, "WRITE")
+            assert client.execute_command("RG.PAUSEREGISTRATIONS", "s") == "OK"
+            assert client.execute_command("RG.UNREGISTER", "k", "ABORTPENDING") == "OK"
+            time.sleep(0.2)
+            assert paused(second, "s", "OK")
+            eventually(partial(paused, second, "s", "PAUSED"))
+            eventually(lambda: "k" not in dump(second))
+            other.execute_command("DEBUG", "LOADAOF")
+            assert "k" not in dump(second)
+            assert paused(second, "s", "PAUSED")
+
+
+def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> None:
+    """As one that listens for TLS only: the worker speaks none, and a relative path is of no use to it."""
+    server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker_command())
+    server.socket = server.directory / "relative.sock"
+    with server, server.client() as client:
+        eventually(lambda: "no worker is started: NOWORKER the worker cannot connect to this server" in server.output())
+        assert "NOWORKER the worker cannot connect to this server" in error_of(client, "RG.PYEXECUTE", "x")
+        assert (server.field("worker_number"), server.field("worker_state")) == (0, "stopped")
+        assert server.output().count("no worker is started") == 1
+        client.config_set("port", server.port)
+        server.wait_ready()
+        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]

@@ -1,0 +1,148 @@
+"""Faults at random, one every second or two, each undone again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import redis
+
+from tests.fuzz.generate import Generator
+from tests.fuzz.words import Command
+from tests.soak.gate import Gate
+from tests.soak.stack import SHARDS, Stack
+
+HOG = "hog = [bytearray(64 << 20) for _ in range(64)]"
+BUSY = "local n = 0 for i = 1, 20000000 do n = n + i end return n"  # some tenths of a second
+# Commands whose random forms would take away what the load uses.
+HARMFUL = {"RG.UNREGISTER", "RG.PAUSEREGISTRATIONS", "RG.CONFIGSET", "AI.CONFIG", "RG.CLEARREGISTRATIONSSTATS"}
+MEMORY_MB = 2048  # what a worker may have: HOG wants twice as much
+
+
+class Faults:
+    """A thread that injects them."""
+
+    def __init__(self, stack: Stack, seed: int, pause_seconds: float, gate: Gate) -> None:
+        self.stack = stack
+        self.gate = gate
+        self.chance = random.Random(f"{seed} faults")
+        self.pause_seconds = pause_seconds
+        self.counts: Counter[str] = Counter()
+        self.failed: list[str] = []
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.clients = [stack.client(index) for index in range(SHARDS)]
+        names = self.clients[0].execute_command("COMMAND LIST", "FILTERBY", "MODULE", "qa")
+        self.generator = Generator([name for name in names if name.upper() not in HARMFUL])
+        self.kinds: list[Callable[[int], None]] = [
+            self.kill_worker,
+            self.stop_worker,
+            self.kill_connections,
+            self.small_queue,
+            self.pause,
+            self.busy,
+            self.wrong_input,
+            self.wrong_input,
+            self.save,
+            self.rewrite,
+            self.hog,
+        ]
+
+    def start(self) -> None:
+        """Begins."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Ends; everything is undone."""
+        self.ending.set()
+        self.thread.join(60)
+
+    def _run(self) -> None:
+        while not self.ending.wait(self.chance.uniform(0.5, 1.5) * self.pause_seconds):
+            kind, index = self.chance.choice(self.kinds), self.chance.randrange(SHARDS)
+            try:
+                with self.gate:
+                    kind(index)
+                self.counts[kind.__name__] += 1
+            except (OSError, redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as error:
+                # A fault may hit what injects the next one; what it could not do it has not done.
+                self.failed.append(f"{kind.__name__}: {error}")
+
+    def worker(self, index: int) -> int:
+        """Process id of the worker; 0 between two."""
+        return int(self.clients[index].info("everything")["qa_worker_pid"])
+
+    def kill_worker(self, index: int) -> None:
+        if pid := self.worker(index):
+            os.kill(pid, signal.SIGKILL)
+
+    def stop_worker(self, index: int) -> None:
+        """Stands still for a while; half of the time so long that the server ends it."""
+        pid = self.worker(index)
+        if not pid:
+            return
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.chance.choice([0.5, 2]))
+        if self.chance.random() < 0.5 and self.worker(index) == pid:
+            os.kill(pid, signal.SIGCONT)
+
+    def kill_connections(self, index: int) -> None:
+        self.clients[index].execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    def small_queue(self, index: int) -> None:
+        """Room for two jobs."""
+        before = self.clients[index].config_get("qa.max-queue")["qa.max-queue"]
+        self.clients[index].config_set("qa.max-queue", 2)
+        try:
+            time.sleep(1)
+        finally:
+            self.restore_queue(index, before)
+
+    def restore_queue(self, index: int, value: str) -> None:
+        """Tried again: a connection may have been killed in between."""
+        for _ in range(5):
+            try:
+                self.clients[index].config_set("qa.max-queue", value)
+            except redis.ConnectionError:
+                time.sleep(0.1)
+            else:
+                return
+        raise RuntimeError("the size of the queue cannot be restored")
+
+    def pause(self, index: int) -> None:
+        self.clients[index].execute_command("CLIENT", "PAUSE", 400, self.chance.choice(["WRITE", "ALL"]))
+
+    def busy(self, index: int) -> None:
+        """The server does nothing else for a while."""
+        self.clients[index].eval(BUSY, 0)
+
+    def wrong_input(self, index: int) -> None:
+        """What the fuzzer sends, without that which would spoil the load."""
+        made: list[Command] = [
+            self.generator.of(self.chance, self.chance.choice(self.generator.public)) for _ in range(20)
+        ]
+        with self.stack.client(index, socket_timeout=60) as client:
+            for command in made:
+                try:
+                    client.execute_command(*[part if isinstance(part, bytes) else str(part) for part in command])
+                except redis.ResponseError:
+                    continue  # it is wrong, after all
+
+    def save(self, index: int) -> None:
+        self.clients[index].execute_command("BGSAVE", "SCHEDULE")
+
+    def rewrite(self, index: int) -> None:
+        self.clients[index].execute_command("BGREWRITEAOF")
+
+    def hog(self, index: int) -> None:
+        """A function that wants more memory than there is."""
+        try:
+            self.clients[index].execute_command("RG.PYEXECUTE", HOG)
+        except redis.ResponseError:
+            return
+        raise RuntimeError("a function got more memory than its worker may have")

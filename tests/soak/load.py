@@ -1,0 +1,243 @@
+"""The load: questions with known answers, documents that come, change and go, tensors and models, functions.
+
+Every thread knows what the right answers are; `Verdicts` judges.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import redis
+from qa_cluster.cluster.topology import slot_ranges
+
+from qa_cluster.client import Client, NotFound
+from qa_cluster.hashtags import hashtag_for_slot
+from tests.fuzz.words import encode
+from tests.gears.onnx_file import add_model
+from tests.soak.gate import Gate
+from tests.soak.stack import SHARDS, Stack
+from tests.soak.verdicts import Verdicts, Wrong
+
+TOWNS = 30
+BOOKS = 4
+PAUSE_SECONDS = 0.02
+REGISTER = "GB('CommandReader').map(lambda words: '/'.join(words[1:])).register(trigger='{name}', mode='async_local')"
+
+
+def town(number: int) -> tuple[str, str, str, str]:
+    """Id, text, question and answer of a document that stays."""
+    text = f"The city of Town{number} was founded in {1500 + number} by the explorer Number{number} Smith."
+    return f"town-{number}", text, f"When was the city of Town{number} founded?", str(1500 + number)
+
+
+class Load:
+    """The threads."""
+
+    def __init__(self, stack: Stack, seed: int, gate: Gate) -> None:
+        self.stack = stack
+        self.seed = seed
+        self.gate = gate
+        self.verdicts = Verdicts()
+        self.ending = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.broken: list[str] = []
+        self.tags = ["{" + hashtag_for_slot(first) + "}" for first, _ in slot_ranges(SHARDS)]
+        self.known: list[int] = []
+        self.opened = ExitStack()
+
+    def rest(self) -> Client:
+        """A client of the service, closed at the end."""
+        return self.opened.enter_context(Client(f"http://127.0.0.1:{self.stack.port}"))
+
+    def prepare(self) -> None:
+        """What must be there before; which questions the reader answers rightly when nothing disturbs it."""
+        client = self.rest()
+        for number in range(TOWNS):
+            client.put_document(*town(number)[:2])
+        for number in range(TOWNS):
+            _, _, question, answer = town(number)
+            found = client.ask(question).answers
+            if found and found[0].answer == answer:
+                self.known.append(number)
+        if len(self.known) < TOWNS * 0.8:
+            raise RuntimeError(f"the reader knows only {len(self.known)} of {TOWNS} answers")
+        for index, tag in enumerate(self.tags):
+            node = self.stack.nodes[index]
+            node.execute_command("AI.MODELSTORE", f"add{tag}", "ONNX", "CPU", "BATCHSIZE", 8, "BLOB", add_model())
+        self.stack.nodes[0].execute_command("RG.PYEXECUTE", REGISTER.format(name="soak.echo"), "ID", "soak")
+
+    def start(self) -> None:
+        """Everybody begins."""
+        bodies: list[Callable[[random.Random], Callable[[], None]]] = [
+            self.asker,
+            self.asker,
+            self.writer,
+            self.runner,
+            self.caller,
+            self.registrar,
+            self.sluggard,
+        ]
+        for number, body in enumerate(bodies):
+            chance = random.Random(f"{self.seed} load {number}")
+            thread = threading.Thread(target=self._loop, args=(body, chance), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Everybody ends."""
+        self.ending.set()
+        for thread in self.threads:
+            thread.join(90)
+        if any(thread.is_alive() for thread in self.threads):
+            self.broken.append("a client waits for ever")
+
+    def _loop(self, body: Callable[[random.Random], Callable[[], None]], chance: random.Random) -> None:
+        try:
+            turn = body(chance)
+            while not self.ending.is_set():
+                with self.gate:
+                    turn()
+                time.sleep(PAUSE_SECONDS)
+        except Exception as error:
+            self.broken.append(f"{body.__name__}: {error!r}")
+
+    def asker(self, chance: random.Random) -> Callable[[], None]:
+        """Questions over HTTP."""
+        client = self.rest()
+
+        def ask() -> None:
+            _, _, question, answer = town(chance.choice(self.known))
+            found = client.ask(question).answers
+            if not found or found[0].answer != answer:
+                raise Wrong(f"{question!r}: {found and found[0].answer!r}, right is {answer!r}")
+
+        return lambda: self._note("question", ask)
+
+    def _note(self, kind: str, call: Callable[[], None]) -> None:
+        self.verdicts.attempt(kind, call)
+
+    def writer(self, chance: random.Random) -> Callable[[], None]:
+        """Documents written, asked and deleted. A write that failed may have been done or not."""
+        client = self.rest()
+        stands: dict[str, set[str | None]] = {f"book{number}": {None} for number in range(BOOKS)}
+        steps = iter(range(10**9))
+
+        def write(name: str) -> None:
+            author = f"Author{next(steps)}"
+            text = f"{author} wrote the famous book {name} long ago."
+            stands[name].add(author)
+            client.put_document(name, text)
+            stands[name] = {author}
+
+        def delete(name: str) -> None:
+            stands[name].add(None)
+            try:
+                client.delete_document(name)
+            except NotFound:
+                if None not in stands[name]:
+                    raise
+            stands[name] = {None}
+
+        def ask(name: str) -> None:
+            found = client.ask(f"Who wrote the famous book {name}?", doc_id=name, top_k=1, no_answer=False).answers
+            if found and found[0].answer not in stands[name]:
+                raise Wrong(f"{name}: {found[0].answer!r}, stored is {stands[name]}")
+
+        def turn() -> None:
+            name, roll = chance.choice(sorted(stands)), chance.random()
+            kind, call = ("write", write) if roll < 0.25 else ("delete", delete) if roll < 0.35 else ("read back", ask)
+            self._note(kind, lambda: call(name))
+
+        return turn
+
+    def runner(self, chance: random.Random) -> Callable[[], None]:
+        """Tensors and a tiny model, on each shard."""
+        clients = [self.stack.client(index) for index in range(SHARDS)]
+
+        def run() -> None:
+            index = chance.randrange(SHARDS)
+            client, tag = clients[index], self.tags[index]
+            values = [chance.randint(0, 1000) for _ in range(4)]
+            for name in ("a", "b"):
+                client.execute_command("AI.TENSORSET", f"{name}{tag}", "FLOAT", 4, "VALUES", *values)
+            client.execute_command(
+                "AI.MODELEXECUTE", f"add{tag}", "INPUTS", 2, f"a{tag}", f"b{tag}", "OUTPUTS", 1, f"sum{tag}"
+            )
+            found = [float(value) for value in client.execute_command("AI.TENSORGET", f"sum{tag}", "VALUES")]
+            if found != [2.0 * value for value in values]:
+                raise Wrong(f"{values} + {values} = {found}")
+
+        return lambda: self._note("model", run)
+
+    def caller(self, chance: random.Random) -> Callable[[], None]:
+        """A trigger, and runs over the whole cluster."""
+        clients = [self.stack.client(index) for index in range(SHARDS)]
+
+        def trigger() -> None:
+            number = str(chance.random())
+            found = chance.choice(clients).execute_command("RG.TRIGGER", "soak.echo", number, "x")
+            if found != [f"{number}/x"]:
+                raise Wrong(f"echo of {number}: {found}")
+
+        def count() -> None:
+            script = "GB('ShardsIDReader').flatmap(lambda _: list(range(50))).count().run()"
+            results, errors = chance.choice(clients).execute_command("RG.PYEXECUTE", script)
+            if results != [str(50 * SHARDS)] and not errors:
+                raise Wrong(f"count of {SHARDS} shards: {results}")
+
+        def turn() -> None:
+            self._note("run", count) if chance.random() < 0.1 else self._note("trigger", trigger)
+
+        return turn
+
+    def registrar(self, chance: random.Random) -> Callable[[], None]:
+        """Registrations that come and go."""
+        client = self.stack.client(0)
+
+        def turn() -> None:
+            name = f"soak.{chance.randrange(3)}"
+            time.sleep(0.3)
+            words = ["RG.PYEXECUTE", REGISTER.format(name=name), "ID", name, "UPGRADE"]
+            self._note("register", lambda: registered(client.execute_command(*words)))
+            self._note("unregister", lambda: unregister(client, name))
+
+        return turn
+
+    def sluggard(self, chance: random.Random) -> Callable[[], None]:
+        """Clients that ask for much and read nothing, and clients that leave while they wait."""
+
+        def turn() -> None:
+            address = chance.choice(self.stack.addresses)
+            with socket.create_connection(address, 30) as connected:
+                connected.sendall(encode(["RG.TRIGGER", "soak.echo", "x" * 1000]) * 20)
+                time.sleep(chance.choice([0, 0.05, 1]))
+
+        return lambda: self._note("left alone", turn)
+
+
+def registered(reply: object) -> None:
+    """Wrong, if it is no answer of RG.PYEXECUTE to a registration; what its shards could not do is an error."""
+    if isinstance(reply, list) and reply:
+        raise redis.ResponseError(str(reply[0]))
+    expect(reply, "OK")
+
+
+def expect(found: object, wanted: object) -> None:
+    """Wrong, if it is another."""
+    if found != wanted:
+        raise Wrong(f"{found!r}, expected {wanted!r}")
+
+
+def unregister(client: Any, name: str) -> None:
+    """Removes the registrations of a trigger."""
+    for row in client.execute_command("RG.DUMPREGISTRATIONS"):
+        fields = dict(zip(row[::2], row[1::2], strict=True))
+        data = dict(zip(fields["RegistrationData"][::2], fields["RegistrationData"][1::2], strict=True))
+        if name in data["args"]:
+            expect(client.execute_command("RG.UNREGISTER", fields["id"]), "OK")

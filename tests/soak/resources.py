@@ -1,0 +1,148 @@
+"""What processes use when nothing is going on, and whether that has grown over the run.
+
+It is looked at while load and faults rest and every queue is empty: what there is more of than the last time has been
+kept. Growth is a trend (the median slope between all pairs of looks, times the time they span), so that a single look
+that is high or low counts little; the first looks, while caches fill, do not count. Workers are replaced all the time
+while there are faults: theirs is judged by the looks of the calm end alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import descendants
+from tests.soak.stack import SHARDS, Stack
+
+WARM_UP = 1 / 3  # of the looks that are judged
+FEWEST = 4  # looks that make a trend; with fewer only what never changes can be judged
+LOOKS = 5
+PAUSE_SECONDS = 0.4  # clients' buffers shrink when they have been idle for two seconds
+KB, MB = 1 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How much more there may be of something at the end, over all shards; `calm`: by the looks without faults."""
+
+    growth: float
+    calm: bool = False
+    constant: bool = False
+
+
+TOLERANCES = {
+    "server memory": Tolerance(256 * KB),
+    "server RSS": Tolerance(16 * MB),
+    "server descriptors": Tolerance(2, constant=True),  # without those of its clients
+    "server threads": Tolerance(SHARDS, constant=True),  # the allocator's own, which begins when it likes
+    "worker RSS": Tolerance(48 * MB, calm=True),
+    "worker descriptors": Tolerance(6, calm=True),
+    "worker threads": Tolerance(6, calm=True),  # pools fill as they are needed
+    "api RSS": Tolerance(8 * MB),
+    "api descriptors": Tolerance(12),  # it pools connections
+    "api threads": Tolerance(4),
+    "processes": Tolerance(0, constant=True),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the account."""
+
+    name: str
+    first: float
+    last: float
+    growth: float
+    limit: float
+    judged: bool
+
+    @property
+    def grown(self) -> bool:
+        """Whether there is too much of it."""
+        return self.judged and self.growth > self.limit
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there was at one moment."""
+
+    at: float
+    calm: bool
+    use: dict[str, float]
+
+
+def process_use(pid: int) -> dict[str, float]:
+    """Memory, descriptors and threads of a process; OSError when it has gone."""
+    folder = Path("/proc") / str(pid)
+    resident = int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "RSS": resident,
+        "descriptors": len(os.listdir(folder / "fd")),
+        "threads": len(os.listdir(folder / "task")),
+    }
+
+
+def own_memory(fields: dict[str, Any]) -> int:
+    """What a server has allocated, without what it gives and takes as it likes."""
+    names = ("mem_clients_normal", "mem_aof_buffer", "mem_cluster_links", "used_memory_scripts_eval")
+    return int(fields["used_memory"]) - sum(int(fields.get(name, 0)) for name in names)
+
+
+class Watch:
+    """Looks, and judges them."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.looks: list[Look] = []
+
+    def look(self, *, calm: bool = False) -> None:
+        """One look at everything, summed over the shards; the least of some, for timers and buffers come and go."""
+        samples = []
+        for _ in range(LOOKS):
+            time.sleep(PAUSE_SECONDS)
+            samples.append(self._sample())
+        least = {name: min(sample[name] for sample in samples) for name in samples[0]}
+        self.looks.append(Look(time.monotonic(), calm, least))
+
+    def _sample(self) -> dict[str, float]:
+        sums: dict[str, float] = defaultdict(float)
+        for index in range(SHARDS):
+            fields = self.stack.info(index)
+            server = int(fields["process_id"])
+            use = process_use(server)
+            use["descriptors"] -= int(fields["connected_clients"])
+            use["memory"] = own_memory(fields)
+            for name, value in use.items():
+                sums[f"server {name}"] += value
+            for name, value in process_use(int(fields["qa_worker_pid"])).items():
+                sums[f"worker {name}"] += value
+            sums["processes"] += sum("worker" in line for line in descendants(server).values())
+        if self.stack.service is not None:
+            for name, value in process_use(self.stack.service.pid).items():
+                sums[f"api {name}"] += value
+            sums["processes"] += len(descendants(self.stack.service.pid))
+        return sums
+
+    def judge(self) -> list[Row]:
+        """Everything that has a tolerance."""
+        rows = []
+        for name, tolerance in TOLERANCES.items():
+            points = [(look.at, look.use[name]) for look in self.looks if look.calm or not tolerance.calm]
+            trend = len(points) * (1 - WARM_UP) >= FEWEST
+            points = points[int(len(points) * WARM_UP) :] if trend else points
+            first, last = points[0][1], points[-1][1]
+            growth = trend_of(points) if trend else last - first
+            rows.append(Row(name, first, last, growth, tolerance.growth, trend or tolerance.constant))
+        return rows
+
+
+def trend_of(points: list[tuple[float, float]]) -> float:
+    """The median slope, times the whole time."""
+    slopes = [(b - a) / (later - before) for (before, a), (later, b) in itertools.combinations(points, 2)]
+    return statistics.median(slopes) * (points[-1][0] - points[0][0])

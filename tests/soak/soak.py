@@ -1,0 +1,206 @@
+"""The soak: hours of use in half an hour, with faults at random, and the account at the end.
+
+    python -m tests.soak.soak [--minutes 30] [--seed N] [--server valkey]
+    python -m tests.soak.soak --planted
+
+A cluster of three shards with real workers and the bundled reader, the REST service before it. Questions with known
+answers, documents that come and go, AI.* and RG.* load, registrations that come and go; every second or two a fault
+(faults.py). At the end the faults stop and it must hold: every question has its right answer again, every queue is
+empty, no client is blocked; every answer on the way was right or an error that clients may get (verdicts.py lists
+them); and no memory, descriptors, threads or processes have grown (resources.py has the tolerances). A table says so,
+and the exit status. Once a minute everything rests for some seconds: queues must be empty then, all shards have the
+same registrations, and what is still held is compared with the other rests. After the faults the load goes on for a
+sixth of the time without any, which shows what the workers keep.
+
+`--planted` shows that the gate can fail: short runs with modules that have one deliberate mistake each (planted.py)
+must end badly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from qa_cluster.errors import QAError
+from tests.servers import chosen_servers, eventually, find_binary
+from tests.soak.faults import MEMORY_MB, Faults
+from tests.soak.gate import Gate
+from tests.soak.load import Load, town
+from tests.soak.resources import Watch
+from tests.soak.stack import SHARDS, Stack
+from tests.soak.verdicts import ALLOWED_CODES
+
+RECOVERY_SECONDS = 60.0
+TURN_SECONDS = 120.0
+SETTINGS = {
+    "qa.worker-memory-mb": MEMORY_MB,
+    "qa.worker-silence-ms": 4000,  # what hangs is replaced sooner than by default, for the next fault
+    "slowlog-max-len": 0,  # it would fill up for a long time, and look like a leak
+}
+BUSY_FIELDS = (
+    *("qa_queued_clients", "qa_queued_events", "qa_in_flight"),
+    *("rdb_bgsave_in_progress", "aof_rewrite_in_progress", "aof_rewrite_scheduled", "lazyfree_pending_objects"),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, and how often everything rests meanwhile."""
+
+    seconds: float
+    rests: int
+    calm_seconds: float
+    calm_rests: int
+
+    @classmethod
+    def of(cls, seconds: float) -> Plan:
+        """For a run of this length, and a calm end of a sixth of it."""
+        return cls(seconds, max(10, round(seconds / 60)), seconds / 6, 8)
+
+
+class Soak:
+    """One run."""
+
+    def __init__(self, stack: Stack, seed: int, fault_pause_seconds: float) -> None:
+        self.stack = stack
+        for index, node in enumerate(stack.nodes):
+            for name, value in SETTINGS.items():
+                node.config_set(name, value)
+            os.kill(int(stack.info(index)["qa_worker_pid"]), signal.SIGKILL)  # the next one has the limit
+            time.sleep(0.1)
+            eventually(lambda index=index: stack.info(index)["qa_worker_state"] == "ready", RECOVERY_SECONDS)  # type: ignore[misc]
+        self.gate = Gate()
+        self.load = Load(stack, seed, self.gate)
+        self.load.prepare()
+        self.faults = Faults(stack, seed, fault_pause_seconds, self.gate)
+        self.watch = Watch(stack)
+        self.problems: list[str] = []
+
+    def run(self, plan: Plan) -> None:
+        """The load and the faults, the load without faults, the end."""
+        self.rest(calm=False)
+        self.load.start()
+        self.faults.start()
+        self.go_on(plan.seconds, plan.rests, calm=False)
+        self.faults.stop()
+        self.go_on(plan.calm_seconds, plan.calm_rests, calm=True)
+        self.load.stop()
+        self.problems += self.load.broken
+        self.problems += self.load.verdicts.wrong
+        self.problems += [] if self.faults.counts else ["no fault was injected"]
+        self.recovers()
+        self.load.opened.close()
+
+    def go_on(self, seconds: float, rests: int, *, calm: bool) -> None:
+        """So long, with so many rests."""
+        for _ in range(rests):
+            time.sleep(seconds / rests)
+            self.rest(calm=calm)
+
+    def rest(self, *, calm: bool) -> None:
+        """Nobody does anything: every queue must be empty, and one can see what is kept."""
+        with self.gate.closed(TURN_SECONDS) as alone:
+            if not alone:
+                self.problems.append(f"a client still waits after {TURN_SECONDS:g} s")
+            elif self.is_idle():
+                self.watch.look(calm=calm)
+
+    def is_idle(self) -> bool:
+        """Whether all shards come to rest; a problem if not."""
+        try:
+            eventually(lambda: not self.leftovers(), RECOVERY_SECONDS, ignore=redis.RedisError)
+        except AssertionError:
+            self.problems.append(f"{time.strftime('%H:%M:%S')} left over: {self.leftovers()}")
+            return False
+        return True
+
+    def recovers(self) -> None:
+        """At the end all is as it was."""
+        self.is_idle()
+        client = self.load.rest()
+        for number in self.load.known:
+            _, _, question, answer = town(number)
+            try:
+                found = client.ask(question).answers
+            except QAError as error:
+                self.problems.append(f"afterwards {question!r} fails: {error}")
+                continue
+            if not found or found[0].answer != answer:
+                self.problems.append(f"afterwards {question!r} has the answer {found and found[0].answer!r}")
+
+    def leftovers(self) -> dict[str, int]:
+        """What idle shards should not have, and what has not ended yet."""
+        found: dict[str, int] = {}
+        registered = []
+        for index in range(SHARDS):
+            fields = self.stack.info(index)
+            registered.append({str(row[1]) for row in self.stack.nodes[index].execute_command("RG.DUMPREGISTRATIONS")})
+            links = int(fields["qa_worker_links"])
+            counts = {name: int(fields[name]) for name in BUSY_FIELDS}
+            counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - links)
+            counts["worker not ready"] = int(fields["qa_worker_state"] != "ready")
+            found |= {f"shard {index}: {name}": count for name, count in counts.items() if count}
+        if some := set.union(*registered) - set.intersection(*registered):
+            found[f"registrations that not every shard has: {', '.join(sorted(some))}"] = len(some)
+        return found
+
+    def report(self) -> bool:
+        """Prints the account; whether all is well."""
+        print("\nfaults: " + ", ".join(f"{name} {count}" for name, count in sorted(self.faults.counts.items())))
+        for failure in self.faults.failed[:5]:
+            print(f"fault that could not be injected: {failure}")
+        print(f"\n{'request':<14}{'outcome':<22}{'count':>9}")
+        for (kind, verdict), count in sorted(self.load.verdicts.counts.items()):
+            print(f"{kind:<14}{verdict:<22}{count:>9}   {ALLOWED_CODES.get(verdict, '')}")
+        heading = f"at rest, {len(self.watch.looks)} looks"
+        print(f"\n{heading:<22}{'first':>12}{'last':>12}{'growth':>12}{'limit':>12}")
+        for row in self.watch.judge():
+            scale = 1 << 20 if row.name.endswith(("RSS", "memory")) else 1
+            numbers = "".join(f"{value / scale:>12.2f}" for value in (row.first, row.last, row.growth, row.limit))
+            print(f"{row.name:<22}{numbers}   {'HAS GROWN' if row.grown else '' if row.judged else 'not judged'}")
+            if row.grown:
+                self.problems.append(f"{row.name} has grown")
+        for problem in self.problems[:40]:
+            print(f"PROBLEM: {problem}")
+        print(f"\nsoak: {len(self.problems)} problems")
+        return not self.problems
+
+
+def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5) -> Soak:
+    """One run on a cluster of its own; its account is printed."""
+    with Stack(binary) as stack:
+        run = Soak(stack, seed, fault_pause_seconds)
+        run.run(plan)
+        run.report()
+        return run
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--server", choices=["valkey", "redis"], default=chosen_servers()[0])
+    parser.add_argument("--planted", action="store_true")
+    options = parser.parse_args()
+    if options.planted:
+        from tests.soak.planted import prove
+
+        raise SystemExit(prove(options.server))
+    binary = find_binary(options.server)
+    if binary is None:
+        raise SystemExit(f"no {options.server} server on this machine")
+    print(f"soak: seed {options.seed}, {options.minutes} minutes on {options.server}", flush=True)
+    sys.exit(1 if soak(binary, Plan.of(options.minutes * 60), options.seed).problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What became of each request: right, an error that a client may get, or wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+import redis
+
+from qa_cluster.errors import ModelError, ProtocolError, QAError
+
+T = TypeVar("T")
+
+# The errors that clients may get while faults are injected. Everything else is a finding.
+ALLOWED_CODES = {
+    "OVERLOADED": "a queue was full",
+    "DEADLINE": "a job's time was up",
+    "NOWORKER": "the worker was being restarted",
+    "WORKERLOST": "two workers died on the job, or the worker's state went with it",
+    "CLUSTER": "a shard could not be reached",
+    "TRYAGAIN": "the shard was not ready to write",
+    "INFERENCE": "a worker was killed in the middle of a batch",
+}
+ALLOWED_TEXTS = (
+    "did not answer within",
+    "execution does not exist",
+    "execution plan does not exist",
+    "Execution max idle reached",
+    "subcommand not found",
+)
+
+
+class Wrong(Exception):
+    """An answer that is not right."""
+
+
+class Verdicts:
+    """Counts, by kind of request; thread-safe."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.wrong: list[str] = []
+        self.lock = threading.Lock()
+
+    def note(self, kind: str, verdict: str) -> None:
+        """One more."""
+        with self.lock:
+            self.counts[kind, verdict] += 1
+
+    def attempt(self, kind: str, call: Callable[[], T]) -> T | None:
+        """Makes a request and notes what became of it; None when it failed in a way that it may."""
+        try:
+            value = call()
+        except (OSError, redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterDownError) as error:
+            self.note(kind, type(error).__name__)
+        except (ModelError, ProtocolError) as error:
+            self.fail(kind, error)
+        except QAError as error:
+            self.note(kind, error.resp_code) if error.resp_code in ALLOWED_CODES else self.fail(kind, error)
+        except redis.RedisError as error:
+            text = str(error)
+            code = text.split(" ", maxsplit=1)[0]
+            if code in ALLOWED_CODES:
+                self.note(kind, code)
+            elif any(allowed in text for allowed in ALLOWED_TEXTS):
+                self.note(kind, "ERR")
+            else:
+                self.fail(kind, error)
+        except Wrong as error:
+            self.fail(kind, error)
+        else:
+            self.note(kind, "right")
+            return value
+        return None
+
+    def fail(self, kind: str, error: Exception) -> None:
+        """A finding."""
+        with self.lock:
+            self.counts[kind, "WRONG"] += 1
+            self.wrong.append(f"{time.strftime('%H:%M:%S')} {kind}: {type(error).__name__}: {error}")
+
+    def right(self, kind: str) -> int:
+        """How many were right."""
+        return self.counts[kind, "right"]

@@ -1,0 +1,156 @@
+"""Clients that ask and write while the cluster changes under them, and what they saw."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import redis
+
+from qa_cluster import keys
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.errors import QAError
+
+PARTITIONS = 12
+FACTS = {
+    "lovelace": ("Ada Lovelace wrote the first program in 1843.", "When was the first program written?"),
+    "everest": ("Mount Everest is 8849 metres high.", "How high is Mount Everest?"),
+    "curie": ("Marie Curie was born in Warsaw.", "Where was Marie Curie born?"),
+    "eiffel": ("The Eiffel Tower was built by Gustave Eiffel.", "Who built the Eiffel Tower?"),
+    "kiwi": ("The kiwi is a flightless bird of New Zealand.", "Where does the kiwi live?"),
+    "nile": ("The Nile flows into the Mediterranean Sea.", "Where does the Nile flow?"),
+    "python": ("Python was created by Guido van Rossum.", "Who created Python?"),
+    "titanic": ("The Titanic sank in 1912.", "When did the Titanic sink?"),
+    "moon": ("Neil Armstrong walked on the Moon in 1969.", "Who walked on the Moon?"),
+    "honey": ("Honey is made by bees.", "Who makes honey?"),
+    "gold": ("Gold melts at 1064 degrees.", "At what temperature does gold melt?"),
+    "mozart": ("Mozart composed The Magic Flute in 1791.", "Who composed The Magic Flute?"),
+}
+
+
+@dataclass
+class Seen:
+    """What all clients saw: when each right answer came, what else came, and what was written and acknowledged."""
+
+    right: list[tuple[float, float, str]] = field(default_factory=list)  # sent, answered, document
+    wrong: list[str] = field(default_factory=list)
+    errors: list[tuple[float, str]] = field(default_factory=list)
+    stored: dict[str, str] = field(default_factory=dict)
+    redirects: Counter[str] = field(default_factory=Counter)
+
+    def slowest(self) -> float:
+        """Seconds of the slowest right answer."""
+        return max(answered - sent for sent, answered, _ in self.right)
+
+    def longest_gap(self, documents: set[str], begun: float, ended: float) -> float:
+        """Longest time between two right answers from any one of these documents."""
+        longest = 0.0
+        for document in documents:
+            times = [begun, *sorted(answered for _, answered, of in self.right if of == document), ended]
+            longest = max(longest, *(b - a for a, b in pairwise(times)))
+        return longest
+
+
+class Load:
+    """Threads that ask through our client and through a stock one, and write documents, until told to stop."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.seen = Seen()
+        self.answers: dict[str, tuple[str, int, str]] = {}
+        self._stop = threading.Event()
+
+    def store_facts(self) -> None:
+        """Store what is asked about, and keep what is answered."""
+        with ClusterClient(self.url) as client:
+            for name, (text, _) in FACTS.items():
+                client.put_document(name, text)
+            for name, (_, question) in FACTS.items():
+                best = client.ask(question, timeout_ms=20_000).best
+                assert best is not None, question
+                assert best.document_id == name
+                self.answers[name] = (best.answer, best.start, best.document_version)
+
+    def ask(self, cache: str) -> None:
+        """Ask all questions again and again through our client."""
+        with ClusterClient(self.url) as client:
+            while not self._stop.is_set():
+                for name, (_, question) in FACTS.items():
+                    sent = time.monotonic()
+                    try:
+                        best = client.ask(question, cache=cache, timeout_ms=20_000).best
+                    except QAError as error:
+                        self.seen.errors.append((time.monotonic(), f"ask: {error!r}"))
+                        continue
+                    if best is None or (best.answer, best.start, best.document_version) != self.answers[name]:
+                        self.seen.wrong.append(f"{question} {best}")
+                    else:
+                        self.seen.right.append((sent, time.monotonic(), name))
+            self.seen.redirects.update(client._client.engine.shards.redirects)
+
+    def get(self) -> None:
+        """Read answers of sentences with a stock client, cached ones and new ones."""
+        host, _, port = self.url.removeprefix("redis://").partition(",")[0].partition(":")
+        with redis.RedisCluster(host=host, port=int(port), decode_responses=True, socket_timeout=20) as client:
+            number = 0
+            while not self._stop.is_set():
+                for name, (_, question) in FACTS.items():
+                    number += 1
+                    tag = keys.partition_of(name, PARTITIONS)
+                    asked = question if number % 2 else f"{question} ({number})"
+                    try:
+                        value = client.get(f"bertqa{{{tag}}}_{name}:{{{tag}}}:0_{asked}")
+                    except AttributeError:
+                        # redis-py's own: it follows a redirection to a server it has not met with None for a node.
+                        client.nodes_manager.initialize()
+                        continue
+                    except redis.RedisError as error:
+                        self.seen.errors.append((time.monotonic(), f"stock GET: {error!r}"))
+                        continue
+                    if value is None or (number % 2 and f'"answer":"{self.answers[name][0]}"' not in value):
+                        self.seen.wrong.append(f"stock GET {asked} {value}")
+
+    def write(self) -> None:
+        """Store new documents, one after the other, each until it is found."""
+        number = 0
+        with ClusterClient(self.url) as client:
+            while not self._stop.is_set():
+                number += 1
+                name, text = f"note-{number}", f"Gadget number {number} weighs {number + 100} grams."
+                try:
+                    client.put_document(name, text, timeout=20)
+                    self.seen.stored[name] = text
+                except QAError as error:
+                    self.seen.errors.append((time.monotonic(), f"put: {error!r}"))
+                time.sleep(0.02)
+
+    @contextmanager
+    def running(self, *work: Callable[[], None]) -> Iterator[None]:
+        """Run all of them in threads of their own."""
+        threads = [threading.Thread(target=one) for one in work]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join(60)
+
+    def lost_writes(self) -> list[str]:
+        """Documents whose storing was acknowledged and that are not there, or not found."""
+        with ClusterClient(self.url) as client:
+            lost = []
+            for name, text in self.seen.stored.items():
+                try:
+                    found = client.get_document(name)
+                    if found.text != text or not found.tokenized:
+                        lost.append(name)
+                except QAError:
+                    lost.append(name)
+            return lost

@@ -1,0 +1,94 @@
+"""Three primaries with a replica each, functions and reader: what failovers are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import redis
+
+from qa_cluster import keys
+from tests.functions.running_shards import PARTITIONS, WORKER, Shards
+from tests.servers import Cluster, Server, eventually
+
+SETTINGS = {
+    "cluster-enabled": "yes",
+    "cluster-node-timeout": 1500,
+    "cluster-require-full-coverage": "no",
+    "appendonly": "yes",
+    "repl-diskless-sync-delay": 0,
+    "repl-backlog-size": "16kb",
+}
+
+
+class Replicated(Shards):
+    """The primaries are `nodes` at first, the replica of each is at the same place in `replicas`."""
+
+    def __init__(self, cluster: Cluster, replicas: list[Server]) -> None:
+        super().__init__(cluster)
+        self.replicas = replicas
+
+    @property
+    def servers(self) -> list[Server]:
+        return [*self.nodes, *self.replicas]
+
+    @property
+    def url(self) -> str:
+        return "redis://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+    def role(self, server: Server) -> str:
+        try:
+            return str(server.info("replication")["role"])
+        except redis.ConnectionError:
+            return "down"
+
+    def pairs(self) -> list[tuple[Server, Server]]:
+        """Primary and replica of each shard, as they are now."""
+        return [(b, a) if self.role(b) == "master" else (a, b) for a, b in zip(self.nodes, self.replicas, strict=True)]
+
+    def pair_of(self, document_id: str) -> tuple[Server, Server]:
+        """Primary and replica of the shard that a document is on."""
+        return self.pair_of_slot(keys.slot(keys.partition_of(document_id, PARTITIONS)))
+
+    def pair_of_slot(self, slot: int) -> tuple[Server, Server]:
+        """Primary and replica of the shard that has a slot."""
+        return self.pairs()[min(slot // (16384 // 3), 2)]
+
+    def in_sync(self, seconds: float = 30) -> None:
+        """Wait until every replica has what its primary has, the values of all keys included."""
+        for primary, replica in self.pairs():
+            eventually(lambda p=primary, r=replica: self._same(p, r), seconds, 0.1, redis.RedisError)
+
+    def _same(self, primary: Server, replica: Server) -> bool:
+        if replica.info("replication").get("master_link_status") != "up":
+            return False
+        return bool(self.on(primary, "DEBUG", "DIGEST") == self.on(replica, "DEBUG", "DIGEST"))
+
+    def warm(self, server: Server) -> bool:
+        """Whether its worker has the reader loaded."""
+        return "is loaded" in server.log.read_text(errors="replace") and server.field("worker_state") == "ready"
+
+
+@contextmanager
+def replicated(binary: Path) -> Iterator[Replicated]:
+    """Start it all; every replica is in sync and warm when this returns."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(binary, SETTINGS, worker=WORKER))
+        shards = Replicated(cluster, [])
+        for node in cluster.nodes:
+            node.wait_ready(60)
+        shards.client.set(keys.PARTITIONS_KEY, PARTITIONS)
+        assert shards.register() == "OK"
+        shards.load_reader()
+        shards.replicas = [stack.enter_context(Server(binary, SETTINGS, worker=WORKER)) for _ in cluster.nodes]
+        for replica, primary in zip(shards.replicas, shards.nodes, strict=True):
+            shards.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
+        for server in shards.servers:
+            eventually(lambda s=server: "cluster_known_nodes:6" in shards.on(s, "CLUSTER", "INFO"), 30)
+        for replica, primary in zip(shards.replicas, shards.nodes, strict=True):
+            shards.on(replica, "CLUSTER", "REPLICATE", shards.on(primary, "CLUSTER", "MYID"))
+        shards.in_sync()
+        for server in shards.servers:
+            eventually(lambda s=server: shards.warm(s), 60)
+        yield shards

@@ -1,0 +1,202 @@
+"""Servers that end, restart, resync and are killed: nothing is forgotten, and the promoted shard answers by itself."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+
+import pytest
+
+from qa_cluster import keys
+from qa_cluster.keys import SentenceRef
+from tests.functions.running_shards import PARTITIONS, tag
+from tests.servers import MODULE, Server, chosen_servers, eventually, find_binary
+
+from .load import FACTS, Load
+from .replicated import Replicated, replicated
+
+GAP_SECONDS = 15.0
+SCRIPT = "def twice(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0] * 2\n"
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def shards(request: pytest.FixtureRequest) -> Iterator[Replicated]:
+    """One cluster for all: each test leaves it whole."""
+    binary = find_binary(request.param)
+    if binary is None or not MODULE.exists():
+        pytest.skip(f"no {request.param} server on this machine")
+    with replicated(binary) as found:
+        Load(found.url).store_facts()
+        store_scripts(found)
+        yield found
+
+
+def store_scripts(shards: Replicated) -> None:
+    """A TorchScript on every shard, where the workers' environment has torch."""
+    if find_spec("torch") is not None:
+        for partition in keys.partition_tags(PARTITIONS):
+            node, _ = shards.pair_of_slot(keys.slot(partition))
+            words = ("AI.SCRIPTSTORE", f"script:{{{partition}}}", "CPU", "ENTRY_POINTS", 1, "twice", "SOURCE", SCRIPT)
+            shards.on(node, *words)
+        shards.in_sync()
+
+
+def kept(shards: Replicated, server: Server) -> dict[str, object]:
+    """What a server must not forget, as it tells it itself."""
+    view: dict[str, object] = {}
+    with server.client(decode_responses=False) as client:
+        client.execute_command("READONLY")
+        view["functions"] = sorted(row[5] for row in client.execute_command("RG.DUMPREGISTRATIONS"))
+        view["models"] = [
+            (name, client.execute_command("AI.MODELGET", name, "META", "BLOB"))
+            for name in sorted(row[0] for row in client.execute_command("AI._MODELSCAN"))
+        ]
+        view["scripts"] = [
+            (name, client.execute_command("AI.SCRIPTGET", name))
+            for name in sorted(row[0] for row in client.execute_command("AI._SCRIPTSCAN"))
+        ]
+        names = sorted(name for name in client.scan_iter(count=1000) if not name.startswith(b"epoch:"))
+        view["names"] = names
+        tensors = [name for name in names if name.startswith(b"tokenized:")]
+        view["tensors"] = [client.execute_command("AI.TENSORGET", name, "META", "BLOB") for name in tensors[:50]]
+        view["answers"] = [client.getrange(name, 0, -1) for name in names if name.startswith(b"bertqa{")]
+    assert view["functions"]
+    assert view["models"]
+    assert view["tensors"]
+    return view
+
+
+def cached_answer(shards: Replicated, document_id: str) -> None:
+    """Have an answer of a sentence in the cache of its shard."""
+    assert shards.ask(document_id, 0, FACTS[document_id][1]) is not None
+
+
+def answers(shards: Replicated) -> None:
+    """Every question is answered as before, by the models and not from caches."""
+    load = Load(shards.url)
+    load.store_facts()
+
+
+def restart(shards: Replicated, server: Server, number: int = signal.SIGTERM) -> None:
+    server.stop(number)
+    server.start()
+    whole(shards)
+
+
+def whole(shards: Replicated) -> None:
+    for server in shards.servers:
+        eventually(lambda s=server: "cluster_state:ok" in shards.on(s, "CLUSTER", "INFO"), 30)
+        eventually(lambda s=server: s.field("worker_state") == "ready", 60)
+    shards.in_sync()
+    shards.client.nodes_manager.initialize()
+
+
+def rewrite(shards: Replicated, primary: Server, preamble: str) -> None:
+    """Rewrite the AOF, as an RDB file or as commands."""
+    shards.on(primary, "CONFIG", "SET", "aof-use-rdb-preamble", preamble)
+    done = primary.info("persistence")["aof_rewrites"]
+    shards.on(primary, "BGREWRITEAOF")
+    eventually(lambda: primary.info("persistence")["aof_rewrites"] > done, 20)
+    eventually(lambda: primary.info("persistence")["aof_rewrite_in_progress"] == 0, 20)
+    assert primary.info("persistence")["aof_last_bgrewrite_status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "reload",
+        pytest.param("rewrite", marks=pytest.mark.cluster),
+        pytest.param("rewrite as commands", marks=pytest.mark.cluster),
+        pytest.param("restart", marks=pytest.mark.cluster),
+    ],
+)
+def test_a_primary_forgets_nothing(shards: Replicated, how: str) -> None:
+    cached_answer(shards, "nile")
+    primary, _ = shards.pair_of("nile")
+    before = kept(shards, primary)
+    if how == "reload":
+        shards.on(primary, "DEBUG", "RELOAD")
+    else:
+        if how.startswith("rewrite"):
+            rewrite(shards, primary, "no" if how == "rewrite as commands" else "yes")
+        # back before the others take it for dead
+        restart(shards, primary)
+        primary, _ = shards.pair_of("nile")
+    eventually(lambda: kept(shards, primary) == before, 20)
+    whole(shards)
+    answers(shards)
+
+
+@pytest.mark.cluster
+def test_a_replica_that_was_down_gets_everything_by_a_full_synchronisation(shards: Replicated) -> None:
+    primary, replica = shards.pair_of("gold")
+    replica.stop(signal.SIGKILL)
+    fulls = primary.info("stats")["sync_full"]
+    with primary.client() as client:
+        mine = next(t for t in keys.partition_tags(PARTITIONS) if shards.pair_of_slot(keys.slot(t))[0] is primary)
+        for number in range(40):
+            client.set(f"filler:{{{mine}}}:{number}", "x" * 1000)
+    cached_answer(shards, "gold")
+    replica.start()
+    whole(shards)
+    assert primary.info("stats")["sync_full"] > fulls
+    with primary.client() as client:
+        client.delete(*(f"filler:{{{mine}}}:{number}" for number in range(40)))
+    shards.in_sync()
+    assert kept(shards, replica) == kept(shards, primary)
+
+
+def measured_failover(
+    shards: Replicated, document_id: str, act: Callable[[Server, Server], object]
+) -> tuple[Load, float, float]:
+    """Ask and write while `act(primary, replica)` lets the replica take over; the load and when it was done."""
+    primary, replica = shards.pair_of(document_id)
+    shards.in_sync()
+    load = Load(shards.url)
+    load.store_facts()
+    with load.running(partial(load.ask, "off"), partial(load.ask, "off"), load.write):
+        eventually(lambda: len(load.seen.right) > 30, 20)
+        begun = time.monotonic()
+        act(primary, replica)
+        eventually(lambda: shards.role(replica) == "master", 30)
+        promoted = time.monotonic()
+        eventually(lambda: any(sent > promoted and of == document_id for sent, _, of in load.seen.right), 30)
+        answered = len(load.seen.right)
+        eventually(lambda: len(load.seen.right) > answered + 30, 30)
+        ended = time.monotonic()
+    on_shard = {name for name in FACTS if shards.pair_of(name)[0] is replica}
+    gap = load.seen.longest_gap(on_shard, begun, ended)
+    print(
+        f"\npromoted after {promoted - begun:.2f} s, longest time without a right answer from that shard {gap:.2f} s,"
+        f" errors {len(load.seen.errors)}, wrong {len(load.seen.wrong)}, writes acknowledged {len(load.seen.stored)}"
+    )
+    return load, begun, gap
+
+
+def test_a_killed_primary_is_replaced_by_a_warm_replica(shards: Replicated) -> None:
+    primary, _ = shards.pair_of("moon")
+    load, _, gap = measured_failover(shards, "moon", lambda p, _: p.stop(signal.SIGKILL))
+    lost = load.lost_writes()
+    print(f"acknowledged writes lost: {len(lost)} of {len(load.seen.stored)}")
+    assert not load.seen.wrong
+    assert gap < GAP_SECONDS
+    assert len(lost) <= 1 + len(load.seen.stored) // 20
+    primary.start()
+    whole(shards)
+    assert shards.role(primary) == "slave"
+    answers(shards)
+
+
+@pytest.mark.cluster
+def test_a_manual_failover_loses_nothing(shards: Replicated) -> None:
+    load, _, gap = measured_failover(shards, "honey", lambda _, r: shards.on(r, "CLUSTER", "FAILOVER"))
+    assert not load.seen.wrong
+    assert not load.seen.errors
+    assert load.lost_writes() == []
+    assert gap < GAP_SECONDS
+    whole(shards)
+    tagged = SentenceRef("honey", tag("honey"), 0)
+    assert shards.client.get(keys.answer_key(tagged, "Who is it that makes honey?"))

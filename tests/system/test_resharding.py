@@ -1,0 +1,152 @@
+"""A fourth shard joins and gets its share of the slots while questions are asked and documents written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+from qa_cluster.cluster.resharding import Move, all_primaries, move_slots, plan, rebalance
+from qa_cluster.cluster.topology import Node
+
+from qa_cluster.keys import SLOTS
+from tests.functions.running_shards import WORKER, Shards, running
+from tests.servers import MODULE, Server, chosen_servers, eventually, find_binary
+
+from .load import Load
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def binary(request: pytest.FixtureRequest) -> Path:
+    """Each server in turn."""
+    found = find_binary(request.param)
+    if found is None or not MODULE.exists():
+        pytest.skip(f"no {request.param} server on this machine")
+    return found
+
+
+@pytest.fixture
+def shards(binary: Path) -> Iterator[Shards]:
+    """A cluster of the test's own: its slots are moved."""
+    with running(binary) as found:
+        yield found
+
+
+def url(shards: Shards) -> str:
+    return "redis://" + ",".join(f"127.0.0.1:{node.port}" for node in shards.nodes)
+
+
+def joined(shards: Shards, fourth: Server) -> None:
+    """Let the fourth server join, and wait until it would answer."""
+    shards.on(fourth, "CLUSTER", "MEET", "127.0.0.1", shards.nodes[0].port)
+    for node in (*shards.nodes, fourth):
+        eventually(lambda node=node: "cluster_known_nodes:4" in shards.on(node, "CLUSTER", "INFO"), 20)
+    shards.nodes.append(fourth)
+    eventually(lambda: _trigger(shards, fourth), 20)
+
+
+def _trigger(shards: Shards, node: Server) -> bool:
+    try:
+        return bool(shards.on(node, "RG.TRIGGER", "qa.reader")[0])
+    except redis.ResponseError:
+        return False
+
+
+def from_the_lower_end(shards: Shards) -> int:
+    """As ``redis-cli --cluster rebalance`` does it: the lowest slots first, and the readers' keys with them."""
+    with_clients = [(node, shards.nodes[i].client(decode_responses=False)) for i, node in enumerate(ordered(shards))]
+    try:
+        counts = {node.id: node.slot_count for node, _ in with_clients}
+        moves = plan([node for node, _ in with_clients])
+        taken = {name: sum(move.source == name for move in moves) for name in counts}
+        target = moves[0].target
+        lowest = [
+            Move(slot, node.id, target)
+            for node, _ in with_clients
+            for slot in [s for first, last in node.slots for s in range(first, last + 1)][: taken[node.id]]
+        ]
+        move_slots(lowest, with_clients)
+        return len(lowest)
+    finally:
+        for _, client in with_clients:
+            client.close()
+
+
+def ordered(shards: Shards) -> list[Node]:
+    """Every server as a node, in the order of `shards.nodes`."""
+    with shards.nodes[0].client(decode_responses=False) as client:
+        found = {node.port: node for node in all_primaries(client)}
+    return [found[node.port] for node in shards.nodes]
+
+
+def from_the_upper_end(shards: Shards) -> int:
+    """Our own way: what is under the tag of a shard's lowest slot stays."""
+    with_clients = [(node, shards.nodes[i].client(decode_responses=False)) for i, node in enumerate(ordered(shards))]
+    try:
+        return rebalance(with_clients)
+    finally:
+        for _, client in with_clients:
+            client.close()
+
+
+def at_once(shards: Shards) -> int:
+    """Valkey's own way: the slots of each shard in one piece, with all their keys, while their source goes on."""
+    nodes = ordered(shards)
+    moves = plan(nodes)
+    for index, node in enumerate(nodes):
+        owned = [slot for first, last in node.slots for slot in range(first, last + 1)]
+        # from the lower end, where the keys of the reader are
+        slots = owned[: sum(move.source == node.id for move in moves)]
+        if slots:
+            arguments = ("SLOTSRANGE", slots[0], slots[-1], "NODE", moves[0].target)
+            shards.on(shards.nodes[index], "CLUSTER", "MIGRATESLOTS", *arguments)
+            eventually(lambda s=slots, t=shards.nodes[-1]: _serves(shards, t, s[-1]), 60)
+    return len(moves)
+
+
+def _serves(shards: Shards, node: Server, slot: int) -> bool:
+    migrations = str(shards.on(node, "CLUSTER", "GETSLOTMIGRATIONS"))
+    assert "failed" not in migrations, migrations
+    return any(first <= slot <= last for first, last in ordered(shards)[shards.nodes.index(node)].slots)
+
+
+HEAVY = [pytest.param(way, marks=pytest.mark.cluster) for way in (from_the_lower_end, at_once)]
+
+
+@pytest.mark.parametrize("way", [from_the_upper_end, *HEAVY])
+def test_a_fourth_shard_gets_its_share_under_load(shards: Shards, binary: Path, way: Callable[[Shards], int]) -> None:
+    if way is at_once and shards.on(shards.nodes[0], "INFO").get("server_name") != "valkey":
+        pytest.skip("CLUSTER MIGRATESLOTS is Valkey's")
+    load = Load(url(shards))
+    load.store_facts()
+    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
+    with Server(binary, settings, worker=WORKER) as fourth:
+        joined(shards, fourth)
+        work = [partial(load.ask, "use"), partial(load.ask, "off"), partial(load.ask, "off"), load.get, load.write]
+        with load.running(*work):
+            eventually(lambda: len(load.seen.right) > 50, 20)
+            begun = time.monotonic()
+            moved = way(shards)
+            took = time.monotonic() - begun
+            answered = len(load.seen.right)
+            eventually(lambda: len(load.seen.right) > answered + 100, 20)
+        print(
+            f"\n{moved} slots moved in {took:.1f} s; {len(load.seen.right)} right answers, slowest"
+            f" {load.seen.slowest():.2f} s; {len(load.seen.stored)} documents stored;"
+            f" sent again: {dict(load.seen.redirects)}"
+        )
+        assert moved == SLOTS // 4
+        assert not load.seen.wrong
+        assert not load.seen.errors
+        assert load.lost_writes() == []
+        assert len({node.slot_count for node in ordered(shards)}) == 1
+        eventually(lambda: all(stored_readers(shards, node) == 1 for node in shards.nodes), 20)
+        shards.nodes.remove(fourth)
+
+
+def stored_readers(shards: Shards, node: Server) -> int:
+    """How many copies of the reader a shard has in its keys."""
+    return len(shards.on(node, "AI._MODELSCAN"))

@@ -1,0 +1,53 @@
+"""`qa-cluster scale`: one more shard joins, and it is all there after a restart too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qa_cluster.cluster_client import ClusterClient
+from tests.servers import MODULE, chosen_servers, find_binary
+
+from .conftest import System
+from .load import FACTS, Load
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize("name", chosen_servers())
+def test_a_local_cluster_grows(name: str, tmp_path: Path, clean_settings: dict[str, str]) -> None:
+    binary = find_binary(name)
+    if binary is None or not MODULE.exists():
+        pytest.skip(f"no {name} server on this machine")
+    environment = {"QA_DATA_DIR": str(tmp_path / "data"), "QA_SERVER": str(binary), "QA_SHARDS": "2"}
+    own = System(tmp_path, clean_settings | environment)
+    own.cli("up")
+    try:
+        load = Load(own.url)
+        load.store_facts()
+        refused = own.cli("scale", "1", check=False)
+        assert refused.returncode == 2
+        assert "cannot be scaled to 1" in refused.stderr
+        own.cli("scale", "3")
+        shown = json.loads(own.cli("status", "--json").stdout)
+        assert shown["ready"], shown
+        assert sorted(shard["slots"] for shard in shown["shards"]) == [5461, 5461, 5462]
+        assert all(shard["documents"] for shard in shown["shards"])
+        assert "0 slots moved" in own.cli("scale", "3").stdout
+        own.cli("down")
+        own.environment["QA_SHARDS"] = "3"
+        own.cli("up")
+        with ClusterClient(json_url(own)) as client:
+            for document, (_, question) in FACTS.items():
+                best = client.ask(question, cache="off").best
+                assert best is not None
+                assert (best.document_id, best.answer) == (document, load.answers[document][0])
+    finally:
+        own.cli("down")
+
+
+def json_url(own: System) -> str:
+    """Address of the first shard as it is now."""
+    return f"redis://{json.loads(own.cli('status', '--json').stdout)['shards'][0]['address']}"

@@ -1,0 +1,26 @@
+"""TorchScript in the worker: these tests need the extra `torch` in the environment they (and so the workers) run in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.servers import Server, chosen_servers, find_binary
+
+collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
+WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def torch_shard(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server whose worker has torch, for all tests of a module."""
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with Server(Path(binary), {"qa.job-timeout-ms": 20000}, worker=WORKER) as running:
+        running.wait_ready(30)
+        yield running
