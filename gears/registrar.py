@@ -1,8 +1,8 @@
 """Registering: a session's registrations go to this shard's module and to all other shards, or nowhere.
 
 A new version of a session is first taken by the own shard (which validates it), then by all others; if one refuses or
-is silent, everyone gets the old version back. `onRegistered` then runs on every shard, as it does after a restart: a
-plain function at once, a coroutine in the background.
+is silent, everyone gets the old version back, told again until they say so. `onRegistered` then runs on every shard, as
+it does after a restart: a plain function at once, a coroutine in the background.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
+UNDO_SECONDS = 30.0  # longer than a worker that hangs is given
 # after which a shard uses what it was given without having heard that all others have it
 CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
@@ -93,6 +94,7 @@ class Registrar:
         self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publishing = asyncio.Lock()
+        self._undoing: asyncio.Task[None] | None = None
 
     async def publish(self, session: Session, replaced: str | None = None) -> None:
         """Register a session on all shards; on any failure nothing has changed and GearsError tells why."""
@@ -101,6 +103,8 @@ class Registrar:
 
     async def _publish(self, session: Session, replaced: str | None = None) -> None:
         runtime = self._runtime_of()
+        if self._undoing is not None:  # what is told again would come after the new version
+            await asyncio.wait({self._undoing})
         payload = sessions.dump(session.registrations.values(), session.requirements)
         stored = StoredSession(session.id, session.description, session.source, payload)
         undo = [Change(self._payloads.get(session.id), None if session.id in self._payloads else session.id)]
@@ -112,24 +116,27 @@ class Registrar:
             self._install(change, session)
             await runtime.peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
         except BaseException:
-            for step in undo:
-                self._undo(step, others)
+            self._undo(undo)
+            self._undoing = self._spawn(self._undo_elsewhere(undo, others))
             raise
         self._run_on_registered(session.id)
         for node in others:
             runtime.peers.send(node, "registered", session.id)
 
-    def _undo(self, step: Change, others: list[str]) -> None:
-        runtime = self._runtime_of()
-        try:
-            self._install(step)
-        except GearsError as error:
-            logger.error("an earlier version of a session could not be put back: %s", error)
-        for node in others:
+    def _undo(self, steps: list[Change]) -> None:
+        for step in steps:
             try:
-                runtime.peers.send(node, "register", step)
+                self._install(step)
             except GearsError as error:
-                logger.error("shard %s could not be told to put a session back: %s", node, error)
+                logger.error("an earlier version of a session could not be put back: %s", error)
+
+    async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
+        request = self._runtime_of().peers.request_all
+        for step in steps:
+            told = (request([node], "register", step, UNDO_SECONDS) for node in others)
+            for outcome in await asyncio.gather(*told, return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    logger.error("a shard could not be told to put a session back: %s", error_line(outcome))
 
     def extend(self, session: Session, registration: Registration) -> None:
         """Add a registration that a running function asked for; the other shards follow in the background."""
@@ -298,10 +305,11 @@ class Registrar:
         except BaseException as error:
             logger.error("onRegistered of %s failed: %s", registration_id, error_line(error))
 
-    def _spawn(self, work: Awaitable[None]) -> None:
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._log_failure(work))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     @staticmethod
     async def _log_failure(work: Awaitable[None]) -> None:

@@ -24,9 +24,11 @@ REFUSED_OPERATORS = ("aten::save", "aten::from_file")
 # nor may a file call what only scripts can (a script that runs the model would lend it its rights), reach memory by its
 # address, past the checks of indices, or other processes
 _REFUSED_WORDS = re.compile(
-    rb"\b(?:save|from_file|redis|redisAI|inductor|debugprims|c10d|_c10d_functional(?:_autograd)?|symm_mem|getattr"
+    rb"\b(?:save|from_file|redis|redisAI|inductor|debugprims|c10d|_c10d_functional(?:_autograd)?|symm_mem"
     rb"|\w+_unsafe|_unsafe_(?:masked_)?index\w*)\b"
 )
+# an operator whose name is put together: torch itself writes `getattr` for parts of modules only
+_NAMELESS = re.compile(rb"\b(?:torch|ops)\b(?!\.[A-Za-z_])|\bops\.\w+(?!\w|\.\w)")
 _RAISED = re.compile(r"\n(?:[\w.]+(?:Error|Exception|Exit)): ")
 _CLASS = re.compile(r"^(?:[\w.]+(?:Error|Exception)): ")
 
@@ -115,11 +117,15 @@ def _input_ports(schema: Any) -> tuple[Port, ...]:
 
 
 def _check_code(path: str) -> None:
-    """Raise for a file whose code has names that models may not use; before it is loaded, as loading runs code of it."""
+    """Raise for a file whose code has names that models may not use: before it is loaded, which runs code of it."""
     reader = torch._C.PyTorchFileReader(path)
-    for name in reader.get_all_records():
+    records = reader.get_all_records()
+    if "model.json" in records:  # its code may be in any record
+        raise ModelError("the file has the format of torch 1.2 and older: save the model with a newer torch")
+    for name in records:
         if name.startswith("code/") and not name.endswith(".debug_pkl"):
-            found = _REFUSED_WORDS.search(reader.get_record(name))
+            code = reader.get_record(name)
+            found = _REFUSED_WORDS.search(code) or (_NAMELESS.search(code) if b"getattr" in code else None)
             if found is not None:
                 raise ModelError(f"the model uses {found.group().decode()}, which models may not")
 

@@ -54,7 +54,7 @@ def test_names_are_checked_and_their_number_bounded() -> None:
         with pytest.raises(GearsError, match=f"{MAX_DEVICES} devices are in use"):
             store.devices.of("CPU:999")
         with pytest.raises(GearsError, match="devices are in use"):
-            await store.load(1, "ONNX", "CPU:999", add_model())
+            await store.compile(1, "ONNX", "CPU:999", add_model())
 
     run_store(main)
 
@@ -62,7 +62,7 @@ def test_names_are_checked_and_their_number_bounded() -> None:
 def test_a_device_that_is_not_there_refuses_the_model() -> None:
     async def main(store: ModelStore) -> None:
         with pytest.raises(ModelError, match="unsupported device GPU:7"):
-            await store.load(1, "ONNX", "GPU:7", add_model())
+            await store.compile(1, "ONNX", "GPU:7", add_model())
         assert store.ready(1) is None
 
     run_store(main)

@@ -182,6 +182,28 @@ GB().foreach(lambda r: execute('RPUSH', 'gone', str(r['type']) + str(r['value'])
         assert counts == {"async_local": 1}
 
 
+def test_an_event_that_ends_its_workers_takes_no_other_along(shard: Server) -> None:
+    script = """
+import os
+def run(record):
+    if record['key'] == 'ev:2':
+        os._exit(1)
+GB().foreach(run).register(prefix='ev:*', mode='async_local')
+"""
+    execute(shard, "RG.PYEXECUTE", script)
+    with shard.client() as client:
+        pipe = client.pipeline()
+        pipe.set("ev:1", "runs").set("ev:2", "kills").execute()
+
+    def counted() -> tuple[int, int]:
+        (entry,) = execute(shard, "RG.DUMPREGISTRATIONS")
+        found = dict(zip(entry[7][::2], entry[7][1::2], strict=True))
+        return found["numSuccess"], found["numAborted"]
+
+    eventually(lambda: sum(counted()) == 2, 30)
+    assert counted() == (1, 1)
+
+
 def test_registrations_survive_the_worker_and_on_registered_runs_again(shard: Server) -> None:
     script = """
 def started():

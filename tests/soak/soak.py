@@ -43,7 +43,9 @@ TURN_SECONDS = 120.0
 SETTINGS = {
     "qa.worker-memory-mb": MEMORY_MB,
     "qa.worker-silence-ms": 4000,  # what hangs is replaced sooner than by default, for the next fault
-    "slowlog-max-len": 0,  # it would fill up for a long time, and look like a leak
+    # The server fills these up for a long time, which looks like a leak.
+    "slowlog-max-len": 0,
+    "latency-tracking": "no",
 }
 BUSY_FIELDS = (
     *("qa_queued_clients", "qa_queued_events", "qa_in_flight"),
@@ -148,7 +150,7 @@ class Soak:
             counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - links)
             counts["worker not ready"] = int(fields["qa_worker_state"] != "ready")
             found |= {f"shard {index}: {name}": count for name, count in counts.items() if count}
-        if some := set.union(*registered) - set.intersection(*registered):
+        if some := registered[0].union(*registered) - registered[0].intersection(*registered):
             found[f"registrations that not every shard has: {', '.join(sorted(some))}"] = len(some)
         return found
 

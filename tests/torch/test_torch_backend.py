@@ -80,6 +80,27 @@ def test_refusals_are_one_line(blob: bytes, device: str, message: str) -> None:
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 700
 
 
+def changed_code(blob: bytes, old: bytes, new: bytes) -> bytes:
+    """A file whose code says something else."""
+    source, target = io.BytesIO(blob), io.BytesIO()
+    with zipfile.ZipFile(source) as before, zipfile.ZipFile(target, "w") as after:
+        for name in before.namelist():
+            content = before.read(name)
+            after.writestr(name, content.replace(old, new) if name.endswith(".py") else content)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("name", [b'getattr(torch, "a" "dd")', b'getattr((ops.aten), "\\x61dd")'])
+def test_operators_are_called_by_their_names(name: bytes) -> None:
+    blob = models.file_of(models.Add())
+    with pytest.raises(ModelError, match="which models may not"):
+        load(changed_code(blob, b"torch.add", name))
+
+
+def test_modules_in_a_row_are_told_by_number() -> None:
+    assert len(load(models.file_of(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))).outputs) == 1
+
+
 def test_code_that_loading_would_run_is_refused_before(tmp_path: Path) -> None:
     target = tmp_path / "written"
     with pytest.raises(ModelError, match="uses save, which models may not"):
