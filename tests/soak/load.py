@@ -188,7 +188,9 @@ class Load:
         def count() -> None:
             script = "GB('ShardsIDReader').flatmap(lambda _: list(range(50))).count().run()"
             results, errors = chance.choice(clients).execute_command("RG.PYEXECUTE", script)
-            if results != [str(50 * SHARDS)] and not errors:
+            if errors:
+                raise redis.ResponseError(str(errors[0]))
+            if results != [str(50 * SHARDS)]:
                 raise Wrong(f"count of {SHARDS} shards: {results}")
 
         def turn() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from tests.fuzz.planted import Mistake, build
 from tests.servers import ROOT
 
-MINUTES = 1.5
-SECONDS = 400
+MINUTES = 2.0
+SECONDS = 600
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,8 @@ class Watch:
         rows = []
         for name, tolerance in TOLERANCES.items():
             points = [(look.at, look.use[name]) for look in self.looks if look.calm or not tolerance.calm]
+            if not points:
+                continue
             trend = len(points) * (1 - WARM_UP) >= FEWEST
             points = points[int(len(points) * WARM_UP) :] if trend else points
             first, last = points[0][1], points[-1][1]

@@ -1,4 +1,4 @@
-"""The soak: hours of use in half an hour, with faults at random, and the account at the end.
+"""The soak: half an hour of use with faults at random, and the account at the end.
 
     python -m tests.soak.soak [--minutes 30] [--seed N] [--server valkey]
     python -m tests.soak.soak --planted
@@ -10,7 +10,7 @@ empty, no client is blocked; every answer on the way was right or an error that 
 them); and no memory, descriptors, threads or processes have grown (resources.py has the tolerances). A table says so,
 and the exit status. Once a minute everything rests for some seconds: queues must be empty then, all shards have the
 same registrations, and what is still held is compared with the other rests. After the faults the load goes on for a
-sixth of the time without any, which shows what the workers keep.
+while without any, which shows what the workers keep.
 
 `--planted` shows that the gate can fail: short runs with modules that have one deliberate mistake each (planted.py)
 must end badly.
@@ -36,7 +36,7 @@ from tests.soak.gate import Gate
 from tests.soak.load import Load, town
 from tests.soak.resources import Watch
 from tests.soak.stack import SHARDS, Stack
-from tests.soak.verdicts import ALLOWED_CODES
+from tests.soak.verdicts import ALLOWED_CODES, ALLOWED_TEXTS
 
 RECOVERY_SECONDS = 60.0
 TURN_SECONDS = 120.0
@@ -64,8 +64,8 @@ class Plan:
 
     @classmethod
     def of(cls, seconds: float) -> Plan:
-        """For a run of this length, and a calm end of a sixth of it."""
-        return cls(seconds, max(10, round(seconds / 60)), seconds / 6, 8)
+        """For a run of this length, and a calm end."""
+        return cls(seconds, max(8, round(seconds / 60)), max(seconds / 10, 40.0), 8)
 
 
 class Soak:
@@ -77,14 +77,18 @@ class Soak:
             for name, value in SETTINGS.items():
                 node.config_set(name, value)
             os.kill(int(stack.info(index)["qa_worker_pid"]), signal.SIGKILL)  # the next one has the limit
-            time.sleep(0.1)
-            eventually(lambda index=index: stack.info(index)["qa_worker_state"] == "ready", RECOVERY_SECONDS)  # type: ignore[misc]
+        eventually(self.has_new_workers, RECOVERY_SECONDS)
         self.gate = Gate()
         self.load = Load(stack, seed, self.gate)
         self.load.prepare()
         self.faults = Faults(stack, seed, fault_pause_seconds, self.gate)
         self.watch = Watch(stack)
         self.problems: list[str] = []
+
+    def has_new_workers(self) -> bool:
+        """Whether the first worker of each shard has been replaced."""
+        fields = [self.stack.info(index) for index in range(SHARDS)]
+        return all(int(field["qa_worker_number"]) > 1 and field["qa_worker_state"] == "ready" for field in fields)
 
     def run(self, plan: Plan) -> None:
         """The load and the faults, the load without faults, the end."""
@@ -103,8 +107,9 @@ class Soak:
 
     def go_on(self, seconds: float, rests: int, *, calm: bool) -> None:
         """So long, with so many rests."""
-        for _ in range(rests):
-            time.sleep(seconds / rests)
+        begun = time.monotonic()
+        for number in range(1, rests + 1):
+            time.sleep(max(0.0, begun + seconds * number / rests - time.monotonic()))
             self.rest(calm=calm)
 
     def rest(self, *, calm: bool) -> None:
@@ -114,6 +119,12 @@ class Soak:
                 self.problems.append(f"a client still waits after {TURN_SECONDS:g} s")
             elif self.is_idle():
                 self.watch.look(calm=calm)
+        verdicts = self.load.verdicts
+        print(
+            f"{time.strftime('%H:%M:%S')} rest {len(self.watch.looks)}: {sum(verdicts.counts.values())} requests, "
+            f"{sum(self.faults.counts.values())} faults, {len(verdicts.wrong) + len(self.problems)} problems",
+            flush=True,
+        )
 
     def is_idle(self) -> bool:
         """Whether all shards come to rest; a problem if not."""
@@ -159,9 +170,9 @@ class Soak:
         print("\nfaults: " + ", ".join(f"{name} {count}" for name, count in sorted(self.faults.counts.items())))
         for failure in self.faults.failed[:5]:
             print(f"fault that could not be injected: {failure}")
-        print(f"\n{'request':<14}{'outcome':<22}{'count':>9}")
+        print(f"\n{'request':<14}{'outcome':<32}{'count':>9}")
         for (kind, verdict), count in sorted(self.load.verdicts.counts.items()):
-            print(f"{kind:<14}{verdict:<22}{count:>9}   {ALLOWED_CODES.get(verdict, '')}")
+            print(f"{kind:<14}{verdict:<32}{count:>9}   {(ALLOWED_CODES | ALLOWED_TEXTS).get(verdict, '')}")
         heading = f"at rest, {len(self.watch.looks)} looks"
         print(f"\n{heading:<22}{'first':>12}{'last':>12}{'growth':>12}{'limit':>12}")
         for row in self.watch.judge():

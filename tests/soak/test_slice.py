@@ -7,7 +7,7 @@ import pytest
 from tests.servers import chosen_servers, find_binary
 from tests.soak.soak import Plan, soak
 
-PLAN = Plan(seconds=9, rests=1, calm_seconds=0, calm_rests=0)
+PLAN = Plan(seconds=8, rests=1, calm_seconds=0, calm_rests=0)
 
 
 def test_slice() -> None:
