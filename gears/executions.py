@@ -189,11 +189,15 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 
 
 class IdSource:
-    """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter."""
+    """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
+
+    The counter begins at the time in microseconds: other shards still know the runs of the worker before this one, and
+    clients its executions.
+    """
 
     def __init__(self, shard_id: str) -> None:
         self._shard_id = shard_id
-        self._counter = itertools.count()
+        self._counter = itertools.count(time.time_ns() // 1000)
 
     def next(self) -> str:
         """A new id."""

@@ -62,12 +62,7 @@ class Neighbours:
         self._own_slots = slots
 
     def answer(self, sender: str, known: list[str]) -> None:
-        """Send a shard the sessions it lacks (message ``sessions?``); ask it for those that this one lacks.
-
-        It has such when its worker died after its own shard had taken a session, and before the others had.
-        """
-        if not set(known) <= set(self._runtime.registrar.session_ids):
-            self._known.discard(sender)
+        """Send a shard the sessions it lacks (message ``sessions?``)."""
         for change in self._runtime.registrar.missing(known):
             if change.stored is not None:
                 self._runtime.peers.send(sender, "register", change)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -77,10 +79,14 @@ def with_ids(session: Session, ids: list[str]) -> Session:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a shard is told to do: take `stored`, drop the session `removed`."""
+    """What a shard is told to do: take `stored`, drop the session `removed`.
+
+    A change that may be told again has a number, which grows: what has been unregistered since must not come back.
+    """
 
     stored: StoredSession | None
     removed: str | None = None
+    number: int = 0
 
 
 class Registrar:
@@ -94,6 +100,8 @@ class Registrar:
         self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publishing = asyncio.Lock()
+        self._numbers = itertools.count(time.time_ns())  # above those of the worker before this one
+        self._taken: dict[str, int] = {}
         self._undoing: asyncio.Task[None] | None = None
 
     async def publish(self, session: Session, replaced: str | None = None) -> None:
@@ -110,7 +118,7 @@ class Registrar:
         undo = [Change(self._payloads.get(session.id), None if session.id in self._payloads else session.id)]
         if replaced is not None and replaced != session.id:
             undo.append(Change(self._payloads.get(replaced)))
-        change = Change(stored, replaced if replaced != session.id else None)
+        change = Change(stored, replaced if replaced != session.id else None, next(self._numbers))
         others = runtime.peers.others()
         try:
             self._install(change, session)
@@ -132,7 +140,8 @@ class Registrar:
 
     async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
         request = self._runtime_of().peers.request_all
-        for step in steps:
+        for change in steps:
+            step = replace(change, number=next(self._numbers))
             told = (request([node], "register", step, UNDO_SECONDS) for node in others)
             for outcome in await asyncio.gather(*told, return_exceptions=True):
                 if isinstance(outcome, Exception):
@@ -152,8 +161,11 @@ class Registrar:
 
     def take(self, sender: str, change: Change) -> None:
         """Install what another shard's worker published; used when that says so, or has died before it could."""
+        if 0 < change.number <= self._taken.get(sender, 0):
+            return
         new = change.stored is not None and self._known_as(change.stored) is None
         self._install(change)
+        self._taken[sender] = max(change.number, self._taken.get(sender, 0))
         if change.stored is not None and new:
             late = self._runtime_of().loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, change.stored.id)
             self._expect(change.stored.id, late)

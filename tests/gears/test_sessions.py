@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,13 +125,15 @@ def test_registry_replaces_and_removes() -> None:
     assert registry.get("s") is None
 
 
-def test_ids_count_past_what_was_used() -> None:
+def test_no_id_comes_twice_also_of_the_next_worker() -> None:
     ids = IdSource("f" * 40)
-    assert ids.next().endswith("-0")
-    ids.skip_past("f" * 40 + "-17")
-    ids.skip_past("e" * 40 + "-99")
+    last = int([ids.next() for _ in range(3)][-1].rpartition("-")[2])
+    time.sleep(0.001)  # no worker starts as quickly
+    assert int(IdSource("f" * 40).next().rpartition("-")[2]) > last
+    ids.skip_past(f"{'f' * 40}-{last + 17}")
+    ids.skip_past(f"{'e' * 40}-{last + 99}")
     ids.skip_past("a name of the user's")
-    assert ids.next().endswith("-18")
+    assert ids.next() == f"{'f' * 40}-{last + 18}"
 
 
 def test_history_is_bounded_and_keeps_what_runs() -> None:

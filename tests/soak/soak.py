@@ -118,13 +118,20 @@ class Soak:
             if not alone:
                 self.problems.append(f"a client still waits after {TURN_SECONDS:g} s")
             elif self.is_idle():
-                self.watch.look(calm=calm)
+                self.look(calm=calm)
         verdicts = self.load.verdicts
         print(
             f"{time.strftime('%H:%M:%S')} rest {len(self.watch.looks)}: {sum(verdicts.counts.values())} requests, "
             f"{sum(self.faults.counts.values())} faults, {len(verdicts.wrong) + len(self.problems)} problems",
             flush=True,
         )
+
+    def look(self, *, calm: bool) -> None:
+        """A look; left out when a worker is replaced in the middle of it, for something it did before."""
+        try:
+            self.watch.look(calm=calm)
+        except OSError as error:
+            print(f"no look: {error}", flush=True)
 
     def is_idle(self) -> bool:
         """Whether all shards come to rest; a problem if not."""
@@ -160,6 +167,7 @@ class Soak:
             counts = {name: int(fields[name]) for name in BUSY_FIELDS}
             counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - links)
             counts["worker not ready"] = int(fields["qa_worker_state"] != "ready")
+            counts["worker stands still"] = int(stands_still(int(fields["qa_worker_pid"])))
             found |= {f"shard {index}: {name}": count for name, count in counts.items() if count}
         if some := registered[0].union(*registered) - registered[0].intersection(*registered):
             found[f"registrations that not every shard has: {', '.join(sorted(some))}"] = len(some)
@@ -185,6 +193,14 @@ class Soak:
             print(f"PROBLEM: {problem}")
         print(f"\nsoak: {len(self.problems)} problems")
         return not self.problems
+
+
+def stands_still(pid: int) -> bool:
+    """Whether a process is stopped: a worker so looks ready until the server ends it."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False  # it has just gone, as its state will say
 
 
 def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5) -> Soak:
