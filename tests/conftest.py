@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,6 +13,9 @@ import pytest
 
 if find_spec("qa_cluster.gears") is None:
     raise pytest.UsageError("qa_cluster is not installed: run `make install` or `pip install -e .`")
+
+# A run in the background inherits an ignored SIGINT, and so would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

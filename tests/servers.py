@@ -26,10 +26,11 @@ from typing import Any, Self, TypeVar
 import pytest
 import redis
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 MODULE = Path(os.environ.get("QA_TEST_MODULE", ROOT / "native" / "build" / "qa.so"))
 FAKE_WORKER = ROOT / "tests" / "module" / "fake_worker.py"
-MAX_PORT = 55535 - 1  # the cluster bus listens on port + 10000
 START_DEADLINE_SECONDS = 20.0
 
 T = TypeVar("T")
@@ -86,27 +87,6 @@ def eventually(
             last = value
         time.sleep(pause)
     raise AssertionError(f"not so within {seconds} s, last seen: {last!r}")
-
-
-_handed_out: set[int] = set()
-
-
-def free_port() -> int:
-    """A port that is free now, whose cluster bus port is too, and that was not handed out before."""
-    while True:
-        with socket.socket() as probe, socket.socket() as bus:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            if port > MAX_PORT or port in _handed_out:
-                port = 20000 + (port % 30000)
-            try:
-                bus.bind(("127.0.0.1", port + 10000))
-            except OSError:
-                continue
-            if port in _handed_out:
-                continue
-            _handed_out.add(port)
-            return port
 
 
 def fake_worker_command(*options: str) -> str:

@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from tests.client.scripted_cluster import Node, ScriptedCluster, some_port
+from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import Run, until
+from tests.ports import free_port
 
 
 @asynccontextmanager
@@ -44,7 +45,7 @@ async def process(
 async def serving(
     cluster: ScriptedCluster, *arguments: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, httpx.AsyncClient, asyncio.Task[bytes]]]:
-    port = some_port(set())
+    port = free_port()
     async with (
         process("--port", str(port), *arguments, QA_CLUSTER_URL=cluster.url) as (child, output),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,

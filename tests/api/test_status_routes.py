@@ -9,14 +9,15 @@ from qa_cluster.connection import Login
 from qa_cluster.engine import EngineOptions
 from qa_cluster.topology import Address
 from tests.api.service_under_test import assert_problem, service, serving
-from tests.client.scripted_cluster import ScriptedCluster, some_port
+from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_fixtures import Run, until
+from tests.ports import free_port
 
 _SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+\Z')
 
 
 def test_without_a_cluster_the_service_lives_and_is_not_ready(run: Run) -> None:
-    target = Target([Address("127.0.0.1", some_port(set()))], Login(), EngineOptions())
+    target = Target([Address("127.0.0.1", free_port())], Login(), EngineOptions())
 
     async def body() -> None:
         async with service(target) as (_, client):

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,21 +17,12 @@ from pathlib import Path
 import redis
 from qa_cluster.cluster.server_process import find_program
 
+from tests.ports import free_port
 from tests.servers import Cluster as Shards
 from tests.servers import Server
 
 CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
 START_SECONDS = 60
-
-
-def free_port() -> int:
-    """A port nobody listens on, low enough to leave room for a cluster bus."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port < 55535:
-            return port
 
 
 def wait_http(url: str, process: subprocess.Popen[bytes]) -> None:

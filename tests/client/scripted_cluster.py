@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import re
-import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,6 +30,7 @@ from qa_cluster.hashtags import shard_tag
 from qa_cluster.manifest import Calibration, Manifest, Shapes
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.topology import Address
+from tests.ports import free_port
 
 SHARDS = 3
 PARTITIONS = 12
@@ -305,21 +304,10 @@ def _slots(number: int) -> tuple[int, int]:
     return number * 16384 // SHARDS, (number + 1) * 16384 // SHARDS - 1
 
 
-def some_port(taken: set[int]) -> int:
-    """A port below 55000 that nobody listens on, whatever the system's range for outgoing connections is."""
-    for port in range(21000 + os.getpid() % 20000, 54000):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if port not in taken:
-                taken.add(port)
-                return port
-    raise OSError("no free port")
-
-
 @asynccontextmanager
 async def plain_server() -> AsyncIterator[int]:
     """The port of one plain server that serves all slots of a cluster of its own."""
-    port = some_port(set())
+    port = free_port()
     with (
         tempfile.TemporaryDirectory() as home,
         subprocess.Popen(
@@ -356,10 +344,9 @@ def _bytes(value: Any) -> bytes:
 async def scripted_cluster(folder: Path) -> AsyncIterator[ScriptedCluster]:
     """A running cluster with partitions and a manifest."""
     cluster = ScriptedCluster()
-    taken: set[int] = set()
     try:
         for number in range(SHARDS):
-            port, proxy = some_port(taken), some_port(taken)
+            port, proxy = free_port(), free_port()
             home = folder / str(number)
             home.mkdir(parents=True)
             options = {

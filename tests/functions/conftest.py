@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.servers import MODULE, chosen_servers, eventually, find_binary, free_port
+from tests.ports import free_port
+from tests.servers import MODULE, chosen_servers, eventually, find_binary
 
 from .running_shards import Shards, running
 

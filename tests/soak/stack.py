@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import redis
 
+from tests.ports import free_port
 from tests.servers import MODULE, eventually, server_environment
 
 SHARDS = 3
@@ -65,9 +66,7 @@ class Stack:
         return self
 
     def _serve(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         with (self.folder / "service.log").open("ab") as log:
             self.service = subprocess.Popen(
                 [str(TOOL), "serve", "--port", str(self.port)], env=self.environment, stdout=log, stderr=log

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.ports import free_port
 from tests.servers import chosen_servers, find_binary
 
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
@@ -35,13 +35,6 @@ def wait_until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
         if time.monotonic() > deadline:
             pytest.fail(f"not within {seconds} s: {what}")
         time.sleep(0.02)
-
-
-def free_port() -> int:
-    """A loopback port nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

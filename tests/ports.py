@@ -1,0 +1,43 @@
+"""Ports for the servers that tests start.
+
+A server of a cluster needs two, its own and its bus (port + 10000). Both are looked for below the range from which
+systems take the ports of outgoing connections, so that none of these is there when the server starts. Test processes
+that run beside each other (pytest-xdist) have ranges of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections import deque
+
+FIRST, LAST = 11_000, 19_000
+BUS_OFFSET = 10_000
+PROCESSES = 8
+
+# a server that was just told to end, or is about to start, has its port for itself
+_recent: deque[int] = deque(maxlen=200)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, socket.socket() as bus:
+        try:
+            probe.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + BUS_OFFSET))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A port that is free now, whose cluster bus port is too, and that this process has not handed out lately."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PROCESSES
+    size = (LAST - FIRST) // PROCESSES
+    first = FIRST + number * size
+    ports = [port for port in range(first, first + size) if port not in _recent]
+    for port in random.sample(ports, len(ports)):
+        if _is_free(port):
+            _recent.append(port)
+            return port
+    raise OSError(f"no free port between {first} and {first + size}: servers of an earlier run may still be there")
