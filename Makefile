@@ -54,7 +54,12 @@ check: lint types  ## lint, types and the native unit tests under sanitizers
 	@$(MAKE) --silent --no-print-directory -C native check
 
 test: install check  ## everything but the long suites, on every server binary found
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+ifeq ($(ARGS),)
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --ignore tests/system --ignore tests/soak
+	@$(BIN)/python -m pytest tests/system tests/soak  # these measure time
+else
+	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
 	@$(MAKE) --silent --no-print-directory -C native asan

@@ -163,9 +163,12 @@ class LocalCluster:
         for name in ("shards", "replicas"):
             wanted, found = getattr(self.settings, name), getattr(state, name)
             if wanted not in (found, getattr(defaults, name)):
+                grow = (
+                    f", or add shards with `qa-cluster scale {wanted}`" if name == "shards" and wanted > found else ""
+                )
                 raise ConfigError(
-                    f"setting {name!r} is {wanted}, but the cluster in {str(self.data_dir)!r} was created with {found}:"
-                    " choose another data_dir, or move slots with the server's own --cluster tools"
+                    f"setting {name!r} is {wanted}, but the cluster in {str(self.data_dir)!r} has {found}:"
+                    f" choose another data_dir{grow}"
                 )
         first = self.settings.first_port
         if first and list(state.ports) != list(range(first, first + len(state.ports))):

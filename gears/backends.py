@@ -93,7 +93,7 @@ def torch_missing(error: ImportError) -> ModelError:
     """The error for a worker whose environment has no usable torch."""
     reason = "" if getattr(error, "name", None) == "torch" else f" ({_one_line(error)})"
     return ModelError(
-        f"the worker's environment has no torch{reason}: install it with pip install 'qa-cluster[torch]', "
+        f"the worker's environment has no torch{reason}: install qa-cluster with its extra torch there, "
         "or export the model to ONNX"
     )
 

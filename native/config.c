@@ -266,10 +266,26 @@ int config_get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     return REDISMODULE_OK;
 }
 
+/* A parameter whose preset is a number takes numbers only. */
+static int fits_preset(int legacy, RedisModuleString *value) {
+    long long number;
+    if (legacy < 0 || !LEGACY[legacy].preset[0]) return 1;
+    return RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= 0;
+}
+
 int config_set_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 3 || argc % 2 == 0) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, (argc - 1) / 2);
     for (int i = 1; i < argc; i += 2) {
+        const char *name = RedisModule_StringPtrLen(argv[i], NULL);
+        if (!fits_preset(find_legacy(name), argv[i + 1])) {
+            RedisModuleString *text = RedisModule_CreateStringPrintf(
+                ctx, "(error) %s must be a whole number that is not negative, got %.64s", name,
+                RedisModule_StringPtrLen(argv[i + 1], NULL));
+            RedisModule_ReplyWithString(ctx, text);
+            RedisModule_FreeString(ctx, text);
+            continue;
+        }
         switch (store(argv[i], argv[i + 1])) {
         case STORED_LEGACY: RedisModule_ReplyWithSimpleString(ctx, "OK"); break;
         case STORED_EXTRA:

@@ -41,8 +41,9 @@ struct Job {
 typedef struct Tombstone {
     uint64_t id;
     RedisModuleTimerID timer;
-    int has_timer;
     int was_paused;
+    uint64_t told_at;   /* how often the worker had asked for jobs when it was handed the cancel notice; 0: not yet */
+    long long later_ms; /* once it has heard, it may go on for so long (its client left, its deadline stands) */
     Order *order; /* whose next job must wait until the worker has stopped working on this one */
     Queue *lane;
 } Tombstone;
@@ -50,7 +51,7 @@ typedef struct Tombstone {
 /* In the order in which they are served; before QA.READY only the first two are. Client jobs and events take turns. */
 enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_COUNT };
 
-enum { MAX_ERROR = 64 * 1024 };
+enum { MAX_ERROR = 64 * 1024, MAX_LATE_MS = 86400000 };
 
 static const char *const KINDS[JOB_KINDS] = {"script",     "trigger",     "event",     "onregistered", "command",
                                              "model.load", "script.load", "model.run", "dag.run",      "other"};
@@ -64,6 +65,7 @@ static RedisModuleDict *by_client; /* blocked client pointer -> Job */
 static RedisModuleDict *tombstones;
 static Job *running;
 static size_t running_count;
+static uint64_t asked; /* calls of QA.NEXT */
 
 int jobs_on_load(RedisModuleCtx *ctx) {
     (void)ctx;
@@ -236,7 +238,13 @@ static int emit_cancel(RedisModuleCtx *ctx, void *data) {
     return 1;
 }
 
-static void free_cancel(void *data) { RedisModule_Free(data); }
+/* Handed out: a worker whose event loop is not blocked will ask again. */
+static void free_cancel(void *data) {
+    uint64_t id = (uint64_t)*(long long *)data;
+    Tombstone *tombstone = RedisModule_DictGetC(tombstones, &id, sizeof id, NULL);
+    if (tombstone) tombstone->told_at = asked;
+    RedisModule_Free(data);
+}
 
 static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = free_cancel, .before_ready = 1};
 
@@ -248,8 +256,15 @@ static void on_grace_over(RedisModuleCtx *ctx, void *data) {
         tombstone->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, tombstone);
         return;
     }
+    int heard = tombstone->told_at && asked > tombstone->told_at;
+    if (heard && tombstone->later_ms > 0) {
+        tombstone->timer = RedisModule_CreateTimer(ctx, tombstone->later_ms, on_grace_over, tombstone);
+        tombstone->later_ms = 0;
+        return;
+    }
     char reason[128];
-    snprintf(reason, sizeof reason, "has not stopped working on cancelled job %llu within %lld ms",
+    snprintf(reason, sizeof reason, "has not %s job %llu within %lld ms",
+             heard ? "stopped working on cancelled" : "asked for work, and so not heard of cancelled",
              (unsigned long long)tombstone->id, config.cancel_grace_ms);
     RedisModule_DictDelC(tombstones, &tombstone->id, sizeof tombstone->id, NULL);
     supervisor_kill(reason, 1);
@@ -257,17 +272,16 @@ static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     RedisModule_Free(tombstone);
 }
 
-/* Tells the worker to stop working on a running job that is about to end. `kill_ms` negative: no consequence. */
-static void cancel_running(Job *job, long long kill_ms) {
+/* Tells the worker to stop working on a running job that is about to end. It has the grace time to hear of it and, if `left_ms` is
+ * positive, so long to stop. */
+static void cancel_running(Job *job, long long left_ms) {
     Tombstone *tombstone = RedisModule_Calloc(1, sizeof *tombstone);
     tombstone->id = job->id;
     tombstone->order = job->order;
     tombstone->lane = job->lane;
     job->order = NULL;
-    if (kill_ms >= 0) {
-        tombstone->timer = RedisModule_CreateTimer(module_ctx(), kill_ms, on_grace_over, tombstone);
-        tombstone->has_timer = 1;
-    }
+    tombstone->later_ms = left_ms;
+    tombstone->timer = RedisModule_CreateTimer(module_ctx(), config.cancel_grace_ms, on_grace_over, tombstone);
     RedisModule_DictSetC(tombstones, &tombstone->id, sizeof tombstone->id, tombstone);
     long long *id = RedisModule_Alloc(sizeof *id);
     *id = (long long)job->id;
@@ -277,7 +291,7 @@ static void cancel_running(Job *job, long long kill_ms) {
 static int bury(uint64_t id) {
     Tombstone *tombstone = NULL;
     if (RedisModule_DictDelC(tombstones, &id, sizeof id, &tombstone) != REDISMODULE_OK) return 0;
-    if (tombstone->has_timer) RedisModule_StopTimer(module_ctx(), tombstone->timer, NULL);
+    RedisModule_StopTimer(module_ctx(), tombstone->timer, NULL);
     let_next_go(tombstone->order, tombstone->lane);
     RedisModule_Free(tombstone);
     return 1;
@@ -290,7 +304,7 @@ static void on_deadline(RedisModuleCtx *ctx, void *data) {
     char error[128];
     snprintf(error, sizeof error, "DEADLINE job %s %lld ms, limit %lld ms", job->state == JOB_QUEUED ? "waited" : "ran",
              (long long)((RedisModule_MonotonicMicroseconds() - from) / 1000), job->timeout_ms);
-    if (job->state == JOB_RUNNING) cancel_running(job, config.cancel_grace_ms);
+    if (job->state == JOB_RUNNING) cancel_running(job, 0);
     end_failed(ctx, job, CAUSE_DEADLINE, error);
 }
 
@@ -298,10 +312,10 @@ static void on_disconnect(RedisModuleCtx *ctx, RedisModuleBlockedClient *client)
     Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
     if (!job) return; /* it has ended already, the client just did not live to read its reply */
     if (job->state == JOB_RUNNING) {
-        long long left = -1;
+        long long left = MAX_LATE_MS;
         uint64_t now = RedisModule_MonotonicMicroseconds();
         if (job->deadline_us) left = job->deadline_us > now ? (long long)((job->deadline_us - now) / 1000) : 0;
-        cancel_running(job, left < 0 ? -1 : left + config.cancel_grace_ms);
+        cancel_running(job, left);
     }
     end_failed(ctx, job, CAUSE_CLIENT_GONE, "CANCELLED client left");
 }
@@ -315,7 +329,7 @@ void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char
             found[count++] = job;
     RedisModule_DictIteratorStop(iterator);
     for (size_t i = 0; i < count; i++) {
-        if (found[i]->state == JOB_RUNNING) cancel_running(found[i], config.cancel_grace_ms);
+        if (found[i]->state == JOB_RUNNING) cancel_running(found[i], 0);
         end_failed(ctx, found[i], CAUSE_ABORTED, error);
     }
     RedisModule_Free(found);
@@ -442,6 +456,8 @@ static void start(Job *job) {
     }
     if (!job->client) arm(job);
 }
+
+void jobs_asked(void) { asked++; }
 
 int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices) {
     Job *job = take(ready, only_notices);

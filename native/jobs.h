@@ -92,6 +92,9 @@ int jobs_on_load(RedisModuleCtx *ctx);
 /* Is there a job to hand out? `ready` 0: of a kind that may be handed out before QA.READY; `only_notices`: with id 0. */
 int jobs_available(int ready, int only_notices);
 
+/* QA.NEXT was called. */
+void jobs_asked(void);
+
 /* Takes the next job and writes it as one array element of the calling link's reply. Returns 0 when there is none. */
 int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices);
 

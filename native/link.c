@@ -193,6 +193,7 @@ static int next_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         return RedisModule_ReplyWithError(ctx, "ERR max must be between 0 and 1024");
     if (RedisModule_StringToLongLong(argv[2], &wait_ms) != REDISMODULE_OK || wait_ms < 0 || wait_ms > MAX_WAIT_MS)
         return RedisModule_ReplyWithError(ctx, "ERR wait_ms must be between 0 and 60000");
+    jobs_asked();
     if (wait_ms == 0 || module_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), max == 0)) {
         reply_jobs(ctx, max);
         return REDISMODULE_OK;

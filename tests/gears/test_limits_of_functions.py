@@ -36,6 +36,25 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
         assert shard.field("worker_number") == 2
 
 
+def test_a_loop_that_nobody_waits_for_any_more_does_not_block_the_shard(server_binary: Path) -> None:
+    """Its deadline may be minutes away: a worker that does not even hear that the client has left is replaced."""
+    with Server(server_binary, {"qa.cancel-grace-ms": 200, "qa.worker-backoff-ms": 1}, worker=WORKER) as shard:
+        shard.wait_ready()
+        with Pending(shard, "RG.PYEXECUTE", "while True: pass") as waiting:
+            eventually(lambda: shard.field("in_flight") == 1)
+            waiting.hang_up()
+        eventually(lambda: shard.field("worker_number") == 2)
+        shard.wait_ready()
+        assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').count().run()") == [["1"], []]
+        # one that listens may go on until its deadline
+        slow = "async def f(r):\n    await asyncio.sleep(1)\nGB('ShardsIDReader').foreach(f).run()"
+        with Pending(shard, "RG.PYEXECUTE", slow) as waiting:
+            eventually(lambda: shard.field("in_flight") == 1)
+            waiting.hang_up()
+        eventually(lambda: execute(shard, "RG.DUMPEXECUTIONS")[-1][3] in ("done", "aborted"))
+        assert shard.field("worker_number") == 2
+
+
 def test_a_coroutine_that_waits_too_long_ends_alone(server_binary: Path) -> None:
     script = "async def f(r):\n    await asyncio.sleep(60)\nGB('CommandReader').map(f).register(trigger='f')"
     with Server(server_binary, LIMITS, worker=WORKER) as shard:
