@@ -102,6 +102,8 @@ class Registrar:
         self._publishing = asyncio.Lock()
         self._numbers = itertools.count(time.time_ns())  # above those of the worker before this one
         self._taken: dict[str, int] = {}
+        # when sessions were taken back: a shard that has not heard of it yet may still send them to one that asks
+        self._dropped: dict[str, float] = {}
         self._undoing: asyncio.Task[None] | None = None
 
     async def publish(self, session: Session, replaced: str | None = None) -> None:
@@ -163,12 +165,19 @@ class Registrar:
         """Install what another shard's worker published; used when that says so, or has died before it could."""
         if 0 < change.number <= self._taken.get(sender, 0):
             return
+        if change.stored is not None and not change.number and self._dropped_lately(change.stored.id):
+            return
         new = change.stored is not None and self._known_as(change.stored) is None
         self._install(change)
         self._taken[sender] = max(change.number, self._taken.get(sender, 0))
         if change.stored is not None and new:
             late = self._runtime_of().loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, change.stored.id)
             self._expect(change.stored.id, late)
+
+    def _dropped_lately(self, session_id: str) -> bool:
+        oldest = time.monotonic() - UNDO_SECONDS
+        self._dropped = {known: when for known, when in self._dropped.items() if when > oldest}
+        return session_id in self._dropped
 
     def confirmed(self, sender: str, session_id: str) -> None:
         """All shards have taken a session: its `onRegistered` may run."""
@@ -245,8 +254,10 @@ class Registrar:
             runtime.execute("QA.REGISTER", change.removed, "", "", "", 0)
             self._keep_previous(change.removed)
             self._payloads.pop(change.removed, None)
+            self._dropped[change.removed] = time.monotonic()
             removed += runtime.sessions.remove(change.removed)
         if change.stored is not None:
+            self._dropped.pop(change.stored.id, None)
             self._register(runtime, change.stored, removed, live)
         for registration_id in removed:
             runtime.history.forget_registration(registration_id)

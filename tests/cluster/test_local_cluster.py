@@ -197,7 +197,7 @@ def test_a_password_is_asked_for(make_cluster: MakeCluster) -> None:
 def test_another_number_of_shards_is_refused(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(shards=2)
     cluster.up()
-    with pytest.raises(ConfigError, match=r"'shards' is 5, but .* created with 2"):
+    with pytest.raises(ConfigError, match=r"'shards' is 5, but .* has 2: .*qa-cluster scale 5"):
         make_cluster(shards=5).up()
 
 

@@ -42,7 +42,7 @@ def test_openvino_is_first_and_generic_models_are_not_token_models() -> None:
 @pytest.mark.parametrize(
     ("backend", "device", "blob", "message"),
     [
-        ("TORCH", "CPU", b"x", r"pip install 'qa-cluster\[torch\]'|not a TorchScript file"),
+        ("TORCH", "CPU", b"x", r"with its extra torch|not a TorchScript file"),
         ("TF", "CPU", b"x", "unsupported backend TF"),
         ("ONNX", "CPU", b"nonsense", "not a model that ONNX Runtime can load"),
         ("ONNX", "GPU:0", add_model(), "unsupported device GPU:0"),

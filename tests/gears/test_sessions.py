@@ -101,6 +101,27 @@ def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_the_same
     asyncio.run(main())
 
 
+def test_a_session_that_was_taken_back_stays_away() -> None:
+    runtime: Any = SimpleNamespace(
+        execute=lambda *_: b"OK",
+        sessions=SessionRegistry(),
+        history=ExecutionHistory(),
+        streams=SimpleNamespace(start=lambda *_: None, stop=lambda _: None),
+        timers=SimpleNamespace(stop_session=lambda _: None),
+        loop=SimpleNamespace(call_later=lambda *_: SimpleNamespace(cancel=lambda: None)),
+    )
+    taking = Registrar(lambda: runtime)
+    stored = StoredSession("s", "", SHARED, sessions.dump(registrations_of(SHARED)))
+    taking.take("a", Change(stored, number=1))
+    assert taking.session_ids == ["s"]
+    taking.take("a", Change(None, "s", number=2))
+    taking.take("a", Change(stored, number=1))  # told again
+    taking.take("b", Change(stored))  # from a shard that has not heard of it
+    assert taking.session_ids == []
+    taking.take("a", Change(stored, number=3))
+    assert taking.session_ids == ["s"]
+
+
 def test_register_command_has_nine_fields_each() -> None:
     session = Session("s", "d", "src", {r.id: r for r in registrations_of(SHARED)})
     reader = KeysReader("k*", event_types=("keymiss",), commands=("get",))
