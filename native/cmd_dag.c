@@ -70,7 +70,7 @@ static int execute(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int 
         return RedisModule_ReplyWithError(ctx, read_only ? "ERR missing arguments for 'AI.DAGEXECUTE_RO' command"
                                                          : "ERR missing arguments for 'AI.DAGEXECUTE' command");
     if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx, "ERR Cannot run RedisAI command within a transaction or a LUA script");
+        return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     const char *error = dag_parse(ctx, &spec, argv, argc, read_only, &dag);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     if (!dag->n_steps) return reply_now(ctx, dag);

@@ -10,9 +10,8 @@
 #include "model.h"
 #include "model_args.h"
 #include "module.h"
+#include "pairs.h"
 #include "resp.h"
-
-static const char ERR_BLOCKING[] = "ERR Cannot run RedisAI command within a transaction or a LUA script";
 
 /* ---- AI.MODELSTORE, AI.MODELSET: the worker looks at the file before the key is written ---- */
 
@@ -87,14 +86,6 @@ static const char *load_finish(RedisModuleCtx *ctx, void *data, const JobResult 
     return error;
 }
 
-static void load_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    (void)data;
-    if (result->status == JOB_FAILED)
-        RedisModule_ReplyWithError(ctx, result->error);
-    else
-        RedisModule_ReplyWithSimpleString(ctx, "OK");
-}
-
 static void load_free(void *data) {
     LoadJob *job = data;
     if (job->model) runnable_release(&job->model->run);
@@ -106,7 +97,7 @@ static void load_free(void *data) {
 static const JobClass load_class = {.kind = "model.load",
                                     .emit = load_emit,
                                     .finish = load_finish,
-                                    .reply = load_reply,
+                                    .reply = jobs_ok_reply,
                                     .free = load_free,
                                     .before_ready = 1};
 
@@ -127,7 +118,7 @@ static int store_model(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
     if (!error)
         error = old_form ? model_args_set(&spec, argv + 2, argc - 2) : model_args_store(&spec, argv + 2, argc - 2, trusted);
     if (error) return RedisModule_ReplyWithError(ctx, error);
-    if (!trusted && module_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_BLOCKING);
+    if (!trusted && module_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     model = model_from_spec(&spec);
     if (trusted) return store_directly(ctx, argv[1], model);
     LoadJob *job = RedisModule_Calloc(1, sizeof(*job));
@@ -151,16 +142,6 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 }
 
 /* ---- AI.MODELGET ---- */
-
-static void reply_number(RedisModuleCtx *ctx, const char *label, long long number) {
-    RedisModule_ReplyWithCString(ctx, label);
-    RedisModule_ReplyWithLongLong(ctx, number);
-}
-
-static void reply_text(RedisModuleCtx *ctx, const char *label, const char *text, size_t length) {
-    RedisModule_ReplyWithCString(ctx, label);
-    RedisModule_ReplyWithStringBuffer(ctx, text, length);
-}
 
 /* However small MODEL_CHUNK_SIZE is, one command does not make the server write millions of strings. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
@@ -190,16 +171,16 @@ static void reply_blob(RedisModuleCtx *ctx, const Blob *blob, char *room) {
 
 static void reply_meta(RedisModuleCtx *ctx, const Model *model) {
     const char *backend = runnable_backend(&model->run);
-    reply_text(ctx, "backend", backend, strlen(backend));
-    reply_text(ctx, "device", model->run.device, strlen(model->run.device));
-    reply_text(ctx, "tag", model->run.tag.data, model->run.tag.length);
-    reply_number(ctx, "batchsize", model->batch_size);
-    reply_number(ctx, "minbatchsize", model->min_batch_size);
+    pair_text(ctx, "backend", backend, strlen(backend));
+    pair_text(ctx, "device", model->run.device, strlen(model->run.device));
+    pair_text(ctx, "tag", model->run.tag.data, model->run.tag.length);
+    pair_number(ctx, "batchsize", model->batch_size);
+    pair_number(ctx, "minbatchsize", model->min_batch_size);
     RedisModule_ReplyWithCString(ctx, "inputs");
     names_reply(ctx, &model->inputs);
     RedisModule_ReplyWithCString(ctx, "outputs");
     names_reply(ctx, &model->outputs);
-    reply_number(ctx, "minbatchtimeout", model->min_batch_timeout_ms);
+    pair_number(ctx, "minbatchtimeout", model->min_batch_timeout_ms);
 }
 
 /* AI.MODELGET key [META] [BLOB] */
@@ -259,27 +240,11 @@ static int QA_MODELREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     return RedisModule_ReplyWithCString(ctx, model->run.device);
 }
 
-/* The model of a ref, with a reference of the caller's; or NULL, and an error is the reply. */
-static Model *model_of_ref(RedisModuleCtx *ctx, RedisModuleString *number) {
-    long long ref;
-    if (RedisModule_StringToLongLong(number, &ref) != REDISMODULE_OK || ref < 1) {
-        RedisModule_ReplyWithError(ctx, "ERR model ref must be a positive integer");
-        return NULL;
-    }
-    Model *model = (Model *)runnable_by_ref(&model_class, (uint64_t)ref);
-    if (!model) {
-        RedisModuleString *error = RedisModule_CreateStringPrintf(ctx, "ERR no such model: %lld", ref);
-        RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
-        RedisModule_FreeString(ctx, error);
-    }
-    return model;
-}
-
 /* QA.MODEL ref */
 static int QA_MODEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.MODEL")) return REDISMODULE_OK;
-    Model *model = model_of_ref(ctx, argv[1]);
+    Model *model = (Model *)runnable_by_ref_or_reply(ctx, &model_class, argv[1]);
     if (!model) return REDISMODULE_OK;
     model->run.worker_knows = 1;
     RedisModule_ReplyWithArray(ctx, 3);
@@ -310,7 +275,7 @@ static int QA_MODELPART_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
         snprintf(error, sizeof(error), "ERR length must be between 1 and %d", MAX_PART);
         return RedisModule_ReplyWithError(ctx, error);
     }
-    Model *model = model_of_ref(ctx, argv[1]);
+    Model *model = (Model *)runnable_by_ref_or_reply(ctx, &model_class, argv[1]);
     if (!model) return REDISMODULE_OK;
     long long size = (long long)model->blob->size;
     if (RedisModule_StringToLongLong(argv[2], &offset) != REDISMODULE_OK || offset < 0 || offset >= size) {

@@ -174,7 +174,7 @@ static int report_keys(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **
 static int run_model(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **argv, int argc) {
     RunSpec spec;
     if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx, "ERR Cannot run RedisAI command within a transaction or a LUA script");
+        return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     Model *model;
     const char *error = model_read(ctx, argv[1], &model);
     if (!error) error = parse(&spec, argv, argc);

@@ -10,6 +10,7 @@
 #include "hook.h"
 #include "jobs.h"
 #include "module.h"
+#include "pairs.h"
 #include "registry_admin.h"
 #include "registry_stats.h"
 #include "supervisor.h"
@@ -196,20 +197,15 @@ static int configset_command(RedisModuleCtx *ctx, RedisModuleString **argv, int 
 
 /* ---- What the module knows ---- */
 
-static void reply_pair(RedisModuleCtx *ctx, const char *name, long long value) {
-    RedisModule_ReplyWithCString(ctx, name);
-    RedisModule_ReplyWithLongLong(ctx, value);
-}
-
 /* The worker's resident memory stands for what RedisGears' allocator counted. */
 static int pystats_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     const WorkerInfo *worker = supervisor_info();
     RedisModule_ReplyWithArray(ctx, 6);
-    reply_pair(ctx, "TotalAllocated", worker->peak_rss_bytes);
-    reply_pair(ctx, "PeakAllocated", worker->peak_rss_bytes);
-    reply_pair(ctx, "CurrAllocated", worker->beat.rss_bytes);
+    pair_number(ctx, "TotalAllocated", worker->peak_rss_bytes);
+    pair_number(ctx, "PeakAllocated", worker->peak_rss_bytes);
+    pair_number(ctx, "CurrAllocated", worker->beat.rss_bytes);
     return REDISMODULE_OK;
 }
 
@@ -253,14 +249,14 @@ static int reply_node(RedisModuleCtx *ctx, RedisModuleCallReply *slots, const ch
     RedisModule_ReplyWithStringBuffer(ctx, id, REDISMODULE_NODE_ID_LEN);
     RedisModule_ReplyWithCString(ctx, "ip");
     RedisModule_ReplyWithCString(ctx, ip);
-    reply_pair(ctx, "port", port);
+    pair_number(ctx, "port", port);
     RedisModule_ReplyWithCString(ctx, "unixSocket");
     RedisModule_ReplyWithCString(ctx, "None");
     RedisModule_ReplyWithCString(ctx, "runid");
     RedisModule_ReplyWithCString(ctx, flags & REDISMODULE_NODE_MYSELF ? run_id : "");
-    reply_pair(ctx, "minHslot", low);
-    reply_pair(ctx, "maxHslot", high);
-    reply_pair(ctx, "pendingMessages", 0);
+    pair_number(ctx, "minHslot", low);
+    pair_number(ctx, "maxHslot", high);
+    pair_number(ctx, "pendingMessages", 0);
     return 1;
 }
 

@@ -5,6 +5,7 @@
 #include "keyspace.h"
 #include "model.h"
 #include "module.h"
+#include "pairs.h"
 #include "script.h"
 
 /* ---- AI._MODELSCAN, AI._SCRIPTSCAN ---- */
@@ -50,16 +51,6 @@ static int AI_SCRIPTSCAN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
 
 /* ---- AI.INFO ---- */
 
-static void reply_number(RedisModuleCtx *ctx, const char *label, long long number) {
-    RedisModule_ReplyWithCString(ctx, label);
-    RedisModule_ReplyWithLongLong(ctx, number);
-}
-
-static void reply_text(RedisModuleCtx *ctx, const char *label, const char *text, size_t length) {
-    RedisModule_ReplyWithCString(ctx, label);
-    RedisModule_ReplyWithStringBuffer(ctx, text, length);
-}
-
 static Runnable *find(RedisModuleCtx *ctx, RedisModuleString *key) {
     void *value;
     if (keyspace_read(ctx, key, model_key_type(), &value) == KEY_FOUND) return value;
@@ -81,15 +72,15 @@ static int AI_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[1], &length), *backend = runnable_backend(runnable);
     RedisModule_ReplyWithArray(ctx, 18);
-    reply_text(ctx, "key", name, length);
-    reply_text(ctx, "type", class->type, strlen(class->type));
-    reply_text(ctx, "backend", backend, strlen(backend));
-    reply_text(ctx, "device", runnable->device, strlen(runnable->device));
-    reply_text(ctx, "tag", runnable->tag.data, runnable->tag.length);
-    reply_number(ctx, "duration", runnable->stats.duration_us);
-    reply_number(ctx, "samples", class->counts_samples ? runnable->stats.samples : -1);
-    reply_number(ctx, "calls", runnable->stats.calls);
-    reply_number(ctx, "errors", runnable->stats.errors);
+    pair_text(ctx, "key", name, length);
+    pair_text(ctx, "type", class->type, strlen(class->type));
+    pair_text(ctx, "backend", backend, strlen(backend));
+    pair_text(ctx, "device", runnable->device, strlen(runnable->device));
+    pair_text(ctx, "tag", runnable->tag.data, runnable->tag.length);
+    pair_number(ctx, "duration", runnable->stats.duration_us);
+    pair_number(ctx, "samples", class->counts_samples ? runnable->stats.samples : -1);
+    pair_number(ctx, "calls", runnable->stats.calls);
+    pair_number(ctx, "errors", runnable->stats.errors);
     return REDISMODULE_OK;
 }
 

@@ -25,8 +25,7 @@ static int load_emit(RedisModuleCtx *ctx, void *data) {
     RedisModule_ReplyWithCString(ctx, script->run.device);
     RedisModule_ReplyWithStringBuffer(ctx, script->source.data, script->source.length);
     RedisModule_ReplyWithLongLong(ctx, (long long)n);
-    for (size_t i = 0; i < n; i++)
-        RedisModule_ReplyWithStringBuffer(ctx, script->entry_points.items[i].data, script->entry_points.items[i].length);
+    names_emit(ctx, &script->entry_points);
     return 4 + (int)n;
 }
 
@@ -46,14 +45,6 @@ static const char *load_finish(RedisModuleCtx *ctx, void *data, const JobResult 
     return error;
 }
 
-static void load_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
-    (void)data;
-    if (result->status == JOB_FAILED)
-        RedisModule_ReplyWithError(ctx, result->error);
-    else
-        RedisModule_ReplyWithSimpleString(ctx, "OK");
-}
-
 static void load_free(void *data) {
     LoadJob *job = data;
     if (job->script) runnable_release(&job->script->run);
@@ -64,7 +55,7 @@ static void load_free(void *data) {
 static const JobClass load_class = {.kind = "script.load",
                                     .emit = load_emit,
                                     .finish = load_finish,
-                                    .reply = load_reply,
+                                    .reply = jobs_ok_reply,
                                     .free = load_free};
 
 static Script *script_from_spec(const ScriptSpec *spec) {
@@ -177,24 +168,15 @@ static int QA_SCRIPTREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* QA.SCRIPT ref */
 static int QA_SCRIPT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    long long ref;
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.SCRIPT")) return REDISMODULE_OK;
-    if (RedisModule_StringToLongLong(argv[1], &ref) != REDISMODULE_OK || ref < 1)
-        return RedisModule_ReplyWithError(ctx, "ERR script ref must be a positive integer");
-    Script *script = (Script *)runnable_by_ref(&script_class, (uint64_t)ref);
-    if (!script) {
-        RedisModuleString *error = RedisModule_CreateStringPrintf(ctx, "ERR no such script: %lld", ref);
-        RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
-        RedisModule_FreeString(ctx, error);
-        return REDISMODULE_OK;
-    }
+    Script *script = (Script *)runnable_by_ref_or_reply(ctx, &script_class, argv[1]);
+    if (!script) return REDISMODULE_OK;
     script->run.worker_knows = 1;
     RedisModule_ReplyWithArray(ctx, 2 + (long)script->entry_points.n);
     RedisModule_ReplyWithCString(ctx, script->run.device);
     RedisModule_ReplyWithStringBuffer(ctx, script->source.data, script->source.length);
-    for (size_t i = 0; i < script->entry_points.n; i++)
-        RedisModule_ReplyWithStringBuffer(ctx, script->entry_points.items[i].data, script->entry_points.items[i].length);
+    names_emit(ctx, &script->entry_points);
     runnable_release(&script->run);
     return REDISMODULE_OK;
 }

@@ -44,7 +44,7 @@ static int run_script(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, i
     ScriptCall call;
     Script *script;
     if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx, "ERR Cannot run RedisAI command within a transaction or a LUA script");
+        return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     const char *error = script_read(ctx, argv[1], &script);
     if (!error) error = old_form ? script_args_run(&call, argv, argc) : script_args_execute(&call, argv, argc, 0);
     if (!error) error = keyspace_check_types(ctx, argv + call.outputs.first, call.outputs.n, tensor_key_type());

@@ -160,6 +160,14 @@ long long jobs_wait_left_ms(uint64_t until_us) {
     return left < 1 ? 1 : left;
 }
 
+void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+    (void)data;
+    if (result->status == JOB_FAILED)
+        RedisModule_ReplyWithError(ctx, result->error);
+    else
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
 static int on_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
@@ -377,7 +385,7 @@ static void refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
     char error[160];
     if (module_blocking_denied(ctx)) {
-        refuse(ctx, class, data, "ERR Cannot run RedisAI command within a transaction or a LUA script");
+        refuse(ctx, class, data, ERR_BLOCKING_DENIED);
         return 0;
     }
     if (supervisor_refusal()) {

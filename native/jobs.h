@@ -72,6 +72,9 @@ void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char
 /* The reply a job's client gets when its class has no `reply` of its own. */
 void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result);
 
+/* For a class whose client is told no more than that it went well. */
+void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
+
 /* With the client's TIMEOUT, of which the job's class has `queue_timeout`: did it pass before the job had begun? */
 int jobs_timed_out(const JobResult *result);
 /* What is left until then, at least 1 ms; 0 for 0: the client gave none. */

@@ -18,6 +18,7 @@ static void model_free_rest(Runnable *runnable) {
 }
 
 const RunnableClass model_class = {.type = "MODEL",
+                                   .noun = "model",
                                    .backend_of = model_backend,
                                    .counts_samples = 1,
                                    .free_bytes = model_free_bytes,

@@ -39,6 +39,9 @@ int module_is_importing(RedisModuleCtx *ctx);
 /* 1: the command comes from this replica's primary or from the AOF, which say again what was accepted before. */
 int module_from_log(RedisModuleCtx *ctx);
 
+/* What the AI.* commands answer a client that may not be blocked. */
+#define ERR_BLOCKING_DENIED "ERR Cannot run RedisAI command within a transaction or a LUA script"
+
 /* 1: the calling client may not be blocked (MULTI, Lua, deny-blocking). */
 int module_blocking_denied(RedisModuleCtx *ctx);
 

@@ -7,6 +7,7 @@
 #include "config.h"
 #include "link.h"
 #include "module.h"
+#include "pairs.h"
 #include "resp_reply.h"
 
 static const char *const STATUS_NAMES[] = {"OK", "WAITING_FOR_RETRY_ON_FAILURE", "ABORTED", "PAUSED"};
@@ -140,11 +141,6 @@ void registry_repair(RedisModuleCtx *ctx) {
 
 /* ---- RG.DUMPREGISTRATIONS ---- */
 
-static void reply_pair(RedisModuleCtx *ctx, const char *name, long long value) {
-    RedisModule_ReplyWithCString(ctx, name);
-    RedisModule_ReplyWithLongLong(ctx, value);
-}
-
 static void reply_average(RedisModuleCtx *ctx, const char *name, double total, unsigned long long count) {
     RedisModule_ReplyWithCString(ctx, name);
     RedisModuleString *average = RedisModule_CreateStringPrintf(ctx, "%.3f", count ? total / (double)count : 0.0);
@@ -160,15 +156,15 @@ static void reply_data(RedisModuleCtx *ctx, const Registration *registration) {
     RedisModule_ReplyWithArray(ctx, is_stream ? 26 : 20);
     RedisModule_ReplyWithCString(ctx, "mode");
     RedisModule_ReplyWithString(ctx, registration->fields[REG_MODE]);
-    reply_pair(ctx, "numTriggered", (long long)counters->triggered);
-    reply_pair(ctx, "numSuccess", (long long)counters->succeeded);
-    reply_pair(ctx, "numFailures", (long long)counters->failed);
-    reply_pair(ctx, "numAborted", (long long)counters->aborted);
-    reply_pair(ctx, "lastRunDurationMS", counters->last_run_us / 1000);
-    reply_pair(ctx, "totalRunDurationMS", counters->total_run_us / 1000);
+    pair_number(ctx, "numTriggered", (long long)counters->triggered);
+    pair_number(ctx, "numSuccess", (long long)counters->succeeded);
+    pair_number(ctx, "numFailures", (long long)counters->failed);
+    pair_number(ctx, "numAborted", (long long)counters->aborted);
+    pair_number(ctx, "lastRunDurationMS", counters->last_run_us / 1000);
+    pair_number(ctx, "totalRunDurationMS", counters->total_run_us / 1000);
     reply_average(ctx, "avgRunDurationMS", (double)counters->total_run_us / 1000.0, runs);
     if (is_stream) {
-        reply_pair(ctx, "lastEstimatedLagMS", counters->last_lag_ms);
+        pair_number(ctx, "lastEstimatedLagMS", counters->last_lag_ms);
         reply_average(ctx, "avgEstimatedLagMS", (double)counters->total_lag_ms, runs);
     }
     RedisModule_ReplyWithCString(ctx, "lastError");

@@ -96,10 +96,22 @@ static int try_retain(Runnable *runnable) {
     return 0;
 }
 
-Runnable *runnable_by_ref(const RunnableClass *class, uint64_t ref) {
+static Runnable *by_ref(const RunnableClass *class, uint64_t ref) {
     for (Runnable *runnable = registry; runnable; runnable = runnable->next)
         if (runnable->ref == ref && runnable->class == class) return try_retain(runnable) ? runnable : NULL;
     return NULL;
+}
+
+Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number) {
+    long long ref;
+    char error[64];
+    Runnable *runnable = NULL;
+    if (RedisModule_StringToLongLong(number, &ref) != REDISMODULE_OK || ref < 1)
+        snprintf(error, sizeof(error), "ERR %s ref must be a positive integer", class->noun);
+    else if (!(runnable = by_ref(class, (uint64_t)ref)))
+        snprintf(error, sizeof(error), "ERR no such %s: %lld", class->noun, ref);
+    if (!runnable) RedisModule_ReplyWithError(ctx, error);
+    return runnable;
 }
 
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data) {

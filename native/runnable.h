@@ -23,6 +23,7 @@ typedef struct Runnable Runnable;
 
 typedef struct RunnableClass {
     const char *type; /* as AI.INFO says it: MODEL, SCRIPT */
+    const char *noun; /* in errors */
     const char *backend;                                /* of all of them; NULL: each has its own */
     const char *(*backend_of)(const Runnable *runnable); /* when `backend` is NULL */
     int counts_samples;
@@ -49,8 +50,8 @@ void runnable_init(Runnable *runnable, const RunnableClass *class, const char *d
 Runnable *runnable_retain(Runnable *runnable);
 void runnable_release(Runnable *runnable);
 
-/* A new reference to the live one of that class with that ref, or NULL. */
-Runnable *runnable_by_ref(const RunnableClass *class, uint64_t ref);
+/* A new reference to the live one of that class with the ref that the worker gave; NULL after an error was sent. */
+Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
 /* Calls `visit` for every registered one of the class. It may read all but the bytes: the last reference may just have gone. */
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data);
 

@@ -13,7 +13,7 @@ static void script_free_rest(Runnable *runnable) {
 }
 
 const RunnableClass script_class = {
-    .type = "SCRIPT", .backend = "TORCH", .free_bytes = script_free_bytes, .free = script_free_rest};
+    .type = "SCRIPT", .noun = "script", .backend = "TORCH", .free_bytes = script_free_bytes, .free = script_free_rest};
 
 Script *script_new(const char *device) {
     Script *script = RedisModule_Calloc(1, sizeof(*script));

@@ -69,10 +69,14 @@ size_t names_memory(const Names *names) {
     return bytes;
 }
 
-void names_reply(RedisModuleCtx *ctx, const Names *names) {
-    RedisModule_ReplyWithArray(ctx, (long)names->n);
+void names_emit(RedisModuleCtx *ctx, const Names *names) {
     for (size_t i = 0; i < names->n; i++)
         RedisModule_ReplyWithStringBuffer(ctx, names->items[i].data, names->items[i].length);
+}
+
+void names_reply(RedisModuleCtx *ctx, const Names *names) {
+    RedisModule_ReplyWithArray(ctx, (long)names->n);
+    names_emit(ctx, names);
 }
 
 /* ---- RDB ---- */

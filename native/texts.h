@@ -32,6 +32,8 @@ Names names_of(RedisModuleString **strings, int n);
 Names names_copy(const Names *names);
 void names_free(Names *names);
 size_t names_memory(const Names *names);
+/* Replies with each of them. */
+void names_emit(RedisModuleCtx *ctx, const Names *names);
 /* Replies with them as one array. */
 void names_reply(RedisModuleCtx *ctx, const Names *names);
 
