@@ -54,6 +54,7 @@ def test_the_first_failure_stops_what_has_not_begun() -> None:
     async def main(store: ModelStore) -> None:
         slow, other = await add(store, 1, AddModel()), await add(store, 2, AddModel(), "CPU:1")
         slow.gate.clear()
+        other.gate.clear()
         a, bad = pair(1)[0], pair(1, POISON)[0]
         steps = [
             Step(1, [0, 0], [2]),  # runs while the next fails
@@ -63,7 +64,8 @@ def test_the_first_failure_stops_what_has_not_begun() -> None:
         ]
         dag = Dag(steps, {0: a, 1: bad})
         run = asyncio.ensure_future(dag.run(store))
-        await asyncio.to_thread(slow.entered.wait, 5)
+        assert await asyncio.to_thread(slow.entered.wait, 5), "a step that fails first keeps this one from starting"
+        other.gate.set()
         while dag.failure is None:
             await asyncio.sleep(0.01)
         slow.gate.set()
