@@ -16,11 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 
 from qa_cluster.errors import QAError
+from qa_cluster.runtimes import RUNTIMES
 
 from .bundle import default_reader
 from .evaluate import Progress, evaluate
 from .export import export
-from .runtimes import RUNTIMES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,8 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     to_evaluate.add_argument("model", nargs="?", type=Path, help="folder of the reader (default: the bundled one)")
     to_evaluate.add_argument("dataset", type=Path, help="SQuAD-format .json, or .jsonl(.gz)")
     to_evaluate.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0])
-    to_evaluate.add_argument("--window-tokens", type=int, default=384, help="longest input (default 384)")
-    to_evaluate.add_argument("--doc-stride", type=int, default=128, help="overlap of windows (default 128)")
+    to_evaluate.add_argument("--window-tokens", type=int, help="longest input (default: the manifest's)")
+    to_evaluate.add_argument("--doc-stride", type=int, help="overlap of windows (default: the manifest's)")
     to_evaluate.add_argument("--limit", type=int, help="only so many questions")
     for command in (to_export, to_evaluate):
         command.add_argument("--threads", type=int, default=2, help="threads of the runtime (default 2)")

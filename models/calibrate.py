@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
+from qa_cluster.examples import Example
 from qa_cluster.manifest import Calibration
+from qa_cluster.scoring import f1, normalise
 
 from .evaluate import Prediction
-from .examples import Example
-from .scoring import f1, normalise
 
 RIGHT = 0.5
 WAVE_SCORE = 6.0

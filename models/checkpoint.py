@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import ModelError
-
-from .runtimes import Logits, Runner
-from .windows import Arrays
+from qa_cluster.manifest import PairLayout
+from qa_cluster.runtimes import Logits, Runner
+from qa_cluster.windows import Arrays
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUTS = ("start_logits", "end_logits")
@@ -36,8 +36,7 @@ class Checkpoint:
     inputs: tuple[str, ...]
     max_tokens: int
     pad_id: int
-    cls_id: int
-    sep_id: int
+    pair: PairLayout
     lowercase: bool
     licence: str
 
@@ -63,11 +62,8 @@ def load_checkpoint(source: str) -> Checkpoint:
     tokenizer = _tokenizer(source, local)
     accepted = inspect.signature(network.forward).parameters
     inputs = tuple(name for name in INPUTS if name in accepted)
-    special = {role: getattr(tokenizer, f"{role}_token_id") for role in ("pad", "cls", "sep")}
-    absent = [role for role, number in special.items() if number is None]
-    if absent:
-        raise ModelError(f"tokenizer of {source!r} has no {absent[0]} token")
-    _check_pair_layout(tokenizer, special["cls"], special["sep"], source)
+    if tokenizer.pad_token_id is None:
+        raise ModelError(f"tokenizer of {source!r} has no pad token")
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
@@ -78,9 +74,8 @@ def load_checkpoint(source: str) -> Checkpoint:
         tokenizer_json=backend.to_str(),
         inputs=inputs,
         max_tokens=min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS),
-        pad_id=special["pad"],
-        cls_id=special["cls"],
-        sep_id=special["sep"],
+        pad_id=tokenizer.pad_token_id,
+        pair=_pair_layout(tokenizer, source),
         lowercase=backend.encode("QA", add_special_tokens=False).ids
         == backend.encode("qa", add_special_tokens=False).ids,
         licence=_licence(folder) if local else "see the model's page on the hub",
@@ -163,13 +158,37 @@ def _tokenizer(source: str, local: bool) -> Any:
     return tokenizer
 
 
-def _check_pair_layout(tokenizer: Any, cls_id: int, sep_id: int, source: str) -> None:
-    """Shards join a question and a pre-tokenized sentence themselves, in one layout only."""
+def _pair_layout(tokenizer: Any, source: str) -> PairLayout:
+    """Learn from the tokenizer how it joins two texts: shards do it themselves, from stored tokens."""
     backend = tokenizer.backend_tokenizer
     question = backend.encode("Who wrote it?", add_special_tokens=False).ids
     context = backend.encode("Ada wrote it.", add_special_tokens=False).ids
-    if backend.encode("Who wrote it?", "Ada wrote it.").ids != [cls_id, *question, sep_id, *context, sep_id]:
-        raise ModelError(f"tokenizer of {source!r} does not lay out pairs as [CLS] question [SEP] context [SEP]")
+    joined = backend.encode("Who wrote it?", "Ada wrote it.")
+    asked = _position(joined.ids, question, 0)
+    answered = _position(joined.ids, context, asked + len(question)) if asked > 0 else -1
+    end = answered + len(context)
+    types = joined.type_ids
+    if (
+        answered <= asked + len(question)
+        or end == len(joined.ids)
+        or any(types[:answered])
+        or len(set(types[answered:])) != 1
+        or joined.ids[0] != tokenizer.cls_token_id
+    ):
+        raise ModelError(
+            f"tokenizer of {source!r} does not lay out pairs as [CLS] question [SEP] context [SEP]: {joined.tokens}"
+        )
+    return PairLayout(
+        head=tuple(joined.ids[:asked]),
+        middle=tuple(joined.ids[asked + len(question) : answered]),
+        tail=tuple(joined.ids[end:]),
+        context_type=types[answered],
+    )
+
+
+def _position(ids: list[int], part: list[int], first: int) -> int:
+    """Where `part` begins in `ids` from `first` on, -1 if nowhere."""
+    return next((i for i in range(first, len(ids) - len(part) + 1) if ids[i : i + len(part)] == part), -1)
 
 
 def _licence(folder: Path) -> str:

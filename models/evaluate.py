@@ -13,17 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
+from qa_cluster.examples import Example, load_examples
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading import best_spans
-
-from .examples import Example, load_examples
-from .runtimes import Runner, open_runner
-from .scoring import exact_match, f1
-from .windows import PairEncoder, Window, batches, load_tokenizer
+from qa_cluster.runtimes import Runner, open_runner
+from qa_cluster.scoring import exact_match, f1
+from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import PairEncoder, TextPairEncoder, Window, batches
 
 Progress = Callable[[str, int, int], None]
-WINDOW_TOKENS = 384
-DOC_STRIDE = 128
 MAX_BATCH = 8
 MAX_BATCH_TOKENS = 3072
 
@@ -64,10 +62,9 @@ class Report:
 class Reading:
     """Reads contexts with one runner; counts the windows it read."""
 
-    def __init__(self, encoder: PairEncoder, runner: Runner, max_answer_tokens: int) -> None:
+    def __init__(self, encoder: TextPairEncoder, runner: Runner) -> None:
         self._encoder = encoder
         self._runner = runner
-        self._max_answer_tokens = max_answer_tokens
         self.windows_read = 0
 
     def predict(self, examples: Sequence[Example], progress: Progress, stage: str) -> list[Prediction]:
@@ -81,7 +78,7 @@ class Reading:
         best = [NOTHING_READ] * len(examples)
         done = 0
         for group in batches(windows, max_batch=MAX_BATCH, max_batch_tokens=MAX_BATCH_TOKENS):
-            start_logits, end_logits = self._runner(self._encoder.batch([windows[index] for index in group]))
+            start_logits, end_logits = self._runner(self._encoder.pairs.batch([windows[index] for index in group]))
             for row, index in enumerate(group):
                 owner, window = owners[index], windows[index]
                 prediction = self._decode(start_logits[row], end_logits[row], window, examples[owner].context)
@@ -93,13 +90,14 @@ class Reading:
         return best
 
     def _decode(self, start: NDArray[np.float32], end: NDArray[np.float32], window: Window, context: str) -> Prediction:
+        passage, until = self._encoder.passage(context), window.first + window.tokens
         reading = best_spans(
             start,
             end,
-            (window.starts, window.ends),
+            (passage.starts[window.first : until], passage.ends[window.first : until]),
             context,
-            sentence_start=window.context_start,
-            max_answer_tokens=self._max_answer_tokens,
+            sentence_start=window.passage_start,
+            max_answer_tokens=self._encoder.pairs.manifest.max_answer_tokens,
         )
         if not reading.spans:
             return NOTHING_READ
@@ -125,8 +123,8 @@ def evaluate(
     dataset: Path,
     *,
     runtime: str = "openvino",
-    window_tokens: int = WINDOW_TOKENS,
-    doc_stride: int = DOC_STRIDE,
+    window_tokens: int | None = None,
+    doc_stride: int | None = None,
     threads: int = 2,
     limit: int | None = None,
     progress: Progress = silent,
@@ -139,12 +137,15 @@ def evaluate(
     manifest = Manifest.load(model_dir / MANIFEST_FILE)
     model, tokenizer = model_dir / MODEL_FILE, model_dir / TOKENIZER_FILE
     try:
-        manifest.verify(model.read_bytes(), tokenizer.read_bytes())
+        tokenizer_json = tokenizer.read_bytes()
+        manifest.verify(model.read_bytes(), tokenizer_json)
     except OSError as error:
         raise ModelError(f"model folder {str(model_dir)!r} is not complete: {error}") from error
     examples = load_examples(dataset, limit=limit)
-    encoder = PairEncoder(load_tokenizer(tokenizer), manifest, window_tokens=window_tokens, doc_stride=doc_stride)
-    reading = Reading(encoder, open_runner(model, runtime, threads=threads), manifest.max_answer_tokens)
+    pairs = PairEncoder(manifest, window_tokens=window_tokens, doc_stride=doc_stride)
+    reading = Reading(
+        TextPairEncoder(ReaderTokenizer(tokenizer_json), pairs), open_runner(model, runtime, threads=threads)
+    )
     began = perf_counter()
     predictions = reading.predict(examples, progress, f"reading {dataset.name}")
     result = score(predictions, examples)

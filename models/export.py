@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.examples import Example, load_examples, spread
 from qa_cluster.manifest import (
     MANIFEST_FILE,
     MODEL_FILE,
@@ -28,6 +29,9 @@ from qa_cluster.manifest import (
     Shapes,
     sha256_hex,
 )
+from qa_cluster.runtimes import Runner, open_runner
+from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import PairEncoder, TextPairEncoder
 
 from .calibrate import UNFITTED, Thresholds, fit, with_negatives
 from .checkpoint import (
@@ -38,13 +42,12 @@ from .checkpoint import (
     require_export_extra,
     torch_runner,
 )
-from .evaluate import DOC_STRIDE, WINDOW_TOKENS, Progress, Reading, score, silent
-from .examples import Example, load_examples, spread
-from .runtimes import Runner, open_runner
-from .windows import PairEncoder, load_tokenizer
+from .evaluate import Progress, Reading, score, silent
 
 MAX_QUESTION_TOKENS = 64
 MAX_ANSWER_TOKENS = 30
+WINDOW_TOKENS = 384
+DOC_STRIDE = 128
 RANK_WEIGHT = 0.3
 MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
@@ -118,7 +121,7 @@ class _Measured:
     ) -> None:
         self._checkpoint = checkpoint
         self._manifest = manifest
-        self._tokenizer = load_tokenizer(folder / TOKENIZER_FILE)
+        self._tokenizer = checkpoint.tokenizer_json
         self._exported = open_runner(folder / MODEL_FILE, "openvino", threads=threads)
         self._progress = progress
         self._check_outputs()
@@ -141,21 +144,18 @@ class _Measured:
         return tuple(metrics)
 
     def _reading(self, runner: Runner) -> Reading:
-        encoder = _encoder(self._tokenizer, self._manifest)
-        return Reading(encoder, runner, self._manifest.max_answer_tokens)
+        return Reading(_encoder(self._tokenizer, self._manifest), runner)
 
     def _check_outputs(self) -> None:
         encoder = _encoder(self._tokenizer, self._manifest)
         window = encoder.windows("Who wrote the first program?", "Ada Lovelace wrote the first program in 1843.")
-        for row in self._exported(encoder.batch(window)):
+        for row in self._exported(encoder.pairs.batch(window)):
             if row.ndim != 2 or not np.isfinite(row).all():
                 raise ModelError(f"exported model of {self._manifest.model_id!r} gives shape {row.shape} or no numbers")
 
 
-def _encoder(tokenizer: Any, manifest: Manifest) -> PairEncoder:
-    window_tokens = min(WINDOW_TOKENS, manifest.max_tokens)
-    room = window_tokens - manifest.max_question_tokens - 3
-    return PairEncoder(tokenizer, manifest, window_tokens=window_tokens, doc_stride=min(DOC_STRIDE, room // 2))
+def _encoder(tokenizer_json: str, manifest: Manifest) -> TextPairEncoder:
+    return TextPairEncoder(ReaderTokenizer(tokenizer_json.encode()), PairEncoder(manifest))
 
 
 def _write_model(checkpoint: Checkpoint, folder: Path, ranges: list[Example], progress: Progress) -> None:
@@ -174,9 +174,11 @@ def _write_model(checkpoint: Checkpoint, folder: Path, ranges: list[Example], pr
 
     progress("quantizing", 0, 1)
     draft = _manifest(checkpoint, folder, precision="float32", model_id="draft", licence="draft", provenance="draft")
-    encoder = _encoder(load_tokenizer(folder / TOKENIZER_FILE), draft)
+    encoder = _encoder(checkpoint.tokenizer_json, draft)
     windows = [encoder.windows(example.question, example.context)[:1] for example in ranges]
-    arrays = [encoder.batch(window, length_step=1) for window in windows if window]  # padding would widen the ranges
+    arrays = [
+        encoder.pairs.batch(window, length_step=1) for window in windows if window
+    ]  # padding would widen the ranges
     onnx.save(quantize(onnx.load(target), arrays), target)
     progress("quantizing", 1, 1)
 
@@ -214,25 +216,33 @@ def _to_onnx(checkpoint: Checkpoint, target: Path) -> None:
 def _manifest(
     checkpoint: Checkpoint, folder: Path, *, precision: str, model_id: str, licence: str, provenance: str
 ) -> Manifest:
+    model = (folder / MODEL_FILE).read_bytes()
     lengths = tuple(length for length in WARM_LENGTHS if length <= checkpoint.max_tokens)
+    window_tokens = min(WINDOW_TOKENS, checkpoint.max_tokens)
+    max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)
+    room = window_tokens - max_question_tokens - checkpoint.pair.special_tokens
     return Manifest(
         model_id=model_id,
-        model_sha256=sha256_hex((folder / MODEL_FILE).read_bytes()),
+        model_sha256=sha256_hex(model),
+        model_bytes=len(model),
         tokenizer_sha256=sha256_hex((folder / TOKENIZER_FILE).read_bytes()),
         precision=precision,
         family=checkpoint.family,
         inputs=checkpoint.inputs,
         outputs=OUTPUTS,
         max_tokens=checkpoint.max_tokens,
-        max_question_tokens=min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4),
+        max_question_tokens=max_question_tokens,
         max_answer_tokens=MAX_ANSWER_TOKENS,
+        window_tokens=window_tokens,
+        doc_stride=min(DOC_STRIDE, room // 2),
+        context_tokens=0,
         pad_id=checkpoint.pad_id,
-        cls_id=checkpoint.cls_id,
-        sep_id=checkpoint.sep_id,
+        pair=checkpoint.pair,
         lowercase=checkpoint.lowercase,
         no_answer_threshold=UNFITTED.no_answer,
         wave_threshold=UNFITTED.wave,
         calibration=Calibration(UNFITTED.calibration.a, UNFITTED.calibration.b),
+        calibration_error=None,
         rank_weight=RANK_WEIGHT,
         shapes=Shapes(lengths or (checkpoint.max_tokens,), WARM_BATCHES),
         licence=licence,

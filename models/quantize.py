@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .windows import Arrays
+from qa_cluster.windows import Arrays
 
 _WEIGHTED = ("MatMul", "Gemm")
 

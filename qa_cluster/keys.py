@@ -31,7 +31,8 @@ _ESCAPE = re.compile(r"%(?:25|7B|7D)?")
 _TAGGED = re.compile(r"([^{}]*):\{([^{}]+)\}\Z", re.DOTALL)
 _INDEX = "(0|[1-9][0-9]{0,9})"
 _SENTENCE = re.compile(rf"([^{{}}]*):\{{([^{{}}]+)\}}:{_INDEX}\Z", re.DOTALL)
-_ANSWER = re.compile(rf"bertqa\{{([^{{}}]+)\}}_([^{{}}]*):\{{\1\}}:{_INDEX}_(.*)\Z", re.DOTALL)
+_MODEL = re.compile(r"bert-qa(?:@([^{}]+))?\{([^{}]+)\}\Z", re.DOTALL)
+_ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\}}:{_INDEX}_(.*)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +143,15 @@ def tokens_key(sentence: SentenceRef) -> str:
     return f"{TOKENS_PREFIX}{sentence}"
 
 
-def answer_key(sentence: SentenceRef, question: str) -> str:
-    """The answer of one sentence to one question.
+def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
+    """The answer of one sentence to one question, by the default model or by a named one.
 
     >>> answer_key(SentenceRef("a_b", "06S", 3), "Why?")
     'bertqa{06S}_a_b:{06S}:3_Why?'
+    >>> answer_key(SentenceRef("a_b", "06S", 3), "Why?", "tiny")
+    'bertqa@tiny{06S}_a_b:{06S}:3_Why?'
     """
-    return f"{ANSWER_PREFIX}{{{sentence.tag}}}_{sentence}_{question}"
+    return f"{ANSWER_PREFIX}{_named(model)}{{{sentence.tag}}}_{sentence}_{question}"
 
 
 def whole_answer_key(tag: str, digest: str) -> str:
@@ -190,19 +193,37 @@ def flight_key(tag: str) -> str:
     return f"flight:{{{tag}}}"
 
 
-def model_key(shard_tag: str) -> str:
-    """The reader, one copy per shard."""
-    return f"bert-qa{{{shard_tag}}}"
+def model_key(shard_tag: str, name: str = "") -> str:
+    """A shard's reader, one copy per shard: the default one, or the one of that name beside it.
+
+    >>> model_key("06S"), model_key("06S", "org/tiny@0123456789ab")
+    ('bert-qa{06S}', 'bert-qa@org/tiny@0123456789ab{06S}')
+    """
+    return f"bert-qa{_named(name)}{{{shard_tag}}}"
 
 
-def manifest_key(shard_tag: str) -> str:
-    """The manifest of the shard's reader."""
-    return f"bert-qa:manifest{{{shard_tag}}}"
+def manifest_key(shard_tag: str, name: str = "") -> str:
+    """The manifest of a shard's reader."""
+    return f"bert-qa:manifest{_named(name)}{{{shard_tag}}}"
 
 
-def tokenizer_key(shard_tag: str) -> str:
-    """The tokenizer of the shard's reader."""
-    return f"bert-qa:tokenizer{{{shard_tag}}}"
+def tokenizer_key(shard_tag: str, name: str = "") -> str:
+    """The tokenizer of a shard's reader."""
+    return f"bert-qa:tokenizer{_named(name)}{{{shard_tag}}}"
+
+
+def _named(name: str) -> str:
+    return f"@{encode_id(name)}" if name else ""
+
+
+def parse_model_key(key: str) -> tuple[str, str] | None:
+    """Shard tag and name (empty: the default) of the reader at a key, None where it is no reader's.
+
+    >>> parse_model_key("bert-qa@tiny@0123456789ab{06S}")
+    ('06S', 'tiny@0123456789ab')
+    """
+    match = _MODEL.match(key)
+    return None if match is None else (match[2], decode_id(match[1] or ""))
 
 
 def progress_key(shard_tag: str) -> str:
@@ -239,14 +260,14 @@ def parse_sentence(text: str) -> SentenceRef:
     return SentenceRef(decode_id(match[1]), match[2], int(match[3]))
 
 
-def parse_answer_key(key: str) -> tuple[SentenceRef, str]:
-    """Sentence and question of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key.
+def parse_answer_key(key: str) -> tuple[SentenceRef, str, str]:
+    """Sentence, question and model (empty: the default) of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key.
 
     >>> parse_answer_key("bertqa{06S}_a_b:{06S}:3_Why_so?")
-    (SentenceRef(document_id='a_b', tag='06S', index=3), 'Why_so?')
+    (SentenceRef(document_id='a_b', tag='06S', index=3), 'Why_so?', '')
     """
     match = _ANSWER.match(key)
     if match is None:
-        shape = "bertqa{tag}_<document>:{tag}:<number>_<question>"
+        shape = "bertqa{tag}_<document>:{tag}:<number>_<question>, or bertqa@<model>{tag}_.."
         raise InvalidInput(f"answer key must be {shape}, got {key[:200]!r}")
-    return SentenceRef(decode_id(match[2]), match[1], int(match[3])), match[4]
+    return SentenceRef(decode_id(match[3]), match[2], int(match[4])), match[5], decode_id(match[1] or "")

@@ -15,13 +15,15 @@ from typing import Any, Self
 
 from qa_cluster.errors import ModelError
 
-FORMAT = 1
+FORMAT = 2
 MODEL_FILE = "reader.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 MANIFEST_FILE = "manifest.json"
 REVISION_DIGITS = 12
-PRECISIONS = ("float32", "int8")
+PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8-dynamic")
 
+_LARGEST_ID = (1 << 31) - 1
+_MOST_SPECIAL = 4
 _HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 
@@ -45,6 +47,25 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class PairLayout:
+    """How a question and a context are joined: token ids before, between and after them.
+
+    The null answer is read at position 0, the first of `head`. `context_type` is the token type of context and `tail`
+    where the model has `token_type_ids`; everything before is of type 0.
+    """
+
+    head: tuple[int, ...]
+    middle: tuple[int, ...]
+    tail: tuple[int, ...]
+    context_type: int
+
+    @property
+    def special_tokens(self) -> int:
+        """Tokens of a pair that belong to neither text."""
+        return len(self.head) + len(self.middle) + len(self.tail)
+
+
+@dataclass(frozen=True, slots=True)
 class Shapes:
     """The padded lengths and batch sizes to compile before serving, the most useful first."""
 
@@ -54,10 +75,11 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match and F1, both in 0..1."""
+    """Exact match and F1 in 0..1; how often "no answer" was told rightly, None where every question has an answer."""
 
     exact_match: float
     f1: float
+    no_answer_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +96,9 @@ class Metric:
 class Manifest:
     """Everything about a reader but its weights. `revision` names the weights: it opens `model_sha256`.
 
+    Scores are logits over null. A passage longer than `window_tokens` is read in windows that overlap by `doc_stride`;
+    `context_tokens` is the budget for a sentence with its neighbours, 0 for the sentence alone.
+
     >>> manifest = Manifest.load(folder / "manifest.json")
     >>> manifest.verify(model_bytes, tokenizer_bytes)
     >>> manifest.calibration.probability(score_over_null)
@@ -81,6 +106,7 @@ class Manifest:
 
     model_id: str
     model_sha256: str
+    model_bytes: int
     tokenizer_sha256: str
     precision: str
     family: str
@@ -89,13 +115,16 @@ class Manifest:
     max_tokens: int
     max_question_tokens: int
     max_answer_tokens: int
+    window_tokens: int
+    doc_stride: int
+    context_tokens: int
     pad_id: int
-    cls_id: int
-    sep_id: int
+    pair: PairLayout
     lowercase: bool
     no_answer_threshold: float
     wave_threshold: float
     calibration: Calibration
+    calibration_error: float | None
     rank_weight: float
     shapes: Shapes
     licence: str
@@ -108,6 +137,16 @@ class Manifest:
     def revision(self) -> str:
         """The first 12 hex digits of the ONNX file's SHA-256: cached answers name it."""
         return self.model_sha256[:REVISION_DIGITS]
+
+    @property
+    def name(self) -> str:
+        """Model and revision: what tells readers on a shard apart."""
+        return f"{self.model_id}@{self.revision}"
+
+    @property
+    def reading_revision(self) -> str:
+        """What the answer of a sentence depends on: the weights, and how much of its context is read with it."""
+        return f"{self.revision}+{self.context_tokens}" if self.context_tokens else self.revision
 
     def verify(self, model: bytes, tokenizer: bytes) -> None:
         """Raise ModelError unless both files are the ones this manifest was written for."""
@@ -195,6 +234,20 @@ class _Reader:
             raise self.refused(name, value, f"a number from {low:g} to {high:g}")
         return float(value)
 
+    def share(self, name: str) -> float | None:
+        return None if self.take(name) is None else self.number(name, 0, 1)
+
+    def ids(self, name: str) -> tuple[int, ...]:
+        value = self.take(name)
+        if (
+            not isinstance(value, list)
+            or not 1 <= len(value) <= _MOST_SPECIAL
+            or not all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+            or not all(0 <= item <= _LARGEST_ID for item in value)
+        ):
+            raise self.refused(name, value, f"a list of 1 to {_MOST_SPECIAL} token ids")
+        return tuple(value)
+
     def names(self, name: str) -> tuple[str, ...]:
         value = self.take(name)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
@@ -249,6 +302,7 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     found: dict[str, Any] = {
         "model_id": reader.text("model_id"),
         "model_sha256": reader.digest("model_sha256"),
+        "model_bytes": reader.integer("model_bytes", 1, 1 << 40),
         "tokenizer_sha256": reader.digest("tokenizer_sha256"),
         "precision": reader.choice("precision", PRECISIONS),
         "family": reader.text("family"),
@@ -267,17 +321,35 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     revision = reader.take("revision")
     if revision != found["model_sha256"][:REVISION_DIGITS]:
         raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")
-    # [CLS] question [SEP] context [SEP]: three special tokens and at least one of context
-    found["max_question_tokens"] = reader.integer("max_question_tokens", 1, found["max_tokens"] - 4)
+    found["pad_id"] = reader.integer("pad_id", 0, _LARGEST_ID)
+    found["pair"] = pair = _pair(reader.inner("pair"))
+    # the special tokens and at least one of the context
+    room = found["max_tokens"] - pair.special_tokens - 1
+    found["max_question_tokens"] = reader.integer("max_question_tokens", 1, room)
     found["max_answer_tokens"] = reader.integer("max_answer_tokens", 1, found["max_tokens"])
-    found |= {name: reader.integer(name, 0, (1 << 31) - 1) for name in ("pad_id", "cls_id", "sep_id")}
+    least = found["max_question_tokens"] + pair.special_tokens + 1
+    found["window_tokens"] = reader.integer("window_tokens", least, found["max_tokens"])
+    found["doc_stride"] = reader.integer("doc_stride", 0, found["window_tokens"] - least)
+    found["context_tokens"] = reader.integer("context_tokens", 0, found["max_tokens"])
     found["calibration"] = _calibration(reader.inner("calibration"))
+    found["calibration_error"] = reader.share("calibration_error")
     found["shapes"] = _shapes(reader.inner("shapes"), found["max_tokens"])
     found["metrics"] = tuple(
         _metric(_Reader(item, f"manifest field 'metrics[{i}]'")) for i, item in enumerate(reader.list("metrics"))
     )
     reader.finish()
     return found
+
+
+def _pair(reader: _Reader) -> PairLayout:
+    layout = PairLayout(
+        head=reader.ids("head"),
+        middle=reader.ids("middle"),
+        tail=reader.ids("tail"),
+        context_type=reader.integer("context_type", 0, 1),
+    )
+    reader.finish()
+    return layout
 
 
 def _calibration(reader: _Reader) -> Calibration:
@@ -293,7 +365,11 @@ def _shapes(reader: _Reader, max_tokens: int) -> Shapes:
 
 
 def _score(reader: _Reader) -> Score:
-    score = Score(exact_match=reader.number("exact_match", 0, 1), f1=reader.number("f1", 0, 1))
+    score = Score(
+        exact_match=reader.number("exact_match", 0, 1),
+        f1=reader.number("f1", 0, 1),
+        no_answer_accuracy=reader.share("no_answer_accuracy"),
+    )
     reader.finish()
     return score
 

@@ -16,7 +16,7 @@ from . import keys
 from .documents import document_keys
 from .scripts import ScriptCall
 from .terms import analyze
-from .tokenization import SentenceTokens, pack_sentence
+from .tokenization import TextTokens, pack_sentence
 
 K1 = 1.2
 B = 0.75
@@ -66,7 +66,7 @@ class IndexWriter:
     tokenizer: str
     fingerprint: int
     spans: Sequence[tuple[int, int]]
-    tokens: Sequence[SentenceTokens]
+    tokens: Sequence[TextTokens]
     postings: SentencePostings
 
     def steps(self) -> Iterator[tuple[int, int, str]]:

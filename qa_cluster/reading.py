@@ -7,10 +7,13 @@ A span is scored against the null answer, the logits at ``[CLS]``; it lies withi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from .windows import Window
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
@@ -39,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The best spans of one sentence, best first, and the score of the null answer."""
+    """The best spans of one passage, best first, and the score of the null answer: the least of its windows'."""
 
     spans: list[Span]
     null_logit: float
@@ -93,6 +96,44 @@ def best_spans(
             if len(spans) == n_best:
                 break
     return Reading(list(spans.values()), null_logit)
+
+
+def best_of_windows(
+    windows: Sequence[Window],
+    logits: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
+    offsets: tuple[IntArray, IntArray],
+    passage: str,
+    *,
+    max_answer_tokens: int,
+    n_best: int = 1,
+) -> Reading:
+    """Best spans of a passage that was read in windows, on one scale: each over the null answer of its own window.
+
+    Args:
+        windows, logits: the windows, and start and end logits of each.
+        offsets: first and last code point of each token of the whole passage.
+        passage, max_answer_tokens, n_best: as in `best_spans`.
+    """
+    starts, ends = offsets
+    readings = [
+        best_spans(
+            start,
+            end,
+            (starts[window.first : window.first + window.tokens], ends[window.first : window.first + window.tokens]),
+            passage,
+            sentence_start=window.passage_start,
+            max_answer_tokens=max_answer_tokens,
+            n_best=n_best,
+        )
+        for window, (start, end) in zip(windows, logits, strict=True)
+    ]
+    if len(readings) == 1:
+        return readings[0]
+    best: dict[tuple[int, int], Span] = {}
+    for span in sorted((span for reading in readings for span in reading.spans), key=lambda span: -span.score):
+        best.setdefault((span.start, span.end), span)
+    null_logit = min((reading.null_logit for reading in readings), default=0.0)
+    return Reading(list(best.values())[:n_best], null_logit)
 
 
 def _largest(values: npt.NDArray[np.float32], count: int) -> list[int]:

@@ -1,8 +1,8 @@
-"""Turns questions and sentences into the arrays a reader takes.
+"""Turns text into a reader's tokens, and tokens into the tensors that shards store.
 
 Sentences are tokenized once, when they are stored, without special tokens and with the code points each token covers;
-the question is put before them when it is asked. Padding and truncation of the tokenizer are never switched on: they
-would be global state, and truncation is only done here, where it is reported.
+`windows` puts the question before them when it is asked. Padding and truncation of the tokenizer are never switched on:
+they would be global state, and truncation is only done here, where it is reported.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from tokenizers import Encoding, Tokenizer
 from .errors import InvalidInput, ModelError
 
 IntArray = npt.NDArray[np.int32]
-LongArray = npt.NDArray[np.int64]
-
-SPECIAL_TOKENS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +29,8 @@ class QuestionTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceTokens:
-    """Token ids of a sentence, and the code points of the sentence each token covers."""
+class TextTokens:
+    """Token ids of a text without special tokens, and the code points of it that each token covers."""
 
     ids: IntArray
     starts: IntArray
@@ -47,26 +44,14 @@ class StoredSentence:
     fingerprint: int
     start: int
     end: int
-    tokens: SentenceTokens
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderInput:
-    """``[CLS] question [SEP] sentence [SEP]`` as the reader takes it, and where the sentence's tokens are in it."""
-
-    input_ids: LongArray
-    attention_mask: LongArray
-    token_type_ids: LongArray
-    sentence_start: int
-    sentence_tokens: int
-    truncated: bool
+    tokens: TextTokens
 
 
 class ReaderTokenizer:
-    """The tokenizer of a reader. Safe to use from several threads.
+    """The tokenizer of a reader, of any family. Safe to use from several threads.
 
     >>> tokenizer = ReaderTokenizer(open("tokenizer.json", "rb").read())  # doctest: +SKIP
-    >>> tokenizer.encode_sentence("A cat.").ids.tolist()  # doctest: +SKIP
+    >>> tokenizer.encode_text("A cat.").ids.tolist()  # doctest: +SKIP
     [1037, 4937, 1012]
     """
 
@@ -77,11 +62,7 @@ class ReaderTokenizer:
             raise ModelError(f"tokenizer cannot be read: {error}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
-        if cls is None or sep is None:
-            raise ModelError("tokenizer has no [CLS] or no [SEP] token: only BERT readers are supported")
         self._tokenizer = tokenizer
-        self._cls, self._sep = cls, sep
         digest = blake2b(tokenizer_json, digest_size=8)
         self.digest = digest.hexdigest()
         # 31 bits of it, stored with every sentence: tokens of another tokenizer are never given to a reader.
@@ -97,38 +78,18 @@ class ReaderTokenizer:
         ids = np.asarray(encoding.ids, dtype=np.int32)
         return QuestionTokens(ids[:max_question_tokens], len(ids) > max_question_tokens)
 
-    def encode_sentence(self, sentence: str) -> SentenceTokens:
-        """Tokens of one sentence."""
-        return self.encode_sentences([sentence])[0]
+    def encode_text(self, text: str) -> TextTokens:
+        """Tokens of one text, a sentence or a passage."""
+        return self.encode_texts([text])[0]
 
-    def encode_sentences(self, sentences: Sequence[str]) -> list[SentenceTokens]:
-        """Tokens of many sentences, encoded together outside the interpreter lock."""
+    def encode_texts(self, texts: Sequence[str]) -> list[TextTokens]:
+        """Tokens of many texts, encoded together outside the interpreter lock."""
         encoded = []
-        for encoding in self._encode(sentences):
+        for encoding in self._encode(texts):
             offsets = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             ids = np.asarray(encoding.ids, dtype=np.int32)
-            encoded.append(SentenceTokens(ids, offsets[:, 0].copy(), offsets[:, 1].copy()))
+            encoded.append(TextTokens(ids, offsets[:, 0].copy(), offsets[:, 1].copy()))
         return encoded
-
-    def assemble(self, question: QuestionTokens, sentence: SentenceTokens, max_tokens: int) -> ReaderInput:
-        """Question and sentence as one input of at most ``max_tokens``; too long a sentence loses its end."""
-        room = max_tokens - SPECIAL_TOKENS - len(question.ids)
-        if room < 1:
-            raise InvalidInput(f"question of {len(question.ids)} tokens leaves no room in {max_tokens} tokens")
-        ids = sentence.ids[:room]
-        first = len(question.ids) + 2
-        length = first + len(ids) + 1
-        input_ids = np.empty((1, length), dtype=np.int64)
-        row = input_ids[0]
-        row[0] = self._cls
-        row[1 : first - 1] = question.ids
-        row[first - 1] = self._sep
-        row[first:-1] = ids
-        row[-1] = self._sep
-        token_type_ids = np.zeros((1, length), dtype=np.int64)
-        token_type_ids[0, first:] = 1
-        truncated = question.truncated or len(sentence.ids) > room
-        return ReaderInput(input_ids, np.ones((1, length), dtype=np.int64), token_type_ids, first, len(ids), truncated)
 
     def _encode(self, texts: Sequence[str]) -> list[Encoding]:
         try:
@@ -150,7 +111,7 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def pack_sentence(start: int, end: int, tokens: SentenceTokens, fingerprint: int) -> tuple[tuple[int, int], bytes]:
+def pack_sentence(start: int, end: int, tokens: TextTokens, fingerprint: int) -> tuple[tuple[int, int], bytes]:
     """Shape and bytes of the INT32 tensor that stores a sentence's place in the document and its tokens."""
     tensor = np.zeros((3, 1 + len(tokens.ids)), dtype="<i4")
     tensor[:, 0] = fingerprint, start, end
@@ -163,5 +124,5 @@ def unpack_sentence(blob: bytes) -> StoredSentence:
     if not blob or len(blob) % 12:
         raise InvalidInput(f"token tensor must be INT32 [3, 1 + tokens], got {len(blob)} bytes")
     tensor = np.frombuffer(blob, dtype="<i4").reshape(3, -1)
-    tokens = SentenceTokens(tensor[0, 1:], tensor[1, 1:], tensor[2, 1:])
+    tokens = TextTokens(tensor[0, 1:], tensor[1, 1:], tensor[2, 1:])
     return StoredSentence(int(tensor[0, 0]), int(tensor[1, 0]), int(tensor[2, 0]), tokens)

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from qa_cluster.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import PairEncoder, TextPairEncoder
+
 if find_spec("qa_cluster.gears") is None:
     raise pytest.UsageError("qa_cluster is not installed: run `make install` or `pip install -e .`")
 
@@ -24,6 +28,26 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("QA_") and not name.startswith("QA_TEST_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def reader() -> Path:
+    """The folder of the bundled reader."""
+    from qa_cluster.models.bundle import default_reader
+
+    return default_reader()
+
+
+@pytest.fixture(scope="session")
+def manifest(reader: Path) -> Manifest:
+    """That of the bundled reader."""
+    return Manifest.load(reader / MANIFEST_FILE)
+
+
+@pytest.fixture(scope="session")
+def encoder(reader: Path, manifest: Manifest) -> TextPairEncoder:
+    """Pairs for the bundled reader."""
+    return TextPairEncoder(ReaderTokenizer((reader / TOKENIZER_FILE).read_bytes()), PairEncoder(manifest))
 
 
 def descendants(root: int) -> dict[int, str]:

@@ -42,8 +42,9 @@ from qa_cluster.keys import (
 from qa_cluster.keys import (
     parse_sentence as parse_sentence_key,
 )
-from qa_cluster.reading import Reading, best_spans
-from qa_cluster.tokenization import ReaderInput, StoredSentence, unpack_sentence
+from qa_cluster.reading import Reading, best_of_windows
+from qa_cluster.tokenization import StoredSentence, unpack_sentence
+from qa_cluster.windows import Window
 
 TTL_SETTING = "qa.answer-ttl-seconds"
 DEFAULT_TTL_SECONDS = 86400
@@ -66,7 +67,7 @@ _ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, DEFAULT_TTL_SECONDS)
 async def on_missing_answer(record: dict[str, Any]) -> None:
     """A client reads an answer that is not there: read the sentence, keep the answer and give it to the client."""
     try:
-        sentence, question = parse_answer_key(record["key"])
+        sentence, question, _ = parse_answer_key(record["key"])
     except (InvalidInput, TypeError):
         return
     if not question.strip():
@@ -224,20 +225,19 @@ async def _read(sentence: SentenceRef, question: str, record: SentenceRecord | N
             # Asked for before it was stored, and taken up only after that.
             return record.answer.encode()
         stored = _tokens(sentence, record, reader)
-        manifest, tokens = reader.manifest, reader.question(question)
-        model_input = reader.tokenizer.assemble(tokens, stored.tokens, manifest.max_tokens)
-        start_logits, end_logits = await _run_model(reader, model_input)
+        tokens = reader.question(question)
+        windows = reader.pairs.windows(tokens, stored.tokens)
+        outputs = await asyncio.gather(*(_run_model(reader, window) for window in windows))
         if readers.if_loaded() is not reader:
             continue
-        reading = best_spans(
-            start_logits,
-            end_logits,
-            (stored.tokens.starts[: model_input.sentence_tokens], stored.tokens.ends[: model_input.sentence_tokens]),
+        reading = best_of_windows(
+            windows,
+            outputs,
+            (stored.tokens.starts, stored.tokens.ends),
             record.text,
-            sentence_start=model_input.sentence_start,
-            max_answer_tokens=manifest.max_answer_tokens,
+            max_answer_tokens=reader.manifest.max_answer_tokens,
         )
-        value = _answer(sentence, record, stored, reading, reader, truncated=model_input.truncated)
+        value = _answer(sentence, record, stored, reading, reader, truncated=tokens.truncated)
         call = store_answer(
             sentence, question, version=record.version, text=record.text, answer=value, ttl_seconds=_ttl_seconds()
         )
@@ -261,15 +261,11 @@ def _tokens(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> St
     else:
         spans = json.loads(record.spans or "[]")
         start, end = spans[sentence.index] if sentence.index < len(spans) else (0, len(record.text))
-    return StoredSentence(fingerprint, start, end, reader.tokenizer.encode_sentence(record.text))
+    return StoredSentence(fingerprint, start, end, reader.tokenizer.encode_text(record.text))
 
 
-async def _run_model(reader: Reader, model_input: ReaderInput) -> tuple[Any, Any]:
-    arrays = {
-        "input_ids": model_input.input_ids,
-        "attention_mask": model_input.attention_mask,
-        "token_type_ids": model_input.token_type_ids,
-    }
+async def _run_model(reader: Reader, window: Window) -> tuple[Any, Any]:
+    arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
     if reader.model is None:
         raise ModelError(
             f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"

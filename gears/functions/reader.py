@@ -20,6 +20,7 @@ from qa_cluster.keys import manifest_key, model_key, tokenizer_key
 from qa_cluster.manifest import Manifest, sha256_hex
 from qa_cluster.terms import ANALYZER_VERSION
 from qa_cluster.tokenization import QuestionTokens, ReaderTokenizer
+from qa_cluster.windows import PairEncoder
 
 MAX_QUESTIONS = 4096
 LOOK_AGAIN_SECONDS = 1.0
@@ -35,6 +36,7 @@ class Reader:
         self.tokenizer = tokenizer
         self.manifest_text = manifest_text
         self.manifest = Manifest.from_json(manifest_text)
+        self.pairs = PairEncoder(self.manifest)
         self.model = model
         # Names what tokens and postings were made with; a document made with something else is made again.
         self.tokenizer_id = f"{tokenizer.digest}-{ANALYZER_VERSION}"

@@ -154,7 +154,7 @@ async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
 async def _drop_invalid(keys: list[str], revision: str) -> None:
     for key in keys:
         try:
-            sentence, _ = parse_answer_key(key)
+            sentence, _, _ = parse_answer_key(key)
             value, version = rg.execute_many(
                 [("GET", key), ("HGET", document_key(sentence.document_id, sentence.tag), "version")]
             )

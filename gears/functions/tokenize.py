@@ -75,7 +75,7 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
         tokenizer=reader.tokenizer_id,
         fingerprint=reader.tokenizer.fingerprint,
         spans=spans,
-        tokens=reader.tokenizer.encode_sentences(texts),
+        tokens=reader.tokenizer.encode_texts(texts),
         postings=build_postings(texts),
     )
     number = ""
@@ -92,7 +92,7 @@ def _tokenize_loose(document_id: str, tag: str, reader: Reader) -> str:
     stored = [(i, text) for i, text in zip(flat[::2], flat[1::2], strict=True) if isinstance(text, str)]
     stored = [(i, text) for i, text in stored if isinstance(i, str) and i.isascii() and i.isdigit()]
     arguments: list[str | bytes | int] = []
-    for (i, text), tokens in zip(stored, reader.tokenizer.encode_sentences([t for _, t in stored]), strict=True):
+    for (i, text), tokens in zip(stored, reader.tokenizer.encode_texts([t for _, t in stored]), strict=True):
         (_, columns), blob = pack_sentence(0, len(text), tokens, reader.tokenizer.fingerprint)
         arguments += [i, text, columns, blob]
     keys = document_keys(document_id, tag)

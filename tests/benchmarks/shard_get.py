@@ -10,6 +10,7 @@ import openvino as ov
 
 from qa_cluster.manifest import Manifest
 from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import PairEncoder
 
 from .corpus import Corpus
 from .report import Report, median
@@ -87,9 +88,8 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, model: Path, rounds: i
 def padded(tokenizer: ReaderTokenizer, manifest: Manifest, question: str, sentence: str) -> list[np.ndarray]:
     """The arrays the worker gives its runtime for this pair: lengths are multiples of 16."""
     tokens = tokenizer.encode_question(question, manifest.max_question_tokens)
-    made = tokenizer.assemble(tokens, tokenizer.encode_sentence(sentence), manifest.max_tokens)
-    pad = -made.input_ids.shape[1] % 16
-    return [np.pad(a, ((0, 0), (0, pad))) for a in (made.input_ids, made.attention_mask, made.token_type_ids)]
+    pairs = PairEncoder(manifest)
+    return list(pairs.batch(pairs.windows(tokens, tokenizer.encode_text(sentence))).values())
 
 
 def _timed(call: object) -> float:

@@ -27,7 +27,7 @@ from qa_cluster.connection import Connection, Login, ReplyError
 from qa_cluster.engine import EngineOptions
 from qa_cluster.errors import ClusterError
 from qa_cluster.hashtags import shard_tag
-from qa_cluster.manifest import Calibration, Manifest, Shapes
+from qa_cluster.manifest import Calibration, Manifest, PairLayout, Shapes
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.topology import Address
 from tests.ports import free_port
@@ -55,8 +55,12 @@ def manifest(revision: str = "a") -> Manifest:
         max_question_tokens=64,
         max_answer_tokens=30,
         pad_id=0,
-        cls_id=101,
-        sep_id=102,
+        pair=PairLayout((101,), (102,), (102,), 1),
+        window_tokens=384,
+        doc_stride=128,
+        context_tokens=0,
+        model_bytes=5,
+        calibration_error=None,
         lowercase=True,
         no_answer_threshold=0.0,
         wave_threshold=6.0,

@@ -11,10 +11,10 @@ from qa_cluster import documents, keys
 from qa_cluster.postings import IndexWriter, build_postings
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.sentences import split_sentences
-from qa_cluster.tokenization import SentenceTokens
+from qa_cluster.tokenization import TextTokens
 
 TAG = "06S"
-_NO_TOKENS = SentenceTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
+_NO_TOKENS = TextTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
 # Arguments of index_document before the tensors: a plain server has no AI.TENSORSET.
 _INDEX_ARGUMENTS = 11
 

@@ -42,6 +42,7 @@ def answered(shards: Shards, question: str) -> str | None:
 def test_a_shard_that_lost_its_copy_goes_on_and_gets_another(wombat: Shards) -> None:
     node = wombat.node_of(keys.document_key("wombat", keys.partition_of("wombat", 12)))
     names = reader_keys(wombat, node)
+    assert answered(wombat, QUESTION) is not None  # only what has been compiled outlives its key
     before = wombat.on(node, "AI.MODELGET", names[0], "META")
     assert wombat.on(node, "DEL", *names) == 3
     assert answered(wombat, "Who digs burrows?") is not None

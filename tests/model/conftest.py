@@ -1,16 +1,11 @@
-"""The bundled reader, and pairs of a question and a passage from text that ships with CPython."""
+"""Pairs of a question and a passage from text that ships with CPython."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from pydoc_data.topics import topics
 
 import pytest
-from qa_cluster.models.bundle import default_reader
-from qa_cluster.models.windows import PairEncoder, load_tokenizer
-
-from qa_cluster.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
 
 QUESTIONS = (
     "What does the with statement do?",
@@ -20,21 +15,6 @@ QUESTIONS = (
     "How are default parameter values evaluated?",
     "Warum heißt die Sprache so?",
 )
-
-
-@pytest.fixture(scope="session")
-def reader() -> Path:
-    return default_reader()
-
-
-@pytest.fixture(scope="session")
-def manifest(reader: Path) -> Manifest:
-    return Manifest.load(reader / MANIFEST_FILE)
-
-
-@pytest.fixture(scope="session")
-def encoder(reader: Path, manifest: Manifest) -> PairEncoder:
-    return PairEncoder(load_tokenizer(reader / TOKENIZER_FILE), manifest, window_tokens=384, doc_stride=128)
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from qa_cluster.models.evaluate import Reading, silent
-from qa_cluster.models.examples import Example
-from qa_cluster.models.runtimes import RUNTIMES, Runner, open_runner
-from qa_cluster.models.windows import PairEncoder
 
+from qa_cluster.examples import Example
 from qa_cluster.manifest import MODEL_FILE, Manifest
 from qa_cluster.reading import Span, best_spans
+from qa_cluster.runtimes import RUNTIMES, Runner, open_runner
+from qa_cluster.windows import TextPairEncoder
 
 EASY = [
     ("Who wrote the first program?", "Ada Lovelace wrote the first program in 1843.", "Ada Lovelace"),
@@ -29,9 +29,9 @@ def runner(request: pytest.FixtureRequest, reader: Path) -> Runner:
     return open_runner(reader / MODEL_FILE, request.param, threads=1)
 
 
-def test_easy_questions_are_answered(runner: Runner, encoder: PairEncoder, manifest: Manifest) -> None:
+def test_easy_questions_are_answered(runner: Runner, encoder: TextPairEncoder, manifest: Manifest) -> None:
     examples = [Example(question, context, (answer,)) for question, context, answer in EASY]
-    found = Reading(encoder, runner, manifest.max_answer_tokens).predict(examples, silent, "")
+    found = Reading(encoder, runner).predict(examples, silent, "")
     for prediction, example in zip(found, examples, strict=True):
         assert example.answers[0] in prediction.text
         assert example.context[prediction.start : prediction.end] == prediction.text
@@ -39,36 +39,38 @@ def test_easy_questions_are_answered(runner: Runner, encoder: PairEncoder, manif
 
 
 def test_what_is_not_in_the_text_scores_below_the_threshold(
-    runner: Runner, encoder: PairEncoder, manifest: Manifest
+    runner: Runner, encoder: TextPairEncoder, manifest: Manifest
 ) -> None:
     contexts = ["Tides are caused by the gravity of the Moon.", "The painter was born near Mexico City."]
     examples = [Example("Which exception does a missing key raise?", context, ()) for context in contexts]
-    found = Reading(encoder, runner, manifest.max_answer_tokens).predict(examples, silent, "")
+    found = Reading(encoder, runner).predict(examples, silent, "")
     assert all(prediction.score < manifest.no_answer_threshold for prediction in found)
 
 
 class Batches:
     """Reads any of the pairs together and decodes each."""
 
-    def __init__(self, runner: Runner, encoder: PairEncoder, pairs: list[tuple[str, str]]) -> None:
+    def __init__(self, runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]) -> None:
         self._runner = runner
         self._encoder = encoder
         self._windows = [(encoder.windows(question, context)[0], context) for question, context in pairs]
 
     def read(self, indices: list[int]) -> list[tuple[Span, np.ndarray]]:
         """The best span and the start logits of each pair."""
-        starts, ends = self._runner(self._encoder.batch([self._windows[index][0] for index in indices]))
+        starts, ends = self._runner(self._encoder.pairs.batch([self._windows[index][0] for index in indices]))
         found = []
         for start, end, index in zip(starts, ends, indices, strict=True):
             window, context = self._windows[index]
-            place, first = (window.starts, window.ends), window.context_start
+            passage = self._encoder.passage(context)
+            place = (passage.starts[: window.tokens], passage.ends[: window.tokens])
+            first = window.passage_start
             reading = best_spans(start, end, place, context, sentence_start=first, max_answer_tokens=30)
             found.append((reading.spans[0], start[: len(window.input_ids)]))
         return found
 
 
 def test_an_answer_alone_equals_the_answer_in_a_batch(
-    runner: Runner, encoder: PairEncoder, pairs: list[tuple[str, str]]
+    runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]
 ) -> None:
     together = Batches(runner, encoder, pairs)
     alone = [together.read([index])[0] for index in range(len(pairs))]
@@ -83,15 +85,15 @@ def test_an_answer_alone_equals_the_answer_in_a_batch(
 
 
 def test_runtimes_mostly_agree(
-    reader: Path, encoder: PairEncoder, manifest: Manifest, pairs: list[tuple[str, str]]
+    reader: Path, encoder: TextPairEncoder, manifest: Manifest, pairs: list[tuple[str, str]]
 ) -> None:
     examples = [Example(question, context, ()) for question, context in pairs]
     spans = [
         [
             (found.start, found.end)
-            for found in Reading(
-                encoder, open_runner(reader / MODEL_FILE, runtime, threads=1), manifest.max_answer_tokens
-            ).predict(examples, silent, "")
+            for found in Reading(encoder, open_runner(reader / MODEL_FILE, runtime, threads=1)).predict(
+                examples, silent, ""
+            )
         ]
         for runtime in RUNTIMES
     ]

@@ -12,11 +12,12 @@ import pytest
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
 from qa_cluster.models.export import export
-from qa_cluster.models.runtimes import RUNTIMES, open_runner
-from qa_cluster.models.windows import PairEncoder, load_tokenizer
 
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.runtimes import RUNTIMES, open_runner
+from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import PairEncoder, TextPairEncoder
 
 transformers = pytest.importorskip("transformers", reason="the export extra is not installed")
 torch = pytest.importorskip("torch", reason="the export extra is not installed")
@@ -59,8 +60,9 @@ def calibration(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str,
 def logits(folder: Path, runtime: str, pairs: list[tuple[str, str]]) -> tuple[Any, Any, Any]:
     """Start logits of the exported file and of the checkpoint's network, and what positions count."""
     manifest = Manifest.load(folder / MANIFEST_FILE)
-    encoder = PairEncoder(load_tokenizer(folder / TOKENIZER_FILE), manifest, window_tokens=96, doc_stride=8)
-    arrays = encoder.batch([encoder.windows(question, context)[0] for question, context in pairs[:32]])
+    tokenizer = ReaderTokenizer((folder / TOKENIZER_FILE).read_bytes())
+    encoder = TextPairEncoder(tokenizer, PairEncoder(manifest, window_tokens=96, doc_stride=8))
+    arrays = encoder.pairs.batch([encoder.windows(question, context)[0] for question, context in pairs[:32]])
     return open_runner(folder / MODEL_FILE, runtime, threads=1)(arrays)[0], arrays, arrays["attention_mask"] == 1
 
 

@@ -27,7 +27,10 @@ def test_ids_survive_encoding(document_id: str) -> None:
 @given(ids, tags, st.integers(0, 10**9), questions)
 def test_answer_keys_are_taken_apart_as_they_were_built(document_id: str, tag: str, index: int, question: str) -> None:
     sentence = SentenceRef(document_id, tag, index)
-    assert keys.parse_answer_key(keys.answer_key(sentence, question)) == (sentence, question)
+    assert keys.parse_answer_key(keys.answer_key(sentence, question)) == (sentence, question, "")
+    named = keys.answer_key(sentence, question, "org/{a} 50%@0")
+    assert keys.parse_answer_key(named) == (sentence, question, "org/{a} 50%@0")
+    assert keys.slot(named) == keys.slot(f"{{{sentence.tag}}}")
     assert keys.parse_sentence(str(sentence)) == sentence
 
 

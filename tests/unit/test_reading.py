@@ -54,7 +54,7 @@ def test_the_answer_is_where_it_says_in_the_document(document: str, seed: int) -
     rng = np.random.default_rng(seed)
     for start, end in split_sentences(document):
         sentence = document[start:end]
-        tokens = small_tokenizer().encode_sentence(sentence)
+        tokens = small_tokenizer().encode_text(sentence)
         count = len(tokens.ids)
         reading = best_spans(
             logits(rng, count, 0),
@@ -75,7 +75,7 @@ def test_the_answer_is_where_it_says_in_the_document(document: str, seed: int) -
 
 def test_a_piece_becomes_the_whole_word_and_spans_are_distinct() -> None:
     sentence = "unhappiness is"
-    tokens = small_tokenizer().encode_sentence(sentence)
+    tokens = small_tokenizer().encode_text(sentence)
     assert len(tokens.ids) == 4
     begin = np.array([0, 0, 0, 0, 1, 9, 2, 0, 0], dtype=np.float32)
     reading = best_spans(

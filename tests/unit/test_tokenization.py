@@ -16,7 +16,7 @@ from .text_strategies import texts
 @settings(deadline=None)
 @given(texts(5))
 def test_offsets_are_code_points_of_the_sentence(text: str) -> None:
-    tokens = small_tokenizer().encode_sentence(text)
+    tokens = small_tokenizer().encode_text(text)
     assert len(tokens.ids) == len(tokens.starts) == len(tokens.ends)
     assert all(0 <= a <= b <= len(text) for a, b in zip(tokens.starts, tokens.ends, strict=True))
     assert (np.diff(tokens.starts) >= 0).all()
@@ -24,21 +24,21 @@ def test_offsets_are_code_points_of_the_sentence(text: str) -> None:
 
 def test_offsets_of_letters_that_become_two_or_none() -> None:
     text = "😀 Ünhappy\u200b cat"
-    tokens = small_tokenizer().encode_sentence(text)
+    tokens = small_tokenizer().encode_text(text)
     assert [text[a:b] for a, b in zip(tokens.starts, tokens.ends, strict=True)][-1] == "cat"
 
 
 def test_a_batch_gives_what_single_sentences_give() -> None:
     sentences = ["The cat.", "", "Unhappiness is it?", "\x00", "字 cat"]
-    for sentence, tokens in zip(sentences, small_tokenizer().encode_sentences(sentences), strict=True):
-        alone = small_tokenizer().encode_sentence(sentence)
+    for sentence, tokens in zip(sentences, small_tokenizer().encode_texts(sentences), strict=True):
+        alone = small_tokenizer().encode_text(sentence)
         assert (tokens.ids.tolist(), tokens.starts.tolist()) == (alone.ids.tolist(), alone.starts.tolist())
-    assert small_tokenizer().encode_sentences([]) == []
+    assert small_tokenizer().encode_texts([]) == []
 
 
 def test_neither_truncation_nor_padding_of_the_file_is_used() -> None:
-    assert len(small_tokenizer().encode_sentence("cat " * 1000).ids) == 1000
-    assert len(small_tokenizer().encode_sentence("cat").ids) == 1
+    assert len(small_tokenizer().encode_text("cat " * 1000).ids) == 1000
+    assert len(small_tokenizer().encode_text("cat").ids) == 1
 
 
 def test_a_long_question_is_truncated_and_says_so() -> None:
@@ -47,27 +47,10 @@ def test_a_long_question_is_truncated_and_says_so() -> None:
     assert (len(question.ids), question.truncated) == (8, True)
 
 
-def test_assembling() -> None:
-    tokenizer = small_tokenizer()
-    question, sentence = tokenizer.encode_question("who is it", 8), tokenizer.encode_sentence("the cat sat")
-    full = tokenizer.assemble(question, sentence, 512)
-    assert full.input_ids.shape == full.attention_mask.shape == full.token_type_ids.shape == (1, 9)
-    assert full.input_ids.dtype == np.int64
-    assert full.token_type_ids.tolist() == [[0, 0, 0, 0, 0, 1, 1, 1, 1]]
-    assert full.input_ids[0, full.sentence_start : full.sentence_start + 3].tolist() == sentence.ids.tolist()
-    assert full.input_ids[0, 0] == 2
-    assert full.input_ids[0, [4, 8]].tolist() == [3, 3]
-    assert not full.truncated
-    cut = tokenizer.assemble(question, sentence, 8)
-    assert (cut.sentence_tokens, cut.truncated, cut.input_ids[0, -1]) == (2, True, 3)
-    with pytest.raises(InvalidInput, match="no room in 6 tokens"):
-        tokenizer.assemble(question, sentence, 6)
-
-
 @settings(deadline=None)
 @given(texts(3))
 def test_tensors_give_back_what_was_packed(text: str) -> None:
-    tokens = small_tokenizer().encode_sentence(text)
+    tokens = small_tokenizer().encode_text(text)
     shape, blob = pack_sentence(7, 7 + len(text), tokens, 2**31 - 1)
     assert shape[0] * shape[1] * 4 == len(blob)
     stored = unpack_sentence(blob)
@@ -90,4 +73,4 @@ def test_a_broken_tokenizer_file_is_refused(data: bytes) -> None:
 
 def test_lone_surrogates_are_refused() -> None:
     with pytest.raises(InvalidInput, match="udcff"):
-        small_tokenizer().encode_sentence("a\udcff")
+        small_tokenizer().encode_text("a\udcff")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from qa_cluster.errors import InvalidInput
+from .errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from qa_cluster.errors import InvalidInput, ModelError
-
+from .errors import InvalidInput, ModelError
 from .windows import Arrays
 
 Logits = tuple[NDArray[np.float32], NDArray[np.float32]]
