@@ -9,7 +9,7 @@ ARGS   ?=
 # Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
 JOBS   ?= 3
 
-.PHONY: help demo install build check lint types test test-asan test-cluster test-model conformance fuzz soak bench clean
+.PHONY: help demo install build check lint types test test-asan test-cluster test-model conformance parity fuzz soak bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -84,6 +84,19 @@ $(VENV)-conformance/.done: tests/conformance/requirements.txt tests/conformance/
 
 conformance: $(if $(findstring --slice,$(ARGS)),$(VENV)/.test,$(VENV)-export/.done) $(VENV)-conformance/.done build  ## old clients of RedisAI and RedisGears; ARGS=--slice: one server
 	@$(VENV)-conformance/bin/python -m pytest -c tests/conformance/pytest.ini --rootdir . tests/conformance $(or $(ARGS),--write)
+
+# The last transformers with a question-answering pipeline: an environment of its own, with nothing of this project.
+$(VENV)-parity/.done: tests/parity/requirements.txt
+	@rm -rf $(VENV)-parity
+	@$(PYTHON) -m venv $(VENV)-parity
+	@$(PIP:$(BIN)%=$(VENV)-parity/bin%) install --requirement tests/parity/requirements.txt
+	@touch $@
+
+parity: $(VENV)/.test $(VENV)-parity/.done $(if $(QA_TEST_CHECKPOINT),$(VENV)-export/.done)  ## the pipeline against that of transformers (installs torch); with QA_TEST_CHECKPOINT and QA_TEST_QUESTIONS: on whole sets
+	@rm -rf build/parity && PYTHONPATH=. $(VENV)-parity/bin/python -W ignore -m tests.parity.tiny_families build/parity
+	@QA_TEST_PARITY=build/parity $(BIN)/python -m pytest tests/parity
+	@test -z "$(QA_TEST_CHECKPOINT)" || $(VENV)-export/bin/python -m tests.parity.full \
+		--reference $(VENV)-parity/bin/python $(ARGS) $(QA_TEST_CHECKPOINT) $(QA_TEST_QUESTIONS)
 
 fuzz: $(VENV)/.test build  ## 200,000 random commands and damaged files, under ASan and UBSan; ARGS=--planted: can it fail?
 	@$(MAKE) --silent --no-print-directory -C native asan

@@ -15,6 +15,7 @@ import uvicorn
 from qa_cluster.config import Settings, load
 from qa_cluster.connecting import target_of
 from qa_cluster.errors import ConfigError
+from qa_cluster.hf_request import PipelineLimits
 
 from .app import Service
 from .lifespan import ServiceOptions
@@ -25,7 +26,17 @@ BACKLOG = 1024
 
 def service_options(settings: Settings) -> ServiceOptions:
     """What the settings mean for the service."""
-    return ServiceOptions(target_of(settings), settings.http_max_requests, settings.body_max_bytes)
+    pipeline = PipelineLimits(
+        pairs=settings.pipeline_pairs_max,
+        question_chars=settings.question_max_chars,
+        context_chars=settings.pipeline_context_max_chars,
+    )
+    return ServiceOptions(
+        target_of(settings),
+        settings.http_max_requests,
+        settings.body_max_bytes,
+        pipeline,
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,10 +22,13 @@ from .error_map import HttpProblem, problem
 from .http import ClientGone, Receive, Scope, Send, header, send_response
 from .lifespan import ServiceOptions, State
 from .routes_documents import PREFIX, DocumentRoute
+from .routes_models import PREFIX as MODELS_PREFIX
+from .routes_models import ModelRoute
 from .routes_qa import QuestionRoute
 from .routes_status import status_routes
 
 _DOCUMENTS = PREFIX.decode()
+_MODELS = MODELS_PREFIX.decode()
 _UNBOUNDED = frozenset({"/livez", "/readyz", "/metrics"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
@@ -38,6 +41,7 @@ class Service:
         self.state = State(options)
         self._questions = QuestionRoute(self.state)
         self._documents = DocumentRoute(self.state)
+        self._models = ModelRoute(self.state)
         self._others = Router(routes=status_routes(self.state), redirect_slashes=False)
         self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
         self._id_prefix = os.urandom(4).hex()
@@ -110,6 +114,8 @@ class Service:
             await self._questions(scope, receive, send)
         elif path.startswith(_DOCUMENTS):
             await self._documents(scope, receive, send)
+        elif path.startswith(_MODELS):
+            await self._models(scope, receive, send)
         else:
             await self._others(scope, receive, send)
 
@@ -122,6 +128,8 @@ class Service:
     def _route_name(self, path: str) -> str:
         if path == "/qa" or path in self._known:
             return path
+        if path.startswith(_MODELS):
+            return "/models/{id}"
         return "/documents/{id}" if path.startswith(_DOCUMENTS) else "other"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, TypeVar
 
 from .error_map import HttpProblem, RawHeaders
 
@@ -12,6 +13,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON = b"application/json"
+_Result = TypeVar("_Result")
 
 
 class ClientGone(Exception):
@@ -67,6 +69,28 @@ async def send_response(send: Send, status: int, headers: RawHeaders, body: byte
         headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def while_connected(
+    receive: Receive, work: Coroutine[Any, Any, _Result], on_leave: Callable[[], None]
+) -> _Result:
+    """The result of `work`; it is cancelled, and ClientGone raised, when the client goes away meanwhile."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            on_leave()
+            raise ClientGone
+        return await working
+    finally:
+        leaving.cancel()
+        working.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def condition(scope: Scope) -> str | None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qa_cluster.connecting import Target
 from qa_cluster.engine import Engine
 from qa_cluster.errors import ClusterError, QAError
+from qa_cluster.hf_request import PipelineLimits
 from qa_cluster.questions import AskLimits
 
 from .telemetry import Telemetry
@@ -30,6 +31,7 @@ class ServiceOptions:
     target: Target
     max_requests: int = 256
     body_max_bytes: int = 8 * 1024 * 1024
+    pipeline: PipelineLimits = field(default_factory=PipelineLimits)
 
     @property
     def limits(self) -> AskLimits:

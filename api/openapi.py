@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from qa_cluster.hf_request import PipelineLimits
 from qa_cluster.questions import AskLimits
 
-from .schemas import Field, ask_fields, document_fields, write_parameters
+from . import openapi_models
+from .schemas import Field, ask_fields, document_fields, pipeline_parameters, write_parameters
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _STATUS_TEXT = {
     "304": "not modified",
     "400": "malformed JSON or query string",
-    "404": "no such document, or not cached with cache=only",
+    "404": "no such document or model, or not cached with cache=only",
     "412": "the document has another version",
     "413": "question or body too long",
     "415": "the body is not JSON",
@@ -72,6 +74,7 @@ _RESULT = _object(
                 "sentences_cached": _INTEGER,
                 "waves": _INTEGER,
                 "truncated": _BOOLEAN,
+                "windows": _INTEGER,
             }
         ),
         "timings_ms": _object(
@@ -91,6 +94,24 @@ _DOCUMENT = _object(
     }
 )
 _WRITE = _object({"id": _STRING, "version": _STRING, "changed": _BOOLEAN, "created": _BOOLEAN, "tokenized": _BOOLEAN})
+_MODEL = _object(
+    {
+        "object": {"const": "qa.model"},
+        "name": {**_STRING, "description": "id@revision"},
+        "id": _STRING,
+        "revision": _STRING,
+        "default": {**_BOOLEAN, "description": "whether it reads for questions that name none"},
+        "precision": _STRING,
+        "bytes": {**_INTEGER, "description": "size of its ONNX file"},
+        "context_tokens": {
+            **_INTEGER,
+            "description": "budget of a sentence with its neighbours, 0: the sentence alone",
+        },
+        "warm": {**_INTEGER, "description": "on how many shards it answers at once"},
+        "shards": _INTEGER,
+    }
+)
+_MODELS = _object({"object": {"const": "list"}, "data": {"type": "array", "items": _MODEL}})
 _PROBLEM_SCHEMA = _object(
     {
         "type": _STRING,
@@ -134,7 +155,7 @@ def _operation(
     return {"summary": summary, "responses": responses, **more}
 
 
-def describe(version: str, limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
+def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: PipelineLimits) -> dict[str, Any]:
     """The whole description."""
     ask = ask_fields(limits)
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
@@ -170,12 +191,35 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int) -> dict[str, 
                     "Delete a document", {"204": ("deleted", None)}, ["404", "412", "503", "504"], parameters=[if_match]
                 ),
             },
+            "/models": {
+                "get": _operation(
+                    "List the models", {"200": ("the models, the default first", "Models")}, ["503", "504"]
+                )
+            },
+            "/models/{id}": {
+                "parameters": [openapi_models.model_id()],
+                "post": _operation(
+                    "Read answers out of given contexts (Hugging Face's question-answering task)",
+                    {"200": ("the answers", "PipelineResult")},
+                    ["400", "404", "413", "415", "422", "503", "504"],
+                    parameters=_parameters(pipeline_parameters(limits)),
+                    requestBody=openapi_models.request_body(pipeline),
+                ),
+            },
             "/livez": {"get": {"summary": "Whether the process runs", "responses": {"200": text["200"]}}},
             "/readyz": {"get": {"summary": "Whether every shard can answer", "responses": text}},
             "/metrics": {"get": {"summary": "Metrics for Prometheus", "responses": {"200": text["200"]}}},
         },
         "components": {
-            "schemas": {"Result": _RESULT, "Document": _DOCUMENT, "Write": _WRITE, "Problem": _PROBLEM_SCHEMA}
+            "schemas": {
+                "Result": _RESULT,
+                "Document": _DOCUMENT,
+                "Write": _WRITE,
+                "Models": _MODELS,
+                "PipelineAnswer": openapi_models.ANSWER,
+                "PipelineResult": openapi_models.RESULT,
+                "Problem": _PROBLEM_SCHEMA,
+            }
         },
     }
 
@@ -199,7 +243,9 @@ def docs_page(description: dict[str, Any]) -> str:
             body = operation.get("requestBody")
             if body is not None:
                 properties = body["content"]["application/json"]["schema"]["properties"]
-                rows += [(name, "body", schema) for name, schema in properties.items()]
+                for name, schema in properties.items():
+                    rows.append((name, "body", schema))
+                    rows += [(f"{name}.{inner}", "body", of) for inner, of in schema.get("properties", {}).items()]
             if rows:
                 parts.append("<table><tr><th>name<th>in<th>type<th>default<th>meaning</tr>")
                 parts += [_row(name, where, schema) for name, where, schema in rows]
@@ -214,9 +260,11 @@ def docs_page(description: dict[str, Any]) -> str:
 
 def _row(name: str, where: str, schema: dict[str, Any]) -> str:
     limits = [f"{schema[key]:g}" for key in ("minimum", "maximum") if key in schema]
-    kind = schema.get("type", "") + (f" {' to '.join(limits)}" if limits else "")
+    types = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", [])
+    types = types or [choice["type"] for choice in schema.get("oneOf", [])]
+    kind = " | ".join(one for one in types if one != "null") + (f" {' to '.join(limits)}" if limits else "")
     if "enum" in schema:
-        kind = " | ".join(schema["enum"])
+        kind = " | ".join(_shown(choice) for choice in schema["enum"] if choice is not None)
     cells = (name, where, kind, _shown(schema.get("default")), schema.get("description", ""))
     return "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>"
 

@@ -127,7 +127,7 @@ class QuestionRoute:
         if question.options.cache not in ("use", "only") or len(query) > MAX_ALIAS_BYTES:
             return
         head = orjson.dumps({"question": question.text, "normalized_question": question.folded})[1:-1]
-        self._aliases[query] = (self._state.engine.asker.digest(question), head)
+        self._aliases[query] = (outcome.digest, head)
         self._aliases.move_to_end(query)
         if len(self._aliases) > MAX_ALIASES:
             self._aliases.popitem(last=False)

@@ -45,10 +45,16 @@ def _page(name: str) -> str:
 def status_routes(state: State) -> list[Route]:
     """The routes."""
     readiness = Readiness(state)
-    description = describe(version("qa-cluster"), state.options.limits, state.options.body_max_bytes)
+    options = state.options
+    description = describe(version("qa-cluster"), options.limits, options.body_max_bytes, options.pipeline)
 
     async def livez(request: Request) -> Response:
         return _json({"alive": True})
+
+    async def models(request: Request) -> Response:
+        async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
+            found = await state.engine.models()
+        return _json({"object": "list", "data": [{"object": "qa.model", **model.to_dict()} for model in found]})
 
     async def readyz(request: Request) -> Response:
         verdict = await readiness.verdict()
@@ -76,6 +82,7 @@ def status_routes(state: State) -> list[Route]:
     return [
         Route("/livez", livez),
         Route("/readyz", readyz),
+        Route("/models", models),
         Route("/metrics", metrics),
         Route("/openapi.json", openapi),
         Route("/docs", docs),

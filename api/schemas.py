@@ -14,7 +14,14 @@ from urllib.parse import parse_qsl
 import orjson
 
 from qa_cluster.errors import InputTooLong
-from qa_cluster.questions import CACHE_MODES, MAX_DOC_ID_BYTES, MAX_DOC_IDS, AskLimits, AskOptions
+from qa_cluster.questions import (
+    CACHE_MODES,
+    MAX_DOC_ID_BYTES,
+    MAX_DOC_IDS,
+    MAX_MODEL_BYTES,
+    AskLimits,
+    AskOptions,
+)
 
 from .error_map import HttpProblem
 
@@ -109,6 +116,13 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
             "whether no answer is a possible result; false returns the best spans however improbable",
             default=options.no_answer,
         ),
+        Field(
+            "model",
+            "string",
+            "which of the loaded models reads, an id or id@revision (GET /models); left out: the default one",
+            minimum=1,
+            maximum=MAX_MODEL_BYTES,
+        ),
     )
 
 
@@ -125,6 +139,20 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """The query parameters of writing a document."""
     return (
         Field("wait", "boolean", "answer only when questions are answered from this version", default=True),
+        Field(
+            "timeout_ms",
+            "integer",
+            "longest wait in milliseconds",
+            default=limits.timeout_ms,
+            minimum=1,
+            maximum=limits.timeout_ms_max,
+        ),
+    )
+
+
+def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
+    """The query parameters of reading contexts that come with the question."""
+    return (
         Field(
             "timeout_ms",
             "integer",

@@ -45,6 +45,9 @@ class Telemetry:
         self.document_writes = self.registry.counter(
             "qa_document_writes_total", "Documents written or deleted through this process", ("operation",)
         )
+        self.pipeline_pairs = self.registry.counter(
+            "qa_pipeline_pairs_total", "Pairs of question and context read by POST /models/{id}"
+        )
         self.active = 0
         self.registry.gauge("qa_http_requests_active", "Requests under way", lambda: self.active)
 

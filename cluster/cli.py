@@ -11,7 +11,7 @@ import typer
 from qa_cluster import __version__
 from qa_cluster.errors import CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
 
-from . import cmd_ask, cmd_cluster, cmd_config, cmd_corpus, cmd_demo, cmd_model, console
+from . import cmd_ask, cmd_cluster, cmd_config, cmd_corpus, cmd_demo, cmd_eval, cmd_model, console
 from .session import Session
 
 OK, FAILURE, USAGE, NOT_RUNNING, OVERLOADED = 0, 1, 2, 3, 4
@@ -92,7 +92,7 @@ def _options(  # noqa: PLR0917 - one parameter is one option
     context.obj = Session(config, flags)
 
 
-for module in (cmd_demo, cmd_cluster, cmd_corpus, cmd_ask, cmd_model, cmd_config):
+for module in (cmd_demo, cmd_cluster, cmd_corpus, cmd_ask, cmd_eval, cmd_model, cmd_config):
     module.add_to(app)
 
 

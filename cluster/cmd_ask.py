@@ -27,29 +27,36 @@ def ask(
     context: typer.Context,
     question: Annotated[str, typer.Argument(help="The question.")],
     top_k: Annotated[int, typer.Option(help="How many answers at most.", min=1)] = 3,
+    model: Annotated[
+        str, typer.Option(help="Which loaded model reads, an id or id@revision.", show_default="the default one")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
 ) -> None:
     """Ask the cluster a question. Exits 0 also when the documents hold no answer.
 
-    Example: qa-cluster ask "When is a finally clause executed?" --json | jq -r '.answers[0].answer'
+    Examples:
+
+        qa-cluster ask "When is a finally clause executed?" --json | jq -r '.answers[0].answer'
+
+        qa-cluster ask "When is a finally clause executed?" --model my-reader
     """
     session: Session = context.obj
     settings = session.load().settings
-    _check(settings, question, top_k)
+    _check(settings, question, AskOptions(top_k=top_k, model=model))
     settings = with_cluster(settings)
     with ClusterClient(settings) as client:
-        result = client.ask(question, top_k=top_k)
+        result = client.ask(question, top_k=top_k, model=model)
     if json:
         console.say_json(result.to_dict())
     else:
         show(result)
 
 
-def _check(settings: Settings, question: str, top_k: int) -> None:
+def _check(settings: Settings, question: str, options: AskOptions) -> None:
     """Refuse, before anything is asked, what the cluster would refuse: that is wrong usage."""
     limits = AskLimits(question_max_chars=settings.question_max_chars, top_k_max=settings.top_k_max)
     try:
-        check_question(question, AskOptions(top_k=top_k), limits)
+        check_question(question, options, limits)
     except RequestError as error:
         raise typer.BadParameter(str(error)) from error
 

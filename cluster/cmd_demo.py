@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import httpx
@@ -27,9 +25,9 @@ from .local import LocalCluster
 from .processes import cpu_ticks, stop
 from .session import Session
 from .setup import complete
+from .signals import ignore_signals, until_signal
 
 _SETTLE_SECONDS, _SETTLE_POLL_SECONDS = 15.0, 0.25
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -52,7 +50,7 @@ def demo(
     session: Session = context.obj
     loaded = session.load(http_port=port)
     started = time.monotonic()
-    with _until_signal(), _data_folder(loaded) as folder:
+    with until_signal(), _data_folder(loaded) as folder:
         loaded = replace(loaded, settings=replace(loaded.settings, data_dir=folder, cluster_url=""))
         if LocalCluster(loaded.settings).is_running():
             raise ConfigError(
@@ -63,7 +61,7 @@ def demo(
         except KeyboardInterrupt:
             console.step("stopping")
         finally:
-            _ignore_signals()
+            ignore_signals()
             LocalCluster(loaded.settings).down()
 
 
@@ -147,24 +145,3 @@ def _data_folder(loaded: Loaded) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _until_signal() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo the way Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _ignore_signals() -> None:
-    """A second Ctrl-C must not cut the stopping short."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from dataclasses import asdict
@@ -13,17 +14,15 @@ import typer
 from qa_cluster.errors import ConfigError
 from qa_cluster.manifest import MANIFEST_FILE, Manifest
 
-from . import console
-from .inspection import inspect_cluster
+from . import cmd_readers, console
 from .native import checkout_source
-from .session import Session, cluster_url
-from .setup import default_reader_folder, provision, read_reader
+from .reader_files import default_reader_folder
 
 _MODELS_MODULE = "qa_cluster.models"
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 model = typer.Typer(
-    help="Export a reader, load it onto the shards, see which one they hold.",
+    help="Train and export a reader, load it onto the shards, choose which of those there answers.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -31,6 +30,7 @@ model = typer.Typer(
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
+    cmd_readers.add_to(model)
     app.add_typer(model, name="model")
     app.command("bench", context_settings=_PASSED_ON)(bench)
 
@@ -49,6 +49,25 @@ def export(context: typer.Context) -> None:
 
 
 @model.command(context_settings=_PASSED_ON)
+def train(context: typer.Context) -> None:
+    """Fine-tune a Hugging Face checkpoint, or a bare encoder, on SQuAD-format files; to be exported then.
+
+    Needs the extra `train` (torch): pip install 'qa-cluster[train]'. Its options: qa-cluster model train --help
+
+    Example: qa-cluster model train deepset/tinyroberta-squad2 my-checkpoint --data ours.json:2:3e-5
+    """
+    raise typer.Exit(_run_to_its_end([sys.executable, "-m", _MODELS_MODULE, "train", *context.args]))
+
+
+def _run_to_its_end(arguments: list[str]) -> int:
+    """Run a program that saves its work when it is stopped; subprocess.run would kill it a moment after Ctrl-C."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the program too
+    with subprocess.Popen(arguments) as program:
+        signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+        return program.wait()
+
+
+@model.command(context_settings=_PASSED_ON)
 def evaluate(context: typer.Context) -> None:
     """Measure exact match and F1 of a reader on a SQuAD-format file.
 
@@ -56,46 +75,6 @@ def evaluate(context: typer.Context) -> None:
     """
     arguments = [sys.executable, "-m", _MODELS_MODULE, "evaluate", *context.args]
     raise typer.Exit(subprocess.run(arguments, check=False).returncode)
-
-
-@model.command()
-def load(
-    context: typer.Context,
-    folder: Annotated[
-        Path | None, typer.Argument(help="Folder of a reader.", exists=True, file_okay=False, show_default="bundled")
-    ] = None,
-) -> None:
-    """Store a reader on every shard, in place of the one that is there. Answers of the old one are not used any more.
-
-    Example: qa-cluster model load my-reader
-    """
-    session: Session = context.obj
-    settings = session.load().settings
-    reader = read_reader(folder or default_reader_folder())
-    provision(settings, cluster_url(settings), reader, console.step)
-    console.say(f"loaded {reader.tag}")
-
-
-@model.command("list")
-def list_readers(
-    context: typer.Context,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Show which reader each shard holds.
-
-    Example: qa-cluster model list --json
-    """
-    session: Session = context.obj
-    settings = session.load().settings
-    report = inspect_cluster(settings, cluster_url(settings))
-    rows = [
-        {"shard": shard.address, "key": f"bert-qa{{{shard.tag}}}", "model": shard.model, "complete": shard.has_reader}
-        for shard in report.shards
-    ]
-    if json:
-        console.say_json(rows)
-    else:
-        console.table(rows)
 
 
 @model.command()

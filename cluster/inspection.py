@@ -19,6 +19,7 @@ from qa_cluster.manifest import Manifest
 from qa_cluster.topology import Address
 
 from .connect import seed_client, server_client
+from .shard_readers import model_mark
 from .topology import UNREACHABLE, Node, command, incomplete, nodes_of, primaries
 
 # A server that is up answers in milliseconds; who looks at a cluster with one that is not should not wait for it.
@@ -102,6 +103,11 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
         problems.append("no primary owns slots")
     elif partitions == 0:
         problems.append(f"the number of partitions is not set (key {keys.PARTITIONS_KEY!r})")
+    answering = {shard.model for shard in shards if shard.has_reader}
+    if len(answering) > 1:
+        problems.append(
+            f"the shards answer by different readers ({', '.join(sorted(answering))}): `qa-cluster model use NAME`"
+        )
     version = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
     return ClusterReport(found[0].address if found else url, version, partitions, shards, down, tuple(problems))
 
@@ -111,15 +117,6 @@ def missing_commands(client: redis.Redis) -> list[str]:
     # One word, "COMMAND INFO": redis-py would parse the reply to COMMAND, and fails on unknown commands.
     rows = command(client, "COMMAND INFO", *_NEEDED_COMMANDS)
     return [name for name, row in zip(_NEEDED_COMMANDS, rows, strict=True) if not row]
-
-
-def model_tag(client: redis.Redis, shard_tag: str) -> str:
-    """The TAG of the reader stored on a shard, ``<id>@<revision>``; empty when there is none."""
-    try:
-        reply = command(client, "AI.MODELGET", keys.model_key(shard_tag), "META")
-    except redis.exceptions.ResponseError:
-        return ""
-    return str(pairs(reply).get("tag", ""))
 
 
 def reader_in_use(client: redis.Redis) -> str:
@@ -178,7 +175,7 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
 
 def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
     before = len(problems)
-    facts["model"] = model_tag(client, node.tag)
+    facts["model"] = model_mark(client, node.tag)
     in_use = "" if facts["model"] else reader_in_use(client)
     if in_use:
         # Its keys are on their way to or from another shard: it answers all the same, and stores a copy soon.

@@ -71,6 +71,12 @@ def cpu_ticks(pid: int) -> int | None:
     return int(fields[11]) + int(fields[12])
 
 
+def tethered(argv: Sequence[str], number: int) -> list[str]:
+    """The command line of a program that gets this signal when this process dies (Linux)."""
+    tether = str(Path(__file__).with_name("tether.py"))
+    return [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(number)), *argv]
+
+
 def spawn(
     argv: Sequence[str],
     *,
@@ -82,10 +88,7 @@ def spawn(
 
     With `tether_signal` it gets that signal when this process dies; without, it lives on.
     """
-    command = list(argv)
-    if tether_signal is not None:
-        tether = str(Path(__file__).with_name("tether.py"))
-        command = [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(tether_signal)), *command]
+    command = list(argv) if tether_signal is None else tethered(argv, tether_signal)
     log.parent.mkdir(parents=True, exist_ok=True)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:

@@ -1,7 +1,7 @@
-"""Makes a running cluster able to answer: partitions, the reader on every shard, the functions. Safe to repeat.
+"""Makes a running cluster able to answer: partitions, readers on every shard, the functions. Safe to repeat.
 
 What is already as wanted is left alone, so a second run changes nothing, and a run after slots were moved brings the
-reader to the shards that lack it.
+readers to the shards that lack them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import redis
 
 from qa_cluster import keys
 from qa_cluster.config import Settings
-from qa_cluster.errors import ClusterError, ModelError
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.errors import ClusterError
 
+from . import reader_loading
 from .connect import shards_of
-from .inspection import inspect_cluster, missing_commands, model_tag, registrations
+from .inspection import inspect_cluster, missing_commands, registrations
+from .reader_files import ReaderFiles, budget_of, default_reader_folder, read_reader
+from .shard_readers import default_on, model_mark, patiently, read_from, store_model, store_texts
 from .topology import Node, command
 
 PARTITIONS_PER_SHARD = 4
@@ -37,52 +37,8 @@ _POLL_SECONDS = 0.05
 Step = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class ReaderFiles:
-    """A reader in a folder: ONNX file, tokenizer and manifest, checked to belong together."""
-
-    model: bytes
-    tokenizer: bytes
-    manifest_text: str
-    manifest: Manifest
-
-    @property
-    def tag(self) -> str:
-        """How the stored model is marked."""
-        return f"{self.manifest.model_id}@{self.manifest.revision}"
-
-
-def default_reader_folder() -> Path:
-    """The folder of the bundled reader."""
-    return Path(str(files("qa_cluster.models"))) / "default"
-
-
-def read_reader(folder: Path) -> ReaderFiles:
-    """Read the reader in `folder`; ModelError names what is missing or does not fit."""
-    manifest = Manifest.load(folder / MANIFEST_FILE)
-    try:
-        model = (folder / MODEL_FILE).read_bytes()
-        tokenizer = (folder / TOKENIZER_FILE).read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read {error.filename!r}: {error.strerror}") from error
-    manifest.verify(model, tokenizer)
-    return ReaderFiles(model, tokenizer, manifest.to_json(), manifest)
-
-
-def reader_on(node: Node, client: redis.Redis) -> ReaderFiles:
-    """The reader that a shard holds."""
-    reply = command(client, "AI.MODELGET", keys.model_key(node.tag), "BLOB")
-    model = b"".join(reply) if isinstance(reply, list) else reply
-    manifest_text, tokenizer = client.mget(keys.manifest_key(node.tag), keys.tokenizer_key(node.tag))
-    if not isinstance(manifest_text, bytes) or not isinstance(tokenizer, bytes):
-        raise ModelError(f"{node.address} holds a model without manifest or tokenizer: load it again")
-    manifest = Manifest.from_json(manifest_text)
-    manifest.verify(model, tokenizer)
-    return ReaderFiles(model, tokenizer, manifest_text.decode(), manifest)
-
-
 def complete(settings: Settings, url: str, on_step: Step = lambda text: None) -> None:
-    """Give the cluster what it lacks. A reader that is on some shards comes to all; without any, the bundled one."""
+    """Give the cluster what it lacks. Readers that are on some shards come to all; without any, the bundled one."""
     report = inspect_cluster(settings, url)
     reader = None
     if not all(shard.has_reader for shard in report.shards):
@@ -91,12 +47,13 @@ def complete(settings: Settings, url: str, on_step: Step = lambda text: None) ->
             having = {shard.node_id for shard in report.shards if shard.has_reader}
             source = next(((node, client) for node, client in shards if node.id in having), None)
             folder = Path(settings.reader) if settings.reader else default_reader_folder()
-            reader = reader_on(*source) if source else read_reader(folder)
+            reader = read_from(*source) if source else read_reader(folder, budget_of(settings))
     provision(settings, url, reader, on_step)
+    reader_loading.spread(reader_loading.Place.of(settings, url, settings.start_timeout_ms / 1000, on_step))
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: Step = lambda text: None) -> None:
-    """Bring partitions, `reader` (None: leave the models alone) and functions to the cluster at `url`."""
+    """Bring partitions, functions and, to shards that have none, `reader` (unless None) to the cluster at `url`."""
     deadline = time.monotonic() + settings.start_timeout_ms / 1000
     with ExitStack() as stack:
         shards = shards_of(settings, url)
@@ -108,7 +65,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
             _set_partitions(shards)
             if reader is not None:
                 on_step(f"storing the reader {reader.tag} on {len(shards)} shards")
-                _on_every_shard(shards, lambda node, client: store_reader(node, client, reader, deadline))
+                _on_every_shard(shards, lambda node, client: _store_default(node, client, reader, deadline))
             for _, client in shards:
                 command(client, "RG.CONFIGSET", TTL_SETTING, settings.sentence_ttl_s)
             on_step("registering the functions")
@@ -120,18 +77,14 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
             raise ClusterError(f"set-up failed: {error}") from error
 
 
-def store_reader(node: Node, client: redis.Redis, reader: ReaderFiles, deadline: float) -> bool:
-    """Store the reader under the shard's hash tag unless it is there; whether anything was written."""
-    # Written only when they differ: a write makes the shard read them anew.
-    texts = {keys.tokenizer_key(node.tag): reader.tokenizer, keys.manifest_key(node.tag): reader.manifest_text.encode()}
-    for key, wanted in texts.items():
-        if client.get(key) != wanted:
-            client.set(key, wanted)
-    if model_tag(client, node.tag) == reader.tag:
-        return False
-    arguments = (keys.model_key(node.tag), "ONNX", "CPU", "TAG", reader.tag, "BLOB", reader.model)
-    _patiently(lambda: command(client, "AI.MODELSTORE", *arguments), deadline)
-    return True
+def _store_default(node: Node, client: redis.Redis, reader: ReaderFiles, deadline: float) -> None:
+    """Store the default reader of a shard that has none, or no whole one; another one stays."""
+    mark = model_mark(client, node.tag)
+    if mark not in ("", reader.tag) and default_on(node, client) == mark:
+        return
+    if mark != reader.tag:
+        store_model(node, client, reader, "", deadline)
+    store_texts(node, client, reader, "")
 
 
 def _need_module(shards: list[tuple[Node, redis.Redis]]) -> None:
@@ -164,7 +117,7 @@ def _register(shards: list[tuple[Node, redis.Redis]], deadline: float) -> None:
         command(client, "RG.REFRESHCLUSTER")
     first = shards[0][1]
     script = ("RG.PYEXECUTE", REGISTER_SCRIPT, "ID", SESSION, "UPGRADE", "DESCRIPTION", "qa-cluster functions")
-    reply = _patiently(lambda: command(first, *script), deadline)
+    reply = patiently(lambda: command(first, *script), deadline)
     if reply not in (b"OK", "OK"):
         raise ClusterError(f"the functions could not be registered: {reply!r}")
     while True:
@@ -199,15 +152,4 @@ def _wait_partitions(node: Node, client: redis.Redis) -> None:
             reply = "{}"
         if json.loads(reply).get("epochs"):
             return
-        time.sleep(_POLL_SECONDS)
-
-
-def _patiently(attempt: Callable[[], object], deadline: float) -> object:
-    """Repeat a command while its shard's worker is still starting."""
-    while True:
-        try:
-            return attempt()
-        except redis.exceptions.ResponseError as error:
-            if not str(error).startswith(("NOWORKER", "WORKERLOST")) or time.monotonic() > deadline:
-                raise
         time.sleep(_POLL_SECONDS)

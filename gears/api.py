@@ -95,6 +95,15 @@ def execute_later(command: str, *args: object) -> None:
     runtime.execute_later(failed, command, *[_argument(value) for value in args])
 
 
+async def commands_sent() -> None:
+    """Wait until every command of `execute_later` has run (not in RedisGears)."""
+    reporting = current_runtime().reporting
+    if reporting is not None:
+        ran: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        reporting.call(ran.set_result, "PING")
+        await ran
+
+
 def log(message: object, level: str = "notice") -> None:
     """Write a line to the server's log."""
     if level not in _LEVELS:

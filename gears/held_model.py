@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
-from .link import raise_on_error
+from .failures import GearsError
+from .link import Argument, raise_on_error
+from .replies import decode_reply
 from .runtime import current_runtime
 from .served import ServedModel
 from .tensors import Array
@@ -31,12 +34,21 @@ class HeldModel:
         held._served = await current_runtime().models.compile(held.ref, backend, device, blob)
         return held
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is compiled already."""
+        return self._served is not None or current_runtime().models.ready(self.ref) is not None
+
     async def load(self) -> ServedModel:
         """The compiled model; compiled now unless it is already."""
         if self._served is None:
             models = current_runtime().models
             self._served = models.ready(self.ref) or await models.get(self.ref)
         return self._served
+
+    async def warm(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Compile it and run it once in each shape, rows x tokens, between other work of its device."""
+        await current_runtime().models.warm(await self.load(), shapes)
 
     def same_as(self, ref: int) -> None:
         """The very same bytes are at `ref` too, in a key of this shard: they need not be compiled again."""
@@ -53,8 +65,23 @@ class HeldModel:
         return await current_runtime().models.run_loaded(await self.load(), inputs)
 
 
-def reference(key: str) -> int:
-    """The reference of the model at a key; that of a replica's primary too."""
-    shard = current_runtime().links.link()
-    replies = shard.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
-    return int(raise_on_error(replies[1])[0])
+def with_references(commands: Sequence[Sequence[Argument]], keys: Sequence[str]) -> tuple[list[Any], list[int | None]]:
+    """Replies to commands that only read, and the references of the models at keys; None for a key without a model.
+
+    All in one round trip, on a replica too. An error reply to a command is raised.
+    """
+    references = [("QA.MODELREF", key) for key in keys]
+    link = current_runtime().links.link()
+    # the names of models last, as they were first: what is renamed in between is noticed
+    *others, last = commands
+    replies = link.execute_many([("READONLY",), *others, *references, last, ("READWRITE",)])
+    found = [decode_reply(raise_on_error(reply)) for reply in (*replies[1 : len(others) + 1], replies[-2])]
+    return found, [_reference(reply) for reply in replies[len(others) + 1 : -2]]
+
+
+def _reference(reply: Any) -> int | None:
+    if isinstance(reply, Exception):
+        if "is empty" in str(reply):
+            return None
+        raise GearsError(str(reply))
+    return int(reply[0])

@@ -80,14 +80,15 @@ def check_fits(what: str, size: int, copies: int = 1) -> None:
         return
     gc.collect()
     if data_bytes() + size * copies > _limit.bytes:
-        raise too_large(what, size)
+        raise too_large(what, size, copies)
 
 
-def too_large(what: str, size: int) -> ModelError:
-    """The error for what does not fit."""
+def too_large(what: str, size: int, copies: int = 1) -> ModelError:
+    """The error for what does not fit; reading it takes so many `copies` of it."""
     of_limit = f" of its limit of {_limit.bytes >> 20} MB" if _limit.bytes else ""
     return ModelError(
-        f"the {what} of {size} bytes does not fit into the worker: {data_bytes() >> 20} MB{of_limit} are in use, "
+        f"the {what} of {size} bytes does not fit into the worker: it takes about {-(-size * copies >> 20)} MB to load "
+        f"and {data_bytes() >> 20} MB{of_limit} are in use, "
         "raise qa.worker-memory-mb or store a smaller one"
     )
 

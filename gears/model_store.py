@@ -102,6 +102,13 @@ class ModelStore:
         """Compile bytes that are in no key of this shard."""
         return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
 
+    async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
+        """Run each shape, rows x tokens, once, in turn with what waits for the device."""
+        queue = self.devices.of(model.device)
+        for rows, length in shapes:
+            if model.is_token_model and rows * length <= self._max_tokens and (rows, length) not in model.warmed:
+                await queue.call(partial(self._warm_quietly, model, rows, length))
+
     def ready(self, ref: int) -> ServedModel | None:
         """The compiled model if it is here already."""
         return self._models.ready(ref)
@@ -178,7 +185,7 @@ class ModelStore:
                     self._warm(model, rows, length)
         except Exception as error:  # what a runtime that is short of memory raises has no type of its own
             if is_exhaustion(error):
-                raise too_large("model", size) from error
+                raise too_large("model", size, RUNTIME_COPIES) from error
             raise
         kind = "token model" if model.is_token_model else "model"
         took_ms = (time.perf_counter() - started) * 1000
@@ -195,15 +202,18 @@ class ModelStore:
         queue = self.devices.of(model.device)
         for rows, length in sorted(shapes, key=lambda shape: shape[0] * shape[1]):
             if (rows, length) not in _FIRST_SHAPES:
-                queue.when_idle(partial(self._warm_quietly, model, rows, length))
+                queue.when_idle(partial(self._warm_when_idle, model, rows, length))
 
-    def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> None:
-        if self.ready(model.ref) is not model:
-            return
+    def _warm_when_idle(self, model: ServedModel, rows: int, length: int) -> None:
+        if self.ready(model.ref) is model and (rows, length) not in model.warmed:
+            self._warm_quietly(model, rows, length)
+
+    def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> list[Array]:
         try:
             self._warm(model, rows, length)
         except Exception as error:  # a model may have a length limit below the usual shapes
             logger.info("model %d does not take %d x %d tokens: %s", model.ref, rows, length, error_line(error))
+        return []
 
     @staticmethod
     def _warm(model: ServedModel, rows: int, length: int) -> None:
@@ -212,3 +222,4 @@ class ModelStore:
             fill = 1 if port.name == "attention_mask" else 0
             arrays.append(np.full((rows, length), fill, dtype=port.dtype))
         model.compiled.run(arrays)
+        model.warmed.add((rows, length))

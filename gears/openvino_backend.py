@@ -10,6 +10,8 @@ import numpy as np
 import openvino
 from openvino.frontend import FrontEnd, FrontEndManager
 
+from qa_cluster.precisions import openvino_settings, precision_of
+
 from .backends import Port
 from .model_file import ModelFile
 from .tensors import Array
@@ -51,12 +53,11 @@ class OpenVinoModel:
         model = _read(file)
         if any(op.get_type_name() == "Loop" for op in model.get_ops()):
             raise RuntimeError("a loop may not end, and only ONNX Runtime can be told to stop")
-        # float32 between the int8 kernels: the default falls to bf16 on newer CPUs, and answers would differ by host
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": threads,
-            "INFERENCE_PRECISION_HINT": "f32",
+            **openvino_settings(precision_of(model)),
             # every worker of the host would pin its threads to the same first cores
             "ENABLE_CPU_PINNING": False,
         }

@@ -76,6 +76,8 @@ class ServedModel:
         self.compiled = compiled
         self.device = device
         self.is_token_model = is_token_model(compiled)
+        # shapes that have been run, rows x tokens: the first run of one compiles its kernels
+        self.warmed: set[tuple[int, int]] = set()
 
     def check(self, arrays: Sequence[Array]) -> list[Array]:
         """The inputs in the model's types; InvalidInput when they do not fit it."""

@@ -1,4 +1,4 @@
-"""`python -m qa_cluster.models export|evaluate`, which `qa-cluster model` runs in a process of its own.
+"""`python -m qa_cluster.models export|evaluate|reference|train`, which `qa-cluster` runs in a process of its own.
 
 Results go to standard output as JSON, progress and errors to standard error. Exit codes: 0 done, 1 failed, 2 wrong
 usage.
@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -20,38 +21,25 @@ from qa_cluster.runtimes import RUNTIMES
 
 from .bundle import default_reader
 from .evaluate import Progress, evaluate
-from .export import export
+from .export_command import add_export, run_export
+from .reference import run_reference
+from .training.command import add_train, run_train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     chosen = _parser().parse_args(arguments)
     try:
+        if chosen.command == "train":
+            return run_train(chosen)
         with _bars() as progress:
-            print(_export(chosen, progress) if chosen.command == "export" else _evaluate(chosen, progress))
+            print(_COMMANDS[chosen.command](chosen, progress))
     except (QAError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _export(chosen: argparse.Namespace, progress: Progress) -> str:
-    manifest = export(
-        chosen.source,
-        chosen.out,
-        calibration=chosen.calibration,
-        held_out=chosen.held_out,
-        evaluation=chosen.evaluation,
-        max_examples=chosen.max_examples,
-        model_id=chosen.model_id,
-        licence=chosen.licence,
-        provenance=chosen.provenance,
-        threads=chosen.threads,
-        progress=progress,
-    )
-    return manifest.to_json().rstrip()
 
 
 def _evaluate(chosen: argparse.Namespace, progress: Progress) -> str:
@@ -63,32 +51,32 @@ def _evaluate(chosen: argparse.Namespace, progress: Progress) -> str:
         doc_stride=chosen.doc_stride,
         threads=chosen.threads,
         limit=chosen.limit,
+        seed=chosen.seed,
         progress=progress,
     )
-    return json.dumps(report.to_dict(), indent=2, ensure_ascii=False)
+    return json.dumps(report.to_dict(answers=chosen.answers), indent=2, ensure_ascii=False)
+
+
+def _reference(chosen: argparse.Namespace, progress: Progress) -> str:
+    found = run_reference(
+        chosen.checkpoint,
+        chosen.dataset,
+        k=chosen.k,
+        rank_weight=chosen.rank_weight,
+        limit=chosen.limit,
+        threads=chosen.threads,
+        progress=progress,
+    )
+    return json.dumps(asdict(found), ensure_ascii=False)
+
+
+_COMMANDS = {"export": run_export, "evaluate": _evaluate, "reference": _reference}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="qa-cluster model", description="Export and measure readers.")
     commands = parser.add_subparsers(dest="command", required=True)
-    to_export = commands.add_parser(
-        "export",
-        help="turn a Hugging Face question-answering checkpoint into a reader that shards run",
-        description="Turn a Hugging Face question-answering checkpoint into a reader that shards run. "
-        "Needs the extra: pip install 'qa-cluster[export]' -c constraints.txt",
-        epilog="Question sets are SQuAD-format .json, or .jsonl(.gz) with question, context, answer, answer_start.",
-    )
-    to_export.add_argument("source", help="folder of the checkpoint, or its hub id (owner/name)")
-    to_export.add_argument("out", type=Path, help="folder to write reader.onnx, tokenizer.json and manifest.json to")
-    to_export.add_argument("--calibration", type=Path, help="question set that sets the int8 ranges; without: float32")
-    to_export.add_argument("--held-out", type=Path, help="question set not trained on, to fit the thresholds")
-    to_export.add_argument(
-        "--evaluation", type=Path, action="append", default=[], help="question set to score on; may be repeated"
-    )
-    to_export.add_argument("--max-examples", type=int, default=300, help="calibration examples used (default 300)")
-    to_export.add_argument("--model-id", help="name in the manifest (default: that of the folder or the hub id)")
-    to_export.add_argument("--licence", help="licence in the manifest (default: that of the checkpoint's card)")
-    to_export.add_argument("--provenance", help="what it was trained on, for the manifest")
+    to_export = add_export(commands)
     to_evaluate = commands.add_parser(
         "evaluate",
         help="measure exact match and F1 of an exported reader",
@@ -99,9 +87,28 @@ def _parser() -> argparse.ArgumentParser:
     to_evaluate.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0])
     to_evaluate.add_argument("--window-tokens", type=int, help="longest input (default: the manifest's)")
     to_evaluate.add_argument("--doc-stride", type=int, help="overlap of windows (default: the manifest's)")
-    to_evaluate.add_argument("--limit", type=int, help="only so many questions")
-    for command in (to_export, to_evaluate):
+    to_evaluate.add_argument("--limit", type=int, help="only so many questions, spread over the file")
+    to_evaluate.add_argument("--seed", type=int, default=0, help="of the confidence intervals (default 0)")
+    to_evaluate.add_argument("--answers", action="store_true", help="print every question's answer too")
+    to_reference = _add_reference(commands)
+    add_train(commands)
+    for command in (to_export, to_evaluate, to_reference):
         command.add_argument("--threads", type=int, default=2, help="threads of the runtime (default 2)")
+    return parser
+
+
+def _add_reference(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "reference",
+        help="read BM25's best sentences with plain PyTorch, what `qa-cluster eval --checkpoint` compares with",
+        description="Answer a question set from its contexts' sentences with bm25s and plain PyTorch float32. "
+        "Needs the extra: pip install 'qa-cluster[bench]' -c constraints.txt",
+    )
+    parser.add_argument("checkpoint", type=Path, help="folder of a Hugging Face checkpoint")
+    parser.add_argument("dataset", type=Path, help="SQuAD-format .json, or .jsonl(.gz)")
+    parser.add_argument("--k", type=int, default=8, help="sentences read of a question (default 8)")
+    parser.add_argument("--rank-weight", type=float, default=0.3, help="share of BM25's score (default 0.3)")
+    parser.add_argument("--limit", type=int, help="only so many questions, spread over the file")
     return parser
 
 

@@ -1,6 +1,8 @@
 """What a reader's scores mean, fitted on labelled examples it was not trained on.
 
 - *calibration*: a logistic from the score over null to the probability that the answer is right (F1 of a half or more);
+- *calibration error*: how far such probabilities are from the share of answers that is right, on examples that the
+  logistic was not fitted on; also of the reader's own odds, for comparison;
 - *no-answer threshold*: the score below which saying "no answer" gains more than answering;
 - *wave threshold*: the score above which no further sentences are read. For the default reader 6 was measured to be
   best end to end; another reader gets the score at which it is right as often as the default is at 6.
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from qa_cluster.errors import ModelError
 from qa_cluster.examples import Example
 from qa_cluster.manifest import Calibration
+from qa_cluster.reliability import expected_calibration_error
 from qa_cluster.scoring import f1, normalise
 
 from .evaluate import Prediction
@@ -32,14 +35,17 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What `fit` finds."""
+    """What `fit` finds. `error` is the expected calibration error, `error_before` that of the reader's own odds."""
 
     calibration: Calibration
     no_answer: float
     wave: float
+    error: float | None = None
+    error_before: float | None = None
 
 
-UNFITTED = Thresholds(Calibration(a=1.0, b=0.0), no_answer=0.0, wave=WAVE_SCORE)
+OWN_ODDS = Calibration(a=1.0, b=0.0)
+UNFITTED = Thresholds(OWN_ODDS, no_answer=0.0, wave=WAVE_SCORE)
 """Without held-out data: the reader's own odds of its best span against `[CLS]`."""
 
 
@@ -68,7 +74,7 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
 
 
 def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thresholds:
-    """Fit all three on predictions for examples of which some have no answer."""
+    """Fit all of it on predictions for examples of which some have no answer."""
     if len(examples) < MIN_EXAMPLES:
         raise ModelError(f"{len(examples)} held-out examples, calibration needs at least {MIN_EXAMPLES}")
     read = np.array([np.isfinite(found.score) for found in predictions])
@@ -76,9 +82,32 @@ def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thres
     pairs = zip(predictions, examples, strict=True)
     gained = np.array([f1(found.text, example.answers) if example.answers else 0.0 for found, example in pairs])[read]
     unanswerable = np.array([not example.answers for example in examples])[read]
-    calibration = fit_logistic(scores, gained >= RIGHT)
+    right = gained >= RIGHT
+    calibration = fit_logistic(scores, right)
     wave = (float(np.log(WAVE_PROBABILITY / (1 - WAVE_PROBABILITY))) - calibration.b) / calibration.a
-    return Thresholds(calibration, best_threshold(scores, gained, unanswerable), round(wave, 1))
+    return Thresholds(
+        calibration,
+        best_threshold(scores, gained, unanswerable),
+        round(wave, 1),
+        error=_held_out_error(scores, right),
+        error_before=_error(OWN_ODDS, scores, right),
+    )
+
+
+def _held_out_error(scores: FloatArray, right: NDArray[np.bool_]) -> float:
+    """The calibration error of each half's answers under the logistic of the other half."""
+    half = np.arange(len(scores)) % 2 == 0
+    shown = np.empty(len(scores))
+    for part in (half, ~half):
+        if right[part].all() or not right[part].any():
+            return _error(fit_logistic(scores, right), scores, right)
+        fitted = fit_logistic(scores[part], right[part])
+        shown[~part] = [fitted.probability(float(score)) for score in scores[~part]]
+    return expected_calibration_error(shown.tolist(), right.tolist())
+
+
+def _error(calibration: Calibration, scores: FloatArray, right: NDArray[np.bool_]) -> float:
+    return expected_calibration_error([calibration.probability(float(score)) for score in scores], right.tolist())
 
 
 def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:

@@ -1,13 +1,16 @@
 """Loads a Hugging Face extractive question-answering checkpoint for export and refuses what is not one.
 
-torch and transformers belong to the `export` extra and are imported only when a checkpoint is loaded. Remote code in a
-checkpoint is never run.
+torch and transformers belong to the `export` extra and are imported only when a checkpoint is loaded. Code that comes
+with a checkpoint is never run; pickled weights are read by torch's restricted unpickler (`weights_only`), and only
+where there are no safetensors.
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,20 +20,27 @@ from qa_cluster.manifest import PairLayout
 from qa_cluster.runtimes import Logits, Runner
 from qa_cluster.windows import Arrays
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+from .hub import HubId, fetch
+from .pair_layout import learn_pair_layout
+
 OUTPUTS = ("start_logits", "end_logits")
 MAX_TOKENS = 512
-_EXTRA = ("torch", "transformers", "onnx", "nncf")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_EXTRA = ("torch", "transformers", "onnx", "matplotlib")
 _LICENCE = re.compile(r"\A---\n(?:.*\n)*?license:\s*(\S.*)\n(?:.*\n)*?---", re.MULTILINE)
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint: the network and what the manifest must say about it."""
+    """A loaded checkpoint: the network and what the manifest must say about it.
+
+    `max_tokens` is the longest input the network has positions for, special tokens and all. `origin` names what was
+    loaded, with the commit where it came from the hub.
+    """
 
     network: Any
     name: str
+    origin: str
     family: str
     tokenizer_json: str
     inputs: tuple[str, ...]
@@ -51,35 +61,71 @@ def require_export_extra() -> None:
 
 
 def load_checkpoint(source: str) -> Checkpoint:
-    """Load a local folder, or else a Hugging Face hub id; ModelError says why it is refused."""
+    """Load a local folder, or else a hub id, `owner/name` or `owner/name@revision`; ModelError says why not."""
     require_export_extra()
-    folder = Path(source)
-    local = bool(source) and folder.is_dir()
-    if not local and (folder.is_file() or _HUB_ID.fullmatch(source) is None):
-        raise ModelError(f"no model folder {source!r}; a hub id has the form owner/name")
-    config = _config(source, local)
-    network = _network(source, local)
-    tokenizer = _tokenizer(source, local)
-    accepted = inspect.signature(network.forward).parameters
-    inputs = tuple(name for name in INPUTS if name in accepted)
-    if tokenizer.pad_token_id is None:
-        raise ModelError(f"tokenizer of {source!r} has no pad token")
+    folder, name, origin = _located(source)
+    config = _config(folder, source)
+    tokenizer = _tokenizer(folder, source)
+    network = _network(folder, source)
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
+    pair = learn_pair_layout(tokenizer, source)
     return Checkpoint(
         network=network,
-        name=folder.resolve().name if local else source,
+        name=name,
+        origin=origin,
         family=config.model_type,
         tokenizer_json=backend.to_str(),
-        inputs=inputs,
-        max_tokens=min(int(getattr(config, "max_position_embeddings", MAX_TOKENS)), MAX_TOKENS),
-        pad_id=tokenizer.pad_token_id,
-        pair=_pair_layout(tokenizer, source),
+        inputs=_inputs(network, config, pair),
+        max_tokens=_max_tokens(network, config, tokenizer),
+        pad_id=_pad_id(tokenizer, config, pair),
+        pair=pair,
         lowercase=backend.encode("QA", add_special_tokens=False).ids
         == backend.encode("qa", add_special_tokens=False).ids,
-        licence=_licence(folder) if local else "see the model's page on the hub",
+        licence=_licence(folder),
     )
+
+
+def _located(source: str) -> tuple[Path, str, str]:
+    """The folder of a checkpoint, its name, and where it is from."""
+    folder = Path(source)
+    if source and folder.is_dir():
+        name = folder.resolve().name
+        return folder, name, name
+    wanted = HubId.parse(source)
+    if wanted is None or folder.is_file():
+        raise ModelError(f"no model folder {source!r}; a hub id has the form owner/name or owner/name@revision")
+    snapshot = fetch(wanted)
+    return snapshot.folder, wanted.name, f"{wanted.name}@{snapshot.short_commit}"
+
+
+def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
+    """What the network is fed. Token types only where they tell question and context apart: zeros are its default.
+
+    Not what the tokenizer says it makes: of ALBERT's and others' it forgets the types they were trained with.
+    """
+    accepted = inspect.signature(network.forward).parameters
+    typed = "token_type_ids" in accepted and pair.context_type == 1 and getattr(config, "type_vocab_size", 0) > 1
+    return ("input_ids", "attention_mask", "token_type_ids") if typed else ("input_ids", "attention_mask")
+
+
+def _pad_id(tokenizer: Any, config: Any, pair: PairLayout) -> int:
+    """What fills batches up. Masked as it is, any token will do where neither tokenizer nor config names one."""
+    named = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None))
+    return next((int(found) for found in named if found is not None), pair.tail[-1])
+
+
+def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
+    """The longest input. RoBERTa and its kin count positions from behind their padding's: 514 rows are 512 tokens."""
+    limits = [MAX_TOKENS, int(tokenizer.model_max_length)]
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is not None and positions > 0:
+        limits.append(int(positions))
+    for name, module in network.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            limits.append(module.num_embeddings - module.padding_idx - 1)
+    return min(limits)
 
 
 def torch_runner(network: Any) -> Runner:
@@ -94,19 +140,30 @@ def torch_runner(network: Any) -> Runner:
     return run
 
 
-def _loading(what: str, source: str, local: bool, load: Callable[[], Any]) -> Any:
+def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:  # corrupt files surface as anything from OSError to safetensors' own types
         cause = " ".join(str(error).split())[:300]
-        where = "" if local else " (neither a local folder nor reachable on the hub)"
-        raise ModelError(f"cannot load {what} of {source!r}{where}: {type(error).__name__}: {cause}") from error
+        raise ModelError(f"cannot load {what} of {source!r}: {type(error).__name__}: {cause}") from error
 
 
-def _config(source: str, local: bool) -> Any:
-    from transformers import AutoConfig
+def _config(folder: Path, source: str) -> Any:
+    from transformers import CONFIG_MAPPING, AutoConfig
 
-    config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, local_files_only=local))
+    stated = _loading("config", source, lambda: json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    kind = stated.get("model_type") if isinstance(stated, dict) else None
+    if kind not in CONFIG_MAPPING:
+        own_code = isinstance(stated, dict) and "auto_map" in stated
+        raise ModelError(
+            f"{source!r} is of the architecture {kind!r}, which transformers {version('transformers')} does not have"
+            + (": it brings code of its own, which is never run" if own_code else "")
+        )
+    config = _loading(
+        "config",
+        source,
+        lambda: AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+    )
     architectures = config.architectures or []
     if not any(name.endswith("ForQuestionAnswering") for name in architectures):
         raise ModelError(
@@ -116,7 +173,7 @@ def _config(source: str, local: bool) -> Any:
     return config
 
 
-def _network(source: str, local: bool) -> Any:
+def _network(folder: Path, source: str) -> Any:
     import torch
     from transformers import AutoModelForQuestionAnswering
     from transformers.utils import logging
@@ -127,10 +184,11 @@ def _network(source: str, local: bool) -> Any:
         network, info = _loading(
             "weights",
             source,
-            local,
             lambda: AutoModelForQuestionAnswering.from_pretrained(
-                source,
-                local_files_only=local,
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                weights_only=True,
                 attn_implementation="eager",
                 dtype=torch.float32,
                 output_loading_info=True,
@@ -145,50 +203,19 @@ def _network(source: str, local: bool) -> Any:
     return network.eval()
 
 
-def _tokenizer(source: str, local: bool) -> Any:
+def _tokenizer(folder: Path, source: str) -> Any:
     from transformers import AutoTokenizer
 
-    if local and not any((Path(source) / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        raise ModelError(f"{source!r} has no tokenizer.json and no vocab.txt")
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")
     tokenizer = _loading(
-        "tokenizer", source, local, lambda: AutoTokenizer.from_pretrained(source, local_files_only=local)
+        "tokenizer",
+        source,
+        lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
     )
     if not tokenizer.is_fast:
         raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
     return tokenizer
-
-
-def _pair_layout(tokenizer: Any, source: str) -> PairLayout:
-    """Learn from the tokenizer how it joins two texts: shards do it themselves, from stored tokens."""
-    backend = tokenizer.backend_tokenizer
-    question = backend.encode("Who wrote it?", add_special_tokens=False).ids
-    context = backend.encode("Ada wrote it.", add_special_tokens=False).ids
-    joined = backend.encode("Who wrote it?", "Ada wrote it.")
-    asked = _position(joined.ids, question, 0)
-    answered = _position(joined.ids, context, asked + len(question)) if asked > 0 else -1
-    end = answered + len(context)
-    types = joined.type_ids
-    if (
-        answered <= asked + len(question)
-        or end == len(joined.ids)
-        or any(types[:answered])
-        or len(set(types[answered:])) != 1
-        or joined.ids[0] != tokenizer.cls_token_id
-    ):
-        raise ModelError(
-            f"tokenizer of {source!r} does not lay out pairs as [CLS] question [SEP] context [SEP]: {joined.tokens}"
-        )
-    return PairLayout(
-        head=tuple(joined.ids[:asked]),
-        middle=tuple(joined.ids[asked + len(question) : answered]),
-        tail=tuple(joined.ids[end:]),
-        context_type=types[answered],
-    )
-
-
-def _position(ids: list[int], part: list[int], first: int) -> int:
-    """Where `part` begins in `ids` from `first` on, -1 if nowhere."""
-    return next((i for i in range(first, len(ids) - len(part) + 1) if ids[i : i + len(part)] == part), -1)
 
 
 def _licence(folder: Path) -> str:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
-from qa_cluster.examples import Example, load_examples
+from qa_cluster.evaluation import Figures, Told, Trust, answer_rows, figures, figures_by_type, judge, trust
+from qa_cluster.examples import Example, load_examples, spread
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading import best_spans
 from qa_cluster.runtimes import Runner, open_runner
-from qa_cluster.scoring import exact_match, f1
 from qa_cluster.tokenization import ReaderTokenizer
 from qa_cluster.windows import PairEncoder, TextPairEncoder, Window, batches
 
@@ -41,7 +41,10 @@ NOTHING_READ = Prediction("", 0, 0, float("-inf"))
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a reader scored on one question set."""
+    """What a reader scored on one question set: the means, and with intervals and by question type.
+
+    `answers` says of every question what was answered, `refused` that it is below the no-answer threshold.
+    """
 
     model_id: str
     revision: str
@@ -52,11 +55,19 @@ class Report:
     windows: int
     exact_match: float
     f1: float
+    no_answer_accuracy: float | None
     seconds: float
+    figures: Figures
+    by_type: dict[str, Figures]
+    trust: Trust | None
+    answers: list[dict[str, object]]
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the report as JSON-ready values."""
-        return asdict(self)
+    def to_dict(self, *, answers: bool = False) -> dict[str, object]:
+        """Return the report as JSON-ready values, with `answers` every question's."""
+        document = asdict(self)
+        if not answers:
+            del document["answers"]
+        return document
 
 
 class Reading:
@@ -90,14 +101,9 @@ class Reading:
         return best
 
     def _decode(self, start: NDArray[np.float32], end: NDArray[np.float32], window: Window, context: str) -> Prediction:
-        passage, until = self._encoder.passage(context), window.first + window.tokens
+        longest = self._encoder.pairs.manifest.max_answer_tokens
         reading = best_spans(
-            start,
-            end,
-            (passage.starts[window.first : until], passage.ends[window.first : until]),
-            context,
-            sentence_start=window.passage_start,
-            max_answer_tokens=self._encoder.pairs.manifest.max_answer_tokens,
+            [window], [(start, end)], self._encoder.passage(context), context, max_answer_tokens=longest
         )
         if not reading.spans:
             return NOTHING_READ
@@ -105,12 +111,18 @@ class Reading:
         return Prediction(context[span.start : span.end], span.start, span.end, span.score)
 
 
-def score(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Score:
-    """Return mean exact match and F1."""
-    pairs = list(zip(predictions, examples, strict=True))
+def score(predictions: Sequence[Prediction], examples: Sequence[Example], no_answer_threshold: float = 0.0) -> Score:
+    """Return mean exact match and F1, and how often "no answer" was told rightly where questions have none.
+
+    Where every question has an answer the threshold is not looked at: the best span counts, however low its score.
+    """
+    told = [Told(found.text, found.score >= no_answer_threshold) for found in predictions]
+    verdicts = judge(examples, told)
+    without = [refused for refused, example in zip(verdicts.refused, examples, strict=True) if not example.answers]
     return Score(
-        exact_match=sum(exact_match(found.text, example.answers) for found, example in pairs) / len(pairs),
-        f1=sum(f1(found.text, example.answers) for found, example in pairs) / len(pairs),
+        exact_match=sum(verdicts.exact_match) / len(examples),
+        f1=sum(verdicts.f1) / len(examples),
+        no_answer_accuracy=sum(without) / len(without) if without else None,
     )
 
 
@@ -127,9 +139,10 @@ def evaluate(
     doc_stride: int | None = None,
     threads: int = 2,
     limit: int | None = None,
+    seed: int = 0,
     progress: Progress = silent,
 ) -> Report:
-    """Measure the exported reader in `model_dir` on a question set.
+    """Measure the exported reader in `model_dir` on a question set, or on `limit` questions spread over it.
 
     >>> evaluate(default_reader(), Path("xquad_en_a.json")).f1
     0.645
@@ -141,14 +154,17 @@ def evaluate(
         manifest.verify(model.read_bytes(), tokenizer_json)
     except OSError as error:
         raise ModelError(f"model folder {str(model_dir)!r} is not complete: {error}") from error
-    examples = load_examples(dataset, limit=limit)
+    examples = load_examples(dataset)
+    if limit is not None:
+        examples = spread(examples, limit)
     pairs = PairEncoder(manifest, window_tokens=window_tokens, doc_stride=doc_stride)
     reading = Reading(
         TextPairEncoder(ReaderTokenizer(tokenizer_json), pairs), open_runner(model, runtime, threads=threads)
     )
     began = perf_counter()
-    predictions = reading.predict(examples, progress, f"reading {dataset.name}")
-    result = score(predictions, examples)
+    told = _told(reading.predict(examples, progress, f"reading {dataset.name}"), manifest)
+    verdicts = judge(examples, told)
+    found = figures(examples, verdicts, seed=seed)
     return Report(
         model_id=manifest.model_id,
         revision=manifest.revision,
@@ -157,7 +173,23 @@ def evaluate(
         dataset=dataset.stem,
         questions=len(examples),
         windows=reading.windows_read,
-        exact_match=result.exact_match,
-        f1=result.f1,
+        exact_match=found.exact_match.value,
+        f1=found.f1.value,
+        no_answer_accuracy=found.no_answer_accuracy.value if found.no_answer_accuracy else None,
         seconds=perf_counter() - began,
+        figures=found,
+        by_type=figures_by_type(examples, verdicts, seed=seed),
+        trust=trust(told, examples),
+        answers=answer_rows(examples, told, verdicts),
     )
+
+
+def _told(predictions: Sequence[Prediction], manifest: Manifest) -> list[Told]:
+    return [
+        Told(
+            found.text,
+            found.score >= manifest.no_answer_threshold,
+            manifest.calibration.probability(found.score) if np.isfinite(found.score) else None,
+        )
+        for found in predictions
+    ]

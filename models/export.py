@@ -1,14 +1,13 @@
 """Exports a Hugging Face question-answering checkpoint to what shards run: ONNX, tokenizer and manifest in one folder.
 
-With calibration examples the file is static int8, without them float32. With held-out examples the manifest's
-thresholds are fitted, with question sets it says what the reader scored before and after. The folder is written only
-when everything has succeeded.
+With held-out examples the manifest's thresholds are fitted, with question sets it says what the reader scored before
+and after. A file that loses more than the tolerance is refused. The folder is written only when everything has
+succeeded.
 """
 
 import os
-import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from qa_cluster.examples import Example, load_examples, spread
 from qa_cluster.manifest import (
     MANIFEST_FILE,
     MODEL_FILE,
+    PRECISIONS,
     TOKENIZER_FILE,
     Calibration,
     Manifest,
@@ -29,234 +29,319 @@ from qa_cluster.manifest import (
     Shapes,
     sha256_hex,
 )
-from qa_cluster.runtimes import Runner, open_runner
+from qa_cluster.runtimes import RUNTIMES, open_runner
 from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder, TextPairEncoder
+from qa_cluster.windows import Arrays, PairEncoder, TextPairEncoder
 
 from .calibrate import UNFITTED, Thresholds, fit, with_negatives
-from .checkpoint import (
-    OUTPUTS,
-    Checkpoint,
-    load_checkpoint,
-    parameter_bytes,
-    require_export_extra,
-    torch_runner,
-)
-from .evaluate import Progress, Reading, score, silent
+from .checkpoint import OUTPUTS, Checkpoint, load_checkpoint, parameter_bytes, require_export_extra, torch_runner
+from .evaluate import Progress, silent
+from .measuring import PYTORCH, Measured, Measuring, Way
+from .precisions import convert, require_precision
+from .report import REPORT_FILES, ExportReport
+from .tracing import write_onnx
+from .waves import fit_waves
 
 MAX_QUESTION_TOKENS = 64
 MAX_ANSWER_TOKENS = 30
 WINDOW_TOKENS = 384
 DOC_STRIDE = 128
 RANK_WEIGHT = 0.3
+TOLERANCE = 0.5
 MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
 WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
 WARM_BATCHES = (1, 8, 4, 2)
-_OPSET = 17
-_PROTOBUF_LIMIT = 2_000_000_000
-_RECORDED = ("torch", "transformers", "onnx", "nncf", "openvino")
+SERVING_RUNTIME = RUNTIMES[0]
+_LONG_SHARE = 5  # one calibration example in so many fills a whole window
+_SAME = 1e-3  # logits of the traced file may differ from the network's by so much of their range
+_RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
 
 
-def export(
-    source: str,
-    out: Path,
-    *,
-    calibration: Path | None,
-    held_out: Path | None = None,
-    evaluation: Sequence[Path] = (),
-    max_examples: int = 300,
-    model_id: str | None = None,
-    licence: str | None = None,
-    provenance: str | None = None,
-    threads: int = 2,
-    progress: Progress = silent,
-) -> Manifest:
-    """Export the checkpoint `source` (folder or hub id) into the folder `out` and return its manifest.
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """How a checkpoint is exported.
 
-    Args:
-        calibration: question set whose contexts set the int8 activation ranges; None keeps float32.
+    Attributes:
+        precision: of the file; None is int8 with `calibration` and float32 without.
+        compare: measure every precision that can be made, not only the chosen one.
+        calibration: question set whose contexts int8 ranges are measured on.
         held_out: question set the reader was not trained on, to fit the manifest's thresholds.
         evaluation: question sets to score the reader on, before and after.
+        limit: only so many questions of each of these, spread over the file.
         max_examples: how many calibration examples are used, spread over the file.
+        tolerance: how many points of F1 the file may lose on any of the question sets.
+        force: write it even so.
+        runtimes: what the files are measured in; the first one's figures go into the manifest.
+        report: is called with the report before anything is refused or written.
+    """
+
+    precision: str | None = None
+    compare: bool = False
+    calibration: Path | None = None
+    held_out: Path | None = None
+    evaluation: Sequence[Path] = ()
+    limit: int | None = None
+    max_examples: int = 300
+    tolerance: float = TOLERANCE
+    force: bool = False
+    model_id: str | None = None
+    licence: str | None = None
+    provenance: str | None = None
+    runtimes: Sequence[str] = RUNTIMES
+    threads: int = 2
+    progress: Progress = silent
+    report: Callable[[ExportReport], None] = field(default=lambda report: None)
+
+    @property
+    def chosen(self) -> str:
+        """The precision of the file that is written."""
+        return self.precision or ("int8" if self.calibration is not None else "float32")
+
+    def precisions(self) -> list[str]:
+        """What is measured, the chosen one first."""
+        others = [name for name in PRECISIONS if name != self.chosen and (name != "int8" or self.calibration)]
+        return [self.chosen, *(others if self.compare else ())]
+
+    def check(self, out: Path) -> None:
+        """Raise InvalidInput for what cannot be meant."""
+        require_precision(self.chosen, calibrated=self.calibration is not None)
+        if out.exists() and not out.is_dir():
+            raise InvalidInput(f"output {str(out)!r} exists and is not a folder")
+        if not 1 <= self.max_examples <= MAX_CALIBRATION_EXAMPLES:
+            raise InvalidInput(f"max_examples is {self.max_examples}, must be from 1 to {MAX_CALIBRATION_EXAMPLES}")
+        if not 0 <= self.tolerance <= 100:
+            raise InvalidInput(f"tolerance is {self.tolerance:g}, must be from 0 to 100 points of F1")
+        unknown = [name for name in self.runtimes if name not in RUNTIMES]
+        if unknown or not self.runtimes:
+            raise InvalidInput(f"runtimes are {list(self.runtimes)}, must be of {', '.join(RUNTIMES)}")
+        names = [path.stem for path in self.evaluation]
+        if len(set(names)) != len(names):
+            raise InvalidInput(f"evaluation sets are called {', '.join(names)}: give them different names")
+
+
+def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> Manifest:
+    """Export the checkpoint `source` (folder or hub id) into the folder `out` and return its manifest.
+
+    ModelError says what cannot be exported, or how much the file would lose.
     """
     require_export_extra()
-    if out.exists() and not out.is_dir():
-        raise InvalidInput(f"output {str(out)!r} exists and is not a folder")
-    if not 1 <= max_examples <= MAX_CALIBRATION_EXAMPLES:
-        raise InvalidInput(f"max_examples is {max_examples}, must be from 1 to {MAX_CALIBRATION_EXAMPLES}")
-    ranges = spread(load_examples(calibration), max_examples) if calibration is not None else []
-    labelled = spread(load_examples(held_out), MAX_HELD_OUT_EXAMPLES) if held_out is not None else []
-    question_sets = {path.stem: load_examples(path) for path in evaluation}
+    options.check(out)
+    ranges = spread(load_examples(options.calibration), options.max_examples) if options.calibration else []
+    labelled = spread(load_examples(options.held_out), MAX_HELD_OUT_EXAMPLES) if options.held_out else []
+    question_sets = {path.stem: _some(load_examples(path), options.limit) for path in options.evaluation}
+    progress = options.progress
     progress("loading checkpoint", 0, 1)
     checkpoint = load_checkpoint(source)
     progress("loading checkpoint", 1, 1)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as name:
         folder = Path(name)
-        (folder / TOKENIZER_FILE).write_text(checkpoint.tokenizer_json, encoding="utf-8")
-        _write_model(checkpoint, folder, ranges, progress)
-        manifest = _manifest(
-            checkpoint,
-            folder,
-            precision="int8" if ranges else "float32",
-            model_id=model_id or checkpoint.name,
-            licence=licence or checkpoint.licence,
-            provenance=provenance or f"exported from {checkpoint.name}",
-        )
-        measured = _Measured(checkpoint, manifest, folder, threads, progress)
-        manifest = _replaced(manifest, measured.thresholds(labelled), measured.metrics(question_sets))
+        export_ = _Export(checkpoint, folder, options)
+        export_.write_files(ranges)
+        manifest = export_.measure(labelled, question_sets)
         (folder / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
         out.mkdir(exist_ok=True)
-        for file in (TOKENIZER_FILE, MODEL_FILE, MANIFEST_FILE):  # the manifest last: it vouches for the others
+        for file in (TOKENIZER_FILE, MODEL_FILE, *REPORT_FILES, MANIFEST_FILE):  # the manifest vouches for the others
             os.replace(folder / file, out / file)
     return manifest
 
 
-class _Measured:
-    """Runs the exported file, and where asked the checkpoint, on labelled examples."""
+class _Export:
+    """One export, in a folder of its own until it has succeeded."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, manifest: Manifest, folder: Path, threads: int, progress: Progress
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> None:
         self._checkpoint = checkpoint
-        self._manifest = manifest
-        self._tokenizer = checkpoint.tokenizer_json
-        self._exported = open_runner(folder / MODEL_FILE, "openvino", threads=threads)
-        self._progress = progress
-        self._check_outputs()
+        self._folder = folder
+        self._options = options
+        self._progress = options.progress
+        self._tokenizer = checkpoint.tokenizer_json.encode()
 
-    def thresholds(self, labelled: list[Example]) -> Thresholds:
-        if not labelled:
-            return UNFITTED
-        examples = with_negatives(labelled)
-        return fit(self._reading(self._exported).predict(examples, self._progress, "fitting thresholds"), examples)
+    def write_files(self, ranges: Sequence[Example]) -> None:
+        """Write the tokenizer, and an ONNX file for each precision."""
+        import onnx
 
-    def metrics(self, question_sets: dict[str, list[Example]]) -> tuple[Metric, ...]:
-        reference = torch_runner(self._checkpoint.network)
-        metrics = []
-        for name, examples in question_sets.items():
-            before, after = (
-                score(self._reading(runner).predict(examples, self._progress, f"scoring {name}, {what}"), examples)
-                for what, runner in (("before", reference), ("after", self._exported))
+        (self._folder / TOKENIZER_FILE).write_bytes(self._tokenizer)
+        traced = self._folder / "traced.onnx"
+        self._progress("writing ONNX", 0, 1)
+        write_onnx(self._checkpoint, traced)
+        self._check_traced(traced)
+        self._progress("writing ONNX", 1, 1)
+        model = onnx.load(traced)
+        precisions = self._options.precisions()
+        examples = self._inputs(ranges) if {"int8", "int8-dynamic"} & set(precisions) else []
+        for number, precision in enumerate(precisions):
+            self._progress("converting", number, len(precisions))
+            onnx.save(convert(model, precision, examples), self._file(precision))
+        self._progress("converting", len(precisions), len(precisions))
+
+    def measure(self, labelled: Sequence[Example], question_sets: Mapping[str, Sequence[Example]]) -> Manifest:
+        """Fit the thresholds, measure all files, and refuse a chosen one that loses too much."""
+        options, chosen = self._options, self._options.chosen
+        files = [
+            Way(precision, runtime, self._runner(precision, runtime), self._file(precision).stat().st_size)
+            for precision in options.precisions()
+            for runtime in options.runtimes
+        ]
+        manifest = self._manifest(self._file(chosen), chosen)
+        measuring = Measuring(manifest, self._tokenizer, self._progress)
+        serving = files[0]
+        thresholds = UNFITTED
+        if labelled:
+            examples = with_negatives(labelled)
+            thresholds = fit(measuring.predict(serving, examples, "fitting thresholds"), examples)
+            manifest = _fitted(manifest, thresholds)
+            waves = fit_waves(
+                labelled,
+                lambda pairs: measuring.predict(serving, pairs, "fitting waves"),
+                rank_weight=manifest.rank_weight,
+                no_answer_threshold=manifest.no_answer_threshold,
             )
-            metrics.append(Metric(name, len(examples), before, after))
-        return tuple(metrics)
+            if waves is not None:
+                manifest = replace(manifest, wave_threshold=waves.threshold, waves=waves)
+        network = self._checkpoint.network
+        before = Way("float32", PYTORCH, torch_runner(network), parameter_bytes(network))
+        measured = Measuring(manifest, self._tokenizer, self._progress).compare([before, *files], question_sets)
+        manifest = replace(manifest, metrics=_metrics(measured))
+        report = ExportReport(
+            model=manifest.model_id,
+            revision=manifest.revision,
+            chosen=chosen,
+            threads=options.threads,
+            tolerance=options.tolerance,
+            calibration_error=thresholds.error,
+            calibration_error_before=thresholds.error_before,
+            ways=tuple(measured),
+        )
+        options.report(report)
+        if not options.force:
+            refuse_losses(measured, chosen, options.tolerance)
+        report.write(self._folder)
+        os.replace(self._file(chosen), self._folder / MODEL_FILE)
+        return manifest
 
-    def _reading(self, runner: Runner) -> Reading:
-        return Reading(_encoder(self._tokenizer, self._manifest), runner)
+    def _file(self, precision: str) -> Path:
+        return self._folder / f"{precision}.onnx"
 
-    def _check_outputs(self) -> None:
-        encoder = _encoder(self._tokenizer, self._manifest)
-        window = encoder.windows("Who wrote the first program?", "Ada Lovelace wrote the first program in 1843.")
-        for row in self._exported(encoder.pairs.batch(window)):
+    def _runner(self, precision: str, runtime: str) -> Any:
+        run = open_runner(self._file(precision), runtime, threads=self._options.threads)
+        for row in run(self._example()):
             if row.ndim != 2 or not np.isfinite(row).all():
-                raise ModelError(f"exported model of {self._manifest.model_id!r} gives shape {row.shape} or no numbers")
+                raise ModelError(
+                    f"{precision} file of {self._checkpoint.name!r} gives shape {row.shape} or no numbers in {runtime}"
+                )
+        return run
 
+    def _example(self) -> Arrays:
+        """Two pairs of different lengths, one of them as long as a window."""
+        pairs = self._encoder()
+        question = "Who wrote the first program?"
+        longest = "Ada Lovelace wrote the first program in 1843. " * pairs.pairs.window_tokens
+        return pairs.pairs.batch([pairs.windows(question, "Ada.")[0], pairs.windows(question, longest)[0]])
 
-def _encoder(tokenizer_json: str, manifest: Manifest) -> TextPairEncoder:
-    return TextPairEncoder(ReaderTokenizer(tokenizer_json.encode()), PairEncoder(manifest))
+    def _check_traced(self, traced: Path) -> None:
+        """Refuse a file that does not do what the network does; tracing follows one example only."""
+        arrays = self._example()
+        expected = torch_runner(self._checkpoint.network)(arrays)
+        for runtime in self._options.runtimes:
+            found = open_runner(traced, runtime, threads=self._options.threads)(arrays)
+            for mine, theirs in zip(found, expected, strict=True):
+                counted = arrays["attention_mask"] == 1
+                wrong = mine.shape != theirs.shape or not np.isfinite(mine[counted]).all()
+                furthest = np.inf if wrong else float(np.abs(mine - theirs)[counted].max())
+                if furthest > _SAME * max(1.0, float(np.ptp(theirs[counted]))):
+                    raise ModelError(
+                        f"{self._checkpoint.name!r} ({self._checkpoint.family}) cannot be exported: written as ONNX it "
+                        f"gives other logits in {runtime}, by up to {furthest:.3g}"
+                    )
 
+    def _inputs(self, examples: Sequence[Example]) -> list[Arrays]:
+        """What int8 is fitted to: pairs as they are, unpadded, and every fifth with a context as long as a window."""
+        encoder = self._encoder()
+        contexts = [example.context for example in examples]
+        found = []
+        for number, example in enumerate(examples):
+            context = example.context
+            if number % _LONG_SHARE == 0:
+                context = " ".join([*contexts[number:], *contexts[:number]])[: 8 * encoder.pairs.window_tokens]
+            windows = encoder.windows(example.question, context)[:1]
+            if windows:
+                found.append(encoder.pairs.batch(windows, length_step=1))
+        return found
 
-def _write_model(checkpoint: Checkpoint, folder: Path, ranges: list[Example], progress: Progress) -> None:
-    size = parameter_bytes(checkpoint.network)
-    if size > _PROTOBUF_LIMIT:
-        raise ModelError(f"weights of {checkpoint.name!r} take {size} bytes, one ONNX file holds {_PROTOBUF_LIMIT}")
-    target = folder / MODEL_FILE
-    progress("writing ONNX", 0, 1)
-    _to_onnx(checkpoint, target)
-    progress("writing ONNX", 1, 1)
-    if not ranges:
-        return
-    import onnx
+    def _encoder(self) -> TextPairEncoder:
+        return TextPairEncoder(ReaderTokenizer(self._tokenizer), PairEncoder(self._manifest(None, "float32")))
 
-    from .quantize import quantize
-
-    progress("quantizing", 0, 1)
-    draft = _manifest(checkpoint, folder, precision="float32", model_id="draft", licence="draft", provenance="draft")
-    encoder = _encoder(checkpoint.tokenizer_json, draft)
-    windows = [encoder.windows(example.question, example.context)[:1] for example in ranges]
-    arrays = [
-        encoder.pairs.batch(window, length_step=1) for window in windows if window
-    ]  # padding would widen the ranges
-    onnx.save(quantize(onnx.load(target), arrays), target)
-    progress("quantizing", 1, 1)
-
-
-def _to_onnx(checkpoint: Checkpoint, target: Path) -> None:
-    import torch
-
-    network, names = checkpoint.network, checkpoint.inputs
-
-    class Spans(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, *inputs: Any) -> tuple[Any, Any]:
-            output = self.network(**dict(zip(names, inputs, strict=True)), return_dict=True)
-            return output.start_logits, output.end_logits
-
-    example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in names)
-    with warnings.catch_warnings(), torch.inference_mode():
-        # the tracer warns of every shape it reads and of its own age; the dynamo exporter's graphs quantize worse
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Spans().eval(),
-            example,
-            str(target),
-            input_names=list(names),
-            output_names=list(OUTPUTS),
-            dynamic_axes={name: {0: "batch", 1: "length"} for name in (*names, *OUTPUTS)},
-            opset_version=_OPSET,
-            dynamo=False,
+    def _manifest(self, file: Path | None, precision: str) -> Manifest:
+        checkpoint, options = self._checkpoint, self._options
+        model = file.read_bytes() if file is not None else b"none yet"
+        lengths = tuple(length for length in WARM_LENGTHS if length <= checkpoint.max_tokens)
+        window_tokens = min(WINDOW_TOKENS, checkpoint.max_tokens)
+        max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)
+        room = window_tokens - max_question_tokens - checkpoint.pair.special_tokens
+        return Manifest(
+            model_id=options.model_id or checkpoint.name,
+            model_sha256=sha256_hex(model),
+            model_bytes=len(model),
+            tokenizer_sha256=sha256_hex(self._tokenizer),
+            precision=precision,
+            family=checkpoint.family,
+            inputs=checkpoint.inputs,
+            outputs=OUTPUTS,
+            max_tokens=checkpoint.max_tokens,
+            max_question_tokens=max_question_tokens,
+            max_answer_tokens=MAX_ANSWER_TOKENS,
+            window_tokens=window_tokens,
+            doc_stride=min(DOC_STRIDE, room // 2),
+            context_tokens=0,
+            pad_id=checkpoint.pad_id,
+            pair=checkpoint.pair,
+            lowercase=checkpoint.lowercase,
+            no_answer_threshold=UNFITTED.no_answer,
+            wave_threshold=UNFITTED.wave,
+            calibration=Calibration(UNFITTED.calibration.a, UNFITTED.calibration.b),
+            calibration_error=None,
+            rank_weight=RANK_WEIGHT,
+            shapes=Shapes(lengths or (checkpoint.max_tokens,), WARM_BATCHES),
+            licence=options.licence or checkpoint.licence,
+            provenance=options.provenance or f"exported from {checkpoint.origin}",
+            created=datetime.now(UTC).date().isoformat(),
+            exported_with={name: version(name) for name in _RECORDED},
         )
 
 
-def _manifest(
-    checkpoint: Checkpoint, folder: Path, *, precision: str, model_id: str, licence: str, provenance: str
-) -> Manifest:
-    model = (folder / MODEL_FILE).read_bytes()
-    lengths = tuple(length for length in WARM_LENGTHS if length <= checkpoint.max_tokens)
-    window_tokens = min(WINDOW_TOKENS, checkpoint.max_tokens)
-    max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)
-    room = window_tokens - max_question_tokens - checkpoint.pair.special_tokens
-    return Manifest(
-        model_id=model_id,
-        model_sha256=sha256_hex(model),
-        model_bytes=len(model),
-        tokenizer_sha256=sha256_hex((folder / TOKENIZER_FILE).read_bytes()),
-        precision=precision,
-        family=checkpoint.family,
-        inputs=checkpoint.inputs,
-        outputs=OUTPUTS,
-        max_tokens=checkpoint.max_tokens,
-        max_question_tokens=max_question_tokens,
-        max_answer_tokens=MAX_ANSWER_TOKENS,
-        window_tokens=window_tokens,
-        doc_stride=min(DOC_STRIDE, room // 2),
-        context_tokens=0,
-        pad_id=checkpoint.pad_id,
-        pair=checkpoint.pair,
-        lowercase=checkpoint.lowercase,
-        no_answer_threshold=UNFITTED.no_answer,
-        wave_threshold=UNFITTED.wave,
-        calibration=Calibration(UNFITTED.calibration.a, UNFITTED.calibration.b),
-        calibration_error=None,
-        rank_weight=RANK_WEIGHT,
-        shapes=Shapes(lengths or (checkpoint.max_tokens,), WARM_BATCHES),
-        licence=licence,
-        provenance=provenance,
-        created=datetime.now(UTC).date().isoformat(),
-        exported_with={name: version(name) for name in _RECORDED},
+def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -> None:
+    """Raise ModelError if a file of the chosen precision loses more points of F1 than the tolerance on any set."""
+    before = measured[0]
+    for way in measured[1:]:
+        if way.precision != chosen:
+            continue
+        for name, found in way.scored.items():
+            was, now = before.scored[name].score.f1 * 100, found.score.f1 * 100
+            if was - now > tolerance:
+                raise ModelError(
+                    f"{chosen} loses {was - now:.2f} points of F1 on {name!r} in {way.runtime} ({was:.2f} before, "
+                    f"{now:.2f} after), the tolerance is {tolerance:g}: choose another --precision (--compare measures "
+                    "all), raise --tolerance, or write it even so with --force"
+                )
+
+
+def _metrics(measured: Sequence[Measured]) -> tuple[Metric, ...]:
+    before, after = measured[0], measured[1]
+    return tuple(
+        Metric(name, found.questions, found.score, after.scored[name].score) for name, found in before.scored.items()
     )
 
 
-def _replaced(manifest: Manifest, thresholds: Thresholds, metrics: tuple[Metric, ...]) -> Manifest:
+def _fitted(manifest: Manifest, thresholds: Thresholds) -> Manifest:
     return replace(
         manifest,
         calibration=thresholds.calibration,
+        calibration_error=thresholds.error,
         no_answer_threshold=thresholds.no_answer,
         wave_threshold=thresholds.wave,
-        metrics=metrics,
     )
+
+
+def _some(examples: list[Example], limit: int | None) -> list[Example]:
+    return examples if limit is None else spread(examples, limit)

@@ -9,7 +9,7 @@ costs the whole question another try within its deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import inf
@@ -19,11 +19,12 @@ from typing import Any
 import orjson
 
 from qa_cluster.answer_cache import AnswerCache
-from qa_cluster.assembly import Assembled, Reading, Record, Scored, assemble, distinct, parse_record
+from qa_cluster.assembly import Assembled, Reading, Record, assemble, distinct, parse_record
 from qa_cluster.connection import ReplyError
 from qa_cluster.errors import ClusterError, DeadlineExceeded, ModelError, NotFound
 from qa_cluster.freshness import Freshness
 from qa_cluster.keys import document_key, parse_sentence, partition_tags
+from qa_cluster.loaded_readers import LoadedReaders
 from qa_cluster.manifest import Manifest
 from qa_cluster.near_cache import NearCache
 from qa_cluster.questions import AskLimits, AskOptions, Question, check_question
@@ -37,9 +38,13 @@ RANK_TRIGGER = "qa.rank"
 READ_TRIGGER = "qa.read"
 FILTERED_RANK = 256
 MAX_VERSION_TRIES = 3
+# A model that a shard does not have may have been taken away a moment ago, with another one in its place.
+MAX_MODEL_TRIES = 3
+MODEL_PAUSE_SECONDS = 0.05
 
-# Digest, generation, cache mode, and a number that no other flight has where it may not be joined.
-_FlightKey = tuple[str, int, str, int]
+# Digest, generation, cache mode, whether it is the last try, and a number that no other flight has where it may not be
+# joined.
+_FlightKey = tuple[str, int, str, bool, int]
 
 
 class CacheMiss(NotFound):
@@ -76,6 +81,7 @@ class Outcome:
     cache: CacheUse
     timings: Timings
     answerable: bool
+    digest: str
 
     def encode(self, request_id: str) -> bytes:
         """The whole result as JSON, as `AskResult` reads it."""
@@ -124,7 +130,7 @@ class Asker:
         freshness: Freshness,
         near: NearCache,
         answers: AnswerCache,
-        manifest: Manifest | None,
+        readers: LoadedReaders,
         *,
         partitions: int,
         follow: Callable[[], Awaitable[None]],
@@ -140,19 +146,8 @@ class Asker:
         self._solo = 0
         self.set_partitions(partitions)
         self._follow = follow
-        self._manifest = manifest
+        self._readers = readers
         self.limits = limits
-
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest of the model on the shards; ModelError while there is none."""
-        if self._manifest is None:
-            raise ModelError("no shard has a model: load one with qa-cluster model load")
-        return self._manifest
-
-    @manifest.setter
-    def manifest(self, manifest: Manifest | None) -> None:
-        self._manifest = manifest
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
         """Answer a question within its deadline."""
@@ -161,30 +156,45 @@ class Asker:
         clock = Clock()
         try:
             async with asyncio.timeout(question.timeout_seconds):
-                await self._follow()
-                digest = self.digest(question)
-                cacheable = await self._freshness.drain()
-                if question.options.cache in ("use", "only"):
-                    found = self.near_hit(digest) if cacheable else None
-                    clock.cache = perf_counter() - begun
-                    if found is not None:
-                        body, etag, use, answerable = found
-                        return Outcome(question, body, etag, use, clock.timings(begun), answerable)
-                made = await self._fly(question, digest, joint=cacheable)
+                tries = 0
+                while True:
+                    try:
+                        return await self._ask(question, clock, begun, last_try=tries >= MAX_MODEL_TRIES)
+                    except ModelError:
+                        if tries >= MAX_MODEL_TRIES or self._readers.default_or_none is None:
+                            raise
+                    tries += 1
+                    await asyncio.sleep(MODEL_PAUSE_SECONDS)
+                    await self._readers.reread()
         except TimeoutError as error:
             raise DeadlineExceeded(
                 f"the question was not answered in {question.timeout_seconds * 1000:g} ms (timeout_ms)"
             ) from error
+
+    async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
+        # What was written before the question was asked is seen first, a change of the model too.
+        cacheable = await self._freshness.drain()
+        await self._follow()
+        manifest = await self._readers.find(question.options.model)
+        digest = self._digest(question, manifest)
+        if question.options.cache in ("use", "only"):
+            found = self.near_hit(digest) if cacheable else None
+            clock.cache = perf_counter() - begun
+            if found is not None:
+                body, etag, use, answerable = found
+                return Outcome(question, body, etag, use, clock.timings(begun), answerable, digest)
+        made = await self._fly(question, manifest, digest, joint=cacheable, last_try=last_try)
         clock = replace(made.clock, cache=max(made.clock.cache, clock.cache))
-        return Outcome(question, made.body, made.etag, made.cache, clock.timings(begun), made.answerable)
+        return Outcome(question, made.body, made.etag, made.cache, clock.timings(begun), made.answerable, digest)
 
     def set_partitions(self, partitions: int) -> None:
         """Rank so many partitions from now on."""
         self._partitions = frozenset(partition_tags(partitions))
 
-    def digest(self, question: Question) -> str:
+    def _digest(self, question: Question, manifest: Manifest) -> str:
         """The name of the question's answer in caches."""
-        return question.digest(self.manifest.revision, self._waves, self.manifest.no_answer_threshold)
+        reader = f"{manifest.model_id}@{manifest.reading_revision}"
+        return question.digest(reader, self._waves, manifest.no_answer_threshold)
 
     def near_hit(self, digest: str) -> tuple[bytes, str, CacheUse, bool] | None:
         """The near cache's answer, if it is certain that it still stands."""
@@ -201,13 +211,13 @@ class Asker:
         """Pieces of work under way."""
         return len(self._flights)
 
-    async def _fly(self, question: Question, digest: str, *, joint: bool) -> _Made:
+    async def _fly(self, question: Question, manifest: Manifest, digest: str, *, joint: bool, last_try: bool) -> _Made:
         # Unless it is certain that nothing has changed since a flight began, nobody may join it.
         self._solo += not joint
-        key = (digest, self._freshness.generation, question.options.cache, 0 if joint else self._solo)
+        key = (digest, self._freshness.generation, question.options.cache, last_try, 0 if joint else self._solo)
         flight = self._flights.get(key)
         if flight is None:
-            flight = _Flight(asyncio.create_task(self._make(question, digest)))
+            flight = _Flight(asyncio.create_task(self._make(question, manifest, digest, last_try=last_try)))
             self._flights[key] = flight
             flight.task.add_done_callback(lambda task: self._landed(key, flight))
         flight.waiting += 1
@@ -225,7 +235,7 @@ class Asker:
         if not flight.task.cancelled():
             flight.task.exception()  # looked at, so that asyncio does not report it when every asker has gone
 
-    async def _make(self, question: Question, digest: str) -> _Made:
+    async def _make(self, question: Question, manifest: Manifest, digest: str, *, last_try: bool) -> _Made:
         begun = perf_counter()
         clock = Clock()
         mode = question.options.cache
@@ -249,11 +259,13 @@ class Asker:
                 return _Made(stored.body, etag, stored.answerable, use, clock)
         if mode == "only":
             raise CacheMiss("the question is not cached, and cache=only asks for nothing else")
-        assembled, body, revision = await self._shards.retrying(lambda: self._answer(question, clock), inf)
+        assembled, body, revision = await self._shards.retrying(lambda: self._answer(question, manifest, clock), inf)
+        if revision != manifest.reading_revision and not last_try:
+            raise ModelError(f"{manifest.name} was to read by {manifest.reading_revision}, and {revision} has read")
         etag = _etag(digest, body)
         status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
-        # Shards in the middle of a model change answer by another model than the digest says: not an answer to keep.
-        if epochs is not None and revision == self.manifest.revision:
+        # Shards of which not all have taken a change yet read otherwise than the digest says: not an answer to keep.
+        if epochs is not None and revision == manifest.reading_revision:
             self._answers.put(digest, body, epochs)
             ttl = self._answers.ttl_seconds
             self._near.put(
@@ -268,16 +280,16 @@ class Asker:
             return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, ttl), clock)
         return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, 0), clock)
 
-    async def _answer(self, question: Question, clock: Clock) -> tuple[Assembled, bytes, str]:
+    async def _answer(self, question: Question, manifest: Manifest, clock: Clock) -> tuple[Assembled, bytes, str]:
         """Rank and read; once more when a document changed between the two."""
         for attempt in range(MAX_VERSION_TRIES):
             clock.read.clear()
-            manifest = self.manifest
             begun = perf_counter()
             ranking = await self._rank(question)
             clock.rank = perf_counter() - begun
             readings, waves = await self._read(question, ranking, manifest, clock)
-            chosen = distinct(readings, manifest.no_answer_threshold)[: question.options.top_k]
+            ranked = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
+            chosen = distinct(readings, ranked, manifest.no_answer_threshold)[: question.options.top_k]
             records = await self._records([scored.reading for scored in chosen])
             changed = [
                 scored
@@ -290,10 +302,10 @@ class Asker:
             kept = [scored for scored in chosen if scored not in changed]
             break
         assembled = assemble(kept, records, manifest, question.options)
-        revisions = {scored.reading.model for scored in readings} or {manifest.revision}
+        revisions = {reading.model for reading in readings} or {manifest.reading_revision}
         body = orjson.dumps(
             {
-                "model": Model(manifest.model_id, "+".join(sorted(revisions)), manifest.precision),
+                "model": Model(manifest.model_id, _weights(revisions), manifest.precision),
                 "answerable": assembled.answerable,
                 "no_answer_score": assembled.no_answer_score,
                 "answers": [answer.to_dict() for answer in assembled.answers],
@@ -301,9 +313,10 @@ class Asker:
                 "usage": Usage(
                     len(ranking.candidates),
                     len(readings),
-                    sum(scored.reading.cached for scored in readings),
+                    sum(reading.cached for reading in readings),
                     waves,
-                    any(scored.reading.truncated for scored in readings),
+                    any(reading.truncated for reading in readings),
+                    sum(reading.windows for reading in readings),
                 ),
             }
         )
@@ -335,16 +348,16 @@ class Asker:
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
-    ) -> tuple[list[Scored], int]:
+    ) -> tuple[list[Reading], int]:
         """Read the candidates in waves; returns what was read and in how many waves."""
-        readings: list[Scored] = []
+        readings: list[Reading] = []
         done = waves = 0
         for until in self._wave_ends(question, len(ranking.candidates)):
             begun = perf_counter()
             readings += await self._read_wave(question, ranking.candidates[done:until], manifest)
             clock.read.append(perf_counter() - begun)
             done, waves = until, waves + 1
-            if readings and max(scored.reading.score for scored in readings) >= manifest.wave_threshold:
+            if readings and max(reading.score for reading in readings) >= manifest.wave_threshold:
                 break
         return readings, waves
 
@@ -355,21 +368,22 @@ class Asker:
         ends = [end for end in self._waves if end < last]
         return [*ends, last] if last else []
 
-    async def _read_wave(self, question: Question, candidates: Sequence[Candidate], manifest: Manifest) -> list[Scored]:
+    async def _read_wave(
+        self, question: Question, candidates: Sequence[Candidate], manifest: Manifest
+    ) -> list[Reading]:
         by_shard: dict[Shard, list[Candidate]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate)
         asked = [
-            self._trigger(shard, READ_TRIGGER, question.text, *(item.sentence for item in items))
+            self._trigger(shard, READ_TRIGGER, manifest.name, question.text, *(item.sentence for item in items))
             for shard, items in by_shard.items()
         ]
         replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
-        scored: list[Scored] = []
+        readings: list[Reading] = []
         for (shard, items), reply in zip(by_shard.items(), replies, strict=True):
-            for item, reading in zip(items, parse_readings([item.sentence for item in items], reply), strict=True):
-                if reading is not None:
-                    scored.append(Scored(reading, reading.score + manifest.rank_weight * item.score, shard.name))
-        return scored
+            found = parse_readings([item.sentence for item in items], reply, shard.name)
+            readings += [reading for reading in found if reading is not None]
+        return readings
 
     async def _trigger(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
         reply = await self._shards.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
@@ -396,6 +410,11 @@ class Asker:
 def _etag(digest: str, body: bytes) -> str:
     """Weak, because cache tier and timings differ from one response to the next."""
     return f'W/"{blake2b(body, digest_size=8, key=digest.encode()).hexdigest()}"'
+
+
+def _weights(reading_revisions: Iterable[str]) -> str:
+    """The revisions of the models that have read, with whatever context; several while the shards change models."""
+    return "+".join(sorted({revision.partition("+")[0] for revision in reading_revisions}))
 
 
 def _index_version(ranking: Ranking) -> str:

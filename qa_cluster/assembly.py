@@ -1,13 +1,14 @@
 """From what sentences answered to the answers of a question: ordered, distinct, scored, or none. Pure.
 
-The order is the reader's score over null plus the manifest's share of the ranking score; the score shown is the
+The order is the reader's score over null plus the manifest's share of the ranking score, that of the sentence which
+holds the span: a neighbour that was read along earns what it was ranked itself, if it was. The score shown is the
 reader's alone, turned into a probability. Spans of one document that overlap are one answer, the best of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -18,22 +19,50 @@ from qa_cluster.manifest import Manifest
 from qa_cluster.questions import AskOptions
 from qa_cluster.types import Answer
 
+NO_SPAN_SCORE = -100.0
+"""The score of a sentence in which there is nothing to answer with."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSpan:
+    """A span: code points of the document, score over null, and the number of the sentence that holds it."""
+
+    start: int
+    end: int
+    score: float
+    sentence: int
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one sentence answered. `start` and `end` are in the document, `score` is over null."""
+    """What one sentence answered: its spans, best first, in `context`, the text that was read for it.
+
+    Attributes:
+        context_start: its first code point in the document.
+        model: the manifest's `reading_revision`.
+        windows: how many the text was read in.
+        truncated: the end of the question was not read.
+    """
 
     sentence: SentenceRef
-    answer: str
-    score: float
-    start: int
-    end: int
+    spans: tuple[FoundSpan, ...]
     version: str
     context: str
     context_start: int
     model: str
+    shard: str
     cached: bool
+    windows: int
     truncated: bool
+
+    @property
+    def score(self) -> float:
+        """That of the best span."""
+        return self.spans[0].score if self.spans else NO_SPAN_SCORE
+
+    def text(self, span: FoundSpan) -> str:
+        """What stands there."""
+        return self.context[span.start - self.context_start : span.end - self.context_start]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +76,32 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A reading with the two numbers that order it."""
+    """A span of a reading, and the number that orders it among all."""
 
     reading: Reading
+    span: FoundSpan
     order: float
-    shard: str
 
 
-def distinct(readings: Sequence[Scored], threshold: float) -> list[Scored]:
-    """The readings best first, those over the no-answer threshold before all others, without overlaps in a document."""
+def distinct(readings: Sequence[Reading], ranked: Mapping[str, float], threshold: float) -> list[Scored]:
+    """The spans best first, those over the no-answer threshold before all others, without overlaps in a document.
+
+    `ranked` is the share of the ranking score by sentence key; sentences that were not ranked have none.
+    """
     kept: list[Scored] = []
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for scored in sorted(
-        readings, key=lambda item: (item.reading.score < threshold, -item.order, str(item.reading.sentence))
-    ):
-        reading = scored.reading
-        taken = spans.setdefault(reading.sentence.document_id, [])
-        if reading.start < reading.end and all(reading.end <= start or end <= reading.start for start, end in taken):
-            taken.append((reading.start, reading.end))
-            kept.append(scored)
+    taken: dict[str, list[tuple[int, int]]] = {}
+    scored = [_scored(reading, span, ranked) for reading in readings for span in reading.spans]
+    for item in sorted(scored, key=lambda item: (item.span.score < threshold, -item.order, str(item.reading.sentence))):
+        span, others = item.span, taken.setdefault(item.reading.sentence.document_id, [])
+        if span.start < span.end and all(span.end <= start or end <= span.start for start, end in others):
+            others.append((span.start, span.end))
+            kept.append(item)
     return kept
+
+
+def _scored(reading: Reading, span: FoundSpan, ranked: Mapping[str, float]) -> Scored:
+    holder = replace(reading.sentence, index=span.sentence)
+    return Scored(reading, span, span.score + ranked.get(str(holder), 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +118,12 @@ def assemble(
 ) -> Assembled:
     """The answers of `chosen`, which is in order; `records` are those of their documents, by id."""
     answers: list[Answer] = []
-    best = chosen[0].reading.score if chosen else None
+    best = chosen[0].span.score if chosen else None
     answerable = best is not None and best >= manifest.no_answer_threshold
     probability = manifest.calibration.probability(best) if best is not None else 0.0
     if answerable or not options.no_answer:
         for scored in chosen:
-            score = manifest.calibration.probability(scored.reading.score)
+            score = manifest.calibration.probability(scored.span.score)
             if score >= options.min_score and len(answers) < options.top_k:
                 record = records[scored.reading.sentence.document_id]
                 answers.append(_answer(len(answers) + 1, scored, score, record))
@@ -98,22 +133,22 @@ def assemble(
 
 
 def _answer(rank: int, scored: Scored, score: float, record: Record) -> Answer:
-    reading = scored.reading
+    reading, span = scored.reading, scored.span
     return Answer(
         rank=rank,
-        answer=reading.answer,
+        answer=reading.text(span),
         score=round(score, 6),
-        logit=round(reading.score, 4),
-        start=reading.start,
-        end=reading.end,
+        logit=round(span.score, 4),
+        start=span.start,
+        end=span.end,
         document_id=reading.sentence.document_id,
         document_version=reading.version,
-        passage_id=f"{reading.sentence.document_id}:{reading.sentence.index}",
+        passage_id=f"{reading.sentence.document_id}:{span.sentence}",
         title=record.title,
         context=reading.context,
         context_start=reading.context_start,
         context_end=reading.context_start + len(reading.context),
-        shard=scored.shard,
+        shard=reading.shard,
         metadata=record.metadata,
     )
 

@@ -18,6 +18,7 @@ from qa_cluster.errors import (
     QueueFull,
     WorkerLost,
 )
+from qa_cluster.loaded_readers import LoadedModel
 from qa_cluster.questions import AskOptions
 from qa_cluster.rest_client import AsyncClient, Client
 from qa_cluster.types import Answer, AskResult, Document, WriteResult
@@ -37,6 +38,7 @@ __all__ = [
     "InferenceFailed",
     "InputTooLong",
     "InvalidInput",
+    "LoadedModel",
     "ModelError",
     "NoWorker",
     "NotFound",

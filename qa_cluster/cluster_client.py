@@ -22,14 +22,19 @@ from uuid import uuid4
 
 from qa_cluster.config import Settings
 from qa_cluster.connecting import target_of
-from qa_cluster.engine import Engine, read_manifest
+from qa_cluster.engine import Engine
 from qa_cluster.errors import ClusterError, InvalidInput
+from qa_cluster.hf_request import PipelineLimits, parse_request
+from qa_cluster.loaded_readers import LoadedModel, read_manifest
 from qa_cluster.questions import AskOptions
 from qa_cluster.types import AskResult, Document, WriteResult
 
 WRITE_TIMEOUT_SECONDS = 30.0
 MAX_CONCURRENCY = 256
+# The shards have limits of their own.
+PIPELINE_LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000)
 CLOSE_SECONDS = 10.0
+CLOSE_POLL_SECONDS = 0.02
 
 _Result = TypeVar("_Result")
 
@@ -100,6 +105,7 @@ class AsyncClusterClient:
         timeout_ms: int | None = None,
         cache: str = "use",
         no_answer: bool = True,
+        model: str = "",
     ) -> AskResult:
         """Answer a question; `qa_cluster.questions.AskOptions` says what the options mean."""
         options = AskOptions(
@@ -110,9 +116,26 @@ class AsyncClusterClient:
             timeout_ms=timeout_ms,
             cache=cache,
             no_answer=no_answer,
+            model=model,
         )
         options = _options(options, doc_id)
         return (await self.engine.ask(question, options)).result(f"qa_{uuid4().hex}")
+
+    async def pipeline(
+        self,
+        inputs: Mapping[str, str] | Sequence[Mapping[str, str]],
+        *,
+        model: str = "",
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+        **parameters: Any,
+    ) -> Any:
+        """Read answers out of given contexts on a shard; `qa_cluster.pipeline` says what the parameters mean.
+
+        `inputs` is a dictionary with question and context, or a list of such; so is the result.
+        """
+        request = parse_request({"inputs": inputs, "parameters": parameters}, PIPELINE_LIMITS)
+        _, results = await self.engine.pipeline.read(model, request, timeout_seconds=timeout)
+        return results[0] if request.single else results
 
     async def put_document(
         self,
@@ -182,8 +205,12 @@ class AsyncClusterClient:
         """Remove a document; returns the version it had."""
         return await self.engine.documents.delete(id, if_version=if_version, timeout=timeout)
 
+    async def models(self) -> list[LoadedModel]:
+        """The models on the shards, the default one first."""
+        return await self.engine.models()
+
     async def status(self) -> ClusterStatus:
-        """The shards, partitions and model of the cluster."""
+        """The shards, partitions and default model of the cluster."""
         engine = self.engine
         topology = await engine.shards.refresh()
         manifest = await read_manifest(engine.shards)
@@ -209,13 +236,15 @@ def _others() -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks() if task is not current}
 
 
-async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
-    """Wait until cancelled tasks have cleaned up; ClusterError names the one that does not end."""
-    if not tasks:
-        return
-    _, left = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-    if left:
-        raise ClusterError(f"closing the client: {left.pop().get_name()} did not end in {CLOSE_SECONDS:g} s")
+async def _cancelled_ended(until: float) -> None:
+    """Wait until cancelled tasks have cleaned up; ClusterError names one that does not by `until`, the loop's time.
+
+    They are looked for again and again: a task whose time limit passes counts as cancelled for a moment, and lives on.
+    """
+    while tasks := {task for task in _others() if task.cancelling()}:
+        if asyncio.get_running_loop().time() > until:
+            raise ClusterError(f"closing the client: {tasks.pop().get_name()} did not end in {CLOSE_SECONDS:g} s")
+        await asyncio.wait(tasks, timeout=CLOSE_POLL_SECONDS)
 
 
 class ClusterClient:
@@ -256,12 +285,14 @@ class ClusterClient:
 
     async def _shut(self) -> None:
         """Close the client and end every task of the loop: what is pending when a loop closes never ends."""
-        await _ended({task for task in _others() if task.cancelling()})
+        clock = asyncio.get_running_loop()
+        await _cancelled_ended(clock.time() + CLOSE_SECONDS)
         await self._client.aclose()
+        until = clock.time() + CLOSE_SECONDS
         while tasks := _others():
             for task in tasks:
                 task.cancel()
-            await _ended(tasks)
+            await _cancelled_ended(until)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -296,6 +327,7 @@ class ClusterClient:
         timeout_ms: int | None = None,
         cache: str = "use",
         no_answer: bool = True,
+        model: str = "",
     ) -> AskResult:
         """Answer a question."""
         return self._run(
@@ -309,8 +341,20 @@ class ClusterClient:
                 timeout_ms=timeout_ms,
                 cache=cache,
                 no_answer=no_answer,
+                model=model,
             )
         )
+
+    def pipeline(
+        self,
+        inputs: Mapping[str, str] | Sequence[Mapping[str, str]],
+        *,
+        model: str = "",
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+        **parameters: Any,
+    ) -> Any:
+        """Read answers out of given contexts on a shard."""
+        return self._run(self._client.pipeline(inputs, model=model, timeout=timeout, **parameters))
 
     def put_document(
         self,
@@ -352,6 +396,10 @@ class ClusterClient:
         """Remove a document; returns the version it had."""
         return self._run(self._client.delete_document(id, if_version=if_version, timeout=timeout))
 
+    def models(self) -> list[LoadedModel]:
+        """The models on the shards, the default one first."""
+        return self._run(self._client.models())
+
     def status(self) -> ClusterStatus:
-        """The shards, partitions and model of the cluster."""
+        """The shards, partitions and default model of the cluster."""
         return self._run(self._client.status())

@@ -87,6 +87,14 @@ class Settings:
         maximum=1024,
     )
     reader: str = _of("", "folder of the reader that shards without one get; empty: the bundled one")
+    context_tokens: int = _of(
+        -1,
+        "budget for a sentence that is read with its neighbours, of readers that are loaded from now on; "
+        "0: each sentence alone, -1: what the reader's manifest says",
+        unit="tokens",
+        minimum=-1,
+        maximum=65_536,
+    )
     maxmemory_mb: int = _of(0, "memory limit of each server; caches are evicted first; 0: none", unit="MB", minimum=0)
     module_queue_jobs: int = _of(
         1024, "jobs that may wait on a shard before it answers OVERLOADED", minimum=1, maximum=1_000_000
@@ -113,6 +121,15 @@ class Settings:
 
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=100_000)
     body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
+    pipeline_max_requests: int = _of(
+        32, "requests of POST /models/{id} at the shards at once; more are answered 503", minimum=1, maximum=64
+    )
+    pipeline_pairs_max: int = _of(
+        64, "most pairs of question and context in one request of POST /models/{id}", minimum=1, maximum=1024
+    )
+    pipeline_context_max_chars: int = _of(
+        200_000, "longest context of POST /models/{id}", unit="characters", minimum=1, maximum=10_000_000
+    )
     top_k_max: int = _of(20, "most answers one question may ask for", minimum=1, maximum=1000)
     retriever_k: int = _of(8, "sentences read for a question", minimum=1, maximum=64)
     waves: tuple[int, ...] = _of(

@@ -68,6 +68,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         near_cache_ttl_seconds=settings.near_cache_ttl_s,
         answer_ttl_seconds=settings.answer_ttl_s,
         waves=settings.waves,
+        pipeline_max_requests=settings.pipeline_max_requests,
         limits=AskLimits(
             question_max_chars=settings.question_max_chars,
             top_k_max=settings.top_k_max,

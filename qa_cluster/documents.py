@@ -14,6 +14,7 @@ from typing import Any
 
 from . import keys
 from .errors import ClusterError, InputTooLong, InvalidInput
+from .passages import MAX_NEIGHBOURS
 from .scripts import ScriptCall
 from .tokenization import is_unicode
 
@@ -52,10 +53,19 @@ class DocumentRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceRecord:
-    """A stored sentence; without a `tensor`, `spans` (JSON) tells where its document's sentences are.
+class Neighbour:
+    """Text and token tensor of a sentence beside the one that was asked for."""
 
-    `answer` is the cached answer to the question, empty if there is none.
+    text: str
+    tensor: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceRecord:
+    """A stored sentence; where a `tensor` is missing, `spans` (JSON) tells where its document's sentences are.
+
+    `answer` is the cached answer to the question, empty if there is none. `left` and `right` are the sentence's
+    neighbours, the nearest first, at least as many as fit the budget.
     """
 
     text: str
@@ -65,6 +75,8 @@ class SentenceRecord:
     title: str
     spans: str
     answer: str
+    left: tuple[Neighbour, ...] = ()
+    right: tuple[Neighbour, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,36 +243,62 @@ def split_document(
     return ScriptCall("split_document", document_keys(document_id, tag), args)
 
 
-def read_sentence(sentence: keys.SentenceRef, question: str) -> ScriptCall:
-    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence`."""
+def read_sentence(
+    sentence: keys.SentenceRef, question: str, model: str = "", *, context_tokens: int = 0, fingerprint: int = 0
+) -> ScriptCall:
+    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence`.
+
+    Args:
+        context_tokens: budget for the sentence with its neighbours, 0: it is read alone.
+        fingerprint: of the reader's tokenizer; tokens of another one do not count against the budget.
+    """
     names = (
         keys.sentence_key(sentence.document_id, sentence.tag),
         keys.tokens_key(sentence),
         keys.document_key(sentence.document_id, sentence.tag),
-        keys.answer_key(sentence, question),
+        keys.answer_key(sentence, question, model),
         keys.flight_key(sentence.tag),
     )
-    return ScriptCall("read_sentence", names, (sentence.index,))
+    if not context_tokens:
+        return ScriptCall("read_sentence", names, (sentence.index,))
+    prefix = keys.tokens_prefix(sentence.document_id, sentence.tag)
+    args = (sentence.index, prefix, context_tokens, MAX_NEIGHBOURS, fingerprint.to_bytes(4, "little"))
+    return ScriptCall("read_passage", names, args)
 
 
 def parse_sentence(reply: Sequence[Any] | None) -> SentenceRecord | None:
     """The reply to `read_sentence`: None where there is no such sentence."""
     if reply is None:
         return None
-    if len(reply) != 7:
+    if len(reply) not in (7, 9):
         raise ClusterError(f"a sentence is an unexpected reply: {reply!r}"[:200])
-    text, tensor, version, document_id, title, spans, answer = reply
-    blob = tensor.encode() if isinstance(tensor, str) else None if tensor is None else bytes(tensor)
+    text, tensor, version, document_id, title, spans, answer = reply[:7]
     names = (_text(version), _text(document_id), _text(title), _text(spans), _text(answer))
-    return SentenceRecord(_text(text), blob, *names)
+    return SentenceRecord(_text(text), _blob(tensor), *names, *map(_neighbours, reply[7:]))
+
+
+def _neighbours(flat: Sequence[Any]) -> tuple[Neighbour, ...]:
+    return tuple(Neighbour(_text(text), _blob(blob)) for text, blob in zip(flat[::2], flat[1::2], strict=True))
+
+
+def _blob(value: Any) -> bytes | None:
+    # bytes that are valid UTF-8 come as text
+    return value.encode() if isinstance(value, str) else None if value is None else bytes(value)
 
 
 def store_answer(
-    sentence: keys.SentenceRef, question: str, *, version: str, text: str, answer: str | bytes, ttl_seconds: int
+    sentence: keys.SentenceRef,
+    question: str,
+    model: str = "",
+    *,
+    version: str,
+    text: str,
+    answer: str | bytes,
+    ttl_seconds: int,
 ) -> ScriptCall:
     """Cache an answer, if the sentence is still ``text`` of ``version``; the reply is 1 or, if it is not, 0."""
     names = (
-        keys.answer_key(sentence, question),
+        keys.answer_key(sentence, question, model),
         keys.document_key(sentence.document_id, sentence.tag),
         keys.sentence_key(sentence.document_id, sentence.tag),
         keys.answers_key(sentence.document_id, sentence.tag),

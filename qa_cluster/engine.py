@@ -1,7 +1,7 @@
-"""Everything one process needs to ask and write: connections, freshness, caches, model manifest, documents.
+"""Everything one process needs to ask and write: connections, freshness, caches, models' manifests, documents.
 
 The REST service and the cluster client each hold one. It follows the cluster: topology, partitions and the manifest of
-the model are read when it opens, and the manifest again whenever a shard says that it has changed.
+the default model are read when it opens, and the manifest again whenever a shard says that one has changed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from dataclasses import dataclass, field
 
 from qa_cluster.answer_cache import AnswerCache
 from qa_cluster.asking import Asker, Outcome
-from qa_cluster.connection import ConnectionLost, Login, ReplyError
+from qa_cluster.connection import Login
 from qa_cluster.document_store import DocumentStore
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.freshness import Freshness
-from qa_cluster.hashtags import shard_tag
-from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, manifest_key, partition_tags
+from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
+from qa_cluster.loaded_readers import LoadedModel, LoadedReaders, list_models, read_manifest
 from qa_cluster.manifest import Manifest
 from qa_cluster.near_cache import NearCache
 from qa_cluster.questions import AskLimits, AskOptions
+from qa_cluster.remote_pipeline import RemotePipeline
 from qa_cluster.shards import Shards
-from qa_cluster.topology import Address, Shard
-
-READER_TRIGGER = "qa.reader"
+from qa_cluster.topology import Address
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +38,7 @@ class EngineOptions:
         waves: how many sentences have been read after each wave.
         connections_per_shard: questions that are at one shard at the same time.
         max_waiting_per_shard: questions that may wait for such a connection.
+        pipeline_max_requests: requests with contexts of their own that are at the shards at the same time.
     """
 
     near_cache_entries: int = 10_000
@@ -49,6 +49,7 @@ class EngineOptions:
     limits: AskLimits = field(default_factory=AskLimits)
     connections_per_shard: int = 64
     max_waiting_per_shard: int = 256
+    pipeline_max_requests: int = 32
 
 
 class Engine:
@@ -66,18 +67,20 @@ class Engine:
             ttl_seconds=options.near_cache_ttl_seconds,
         )
         self._answers = AnswerCache(shards, partitions, options.answer_ttl_seconds)
+        self.readers = LoadedReaders(shards, manifest)
         self.asker = Asker(
             shards,
             freshness,
             self.near,
             self._answers,
-            manifest,
+            self.readers,
             partitions=partitions,
             follow=self._follow,
             limits=options.limits,
             waves=options.waves,
         )
         self.documents = DocumentStore(shards, partitions)
+        self.pipeline = RemotePipeline(shards, most=options.pipeline_max_requests)
         self._manifest_changes = freshness.manifest_changes
         self._reloading = asyncio.Lock()
 
@@ -109,8 +112,12 @@ class Engine:
         await self.shards.aclose()
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
-        """Answer a question, by the model that is on the shards now."""
+        """Answer a question, by the default model or the one that the options name."""
         return await self.asker.ask(text, options)
+
+    async def models(self) -> list[LoadedModel]:
+        """The models on the shards now, the default one first."""
+        return await list_models(self.shards)
 
     async def _follow(self) -> None:
         if self.freshness.manifest_changes == self._manifest_changes:
@@ -120,10 +127,10 @@ class Engine:
             if changes == self._manifest_changes:
                 return
             try:
-                self.asker.manifest = await read_manifest(self.shards)
+                await self.readers.reread()
             except ModelError as error:
                 _log.warning("the model's manifest cannot be read: %s", error)
-                self.asker.manifest = None
+                self.readers.default_or_none = None
             await self._follow_partitions()
             self._manifest_changes = changes
 
@@ -145,39 +152,3 @@ async def _partitions(shards: Shards) -> int:
     if raw is None or not raw.isdigit() or not 1 <= int(raw) <= MAX_PARTITIONS:
         raise ClusterError(f"the cluster has no {PARTITIONS_KEY}: it was not set up for questions (qa-cluster up)")
     return int(raw)
-
-
-async def read_manifest(shards: Shards) -> Manifest | None:
-    """The manifest of the model on the shards, None without a model; ModelError when it is unusable."""
-    for shard in shards.all:
-        raw = await shard_manifest(shards, shard)
-        if raw is not None:
-            return Manifest.from_json(raw)
-    for shard in shards.all:
-        raw = await manifest_in_use(shards, shard)
-        if raw is not None:
-            return Manifest.from_json(raw)
-    return None
-
-
-async def shard_manifest(shards: Shards, shard: Shard) -> bytes | None:
-    """The text of the manifest on one shard, None where there is none."""
-    key = manifest_key(shard_tag(shards.topology.ranges_of(shard)))
-    try:
-        raw = await shards.execute(key, "GET", key)
-    except ReplyError as error:
-        raise ClusterError(f"shard {shard.address} refused to show its model: {error}") from error
-    return raw if isinstance(raw, bytes) else None
-
-
-async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
-    """The manifest of what a shard answers with now, None for nothing.
-
-    While slots move that may be a reader whose keys are on another shard already.
-    """
-    try:
-        reply = await shards.execute_on(shard, "RG.TRIGGER", READER_TRIGGER, blocking=True)
-    except (ReplyError, ConnectionLost):
-        return None
-    found = reply[0] if isinstance(reply, list) and len(reply) == 1 else None
-    return found if isinstance(found, bytes) and found else None

@@ -11,17 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from .errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question about one context; no answers means that the context does not hold one."""
+    """One question about one context; no answers means that the context does not hold one.
+
+    Attributes:
+        starts: where each answer begins in the context, in code points; empty where the file does not say.
+    """
 
     question: str
     context: str
     answers: tuple[str, ...]
+    starts: tuple[int, ...] = ()
 
 
 def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
@@ -47,6 +53,8 @@ def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
 
 def spread(examples: list[Example], count: int) -> list[Example]:
     """Return at most `count` examples taken at even distances, the same ones every time."""
+    if count < 1:
+        raise InvalidInput(f"limit is {count}, must be at least 1")
     if len(examples) <= count:
         return examples
     return [examples[i * len(examples) // count] for i in range(count)]
@@ -61,8 +69,9 @@ def _from_lines(path: Path) -> Iterator[Example]:
             where = f"{str(path)!r} line {number}"
             try:
                 row = json.loads(line)
-                answers = (row["answer"],) if row["answer_start"] >= 0 else ()
-                example = Example(row["question"], row["context"], answers)
+                held = row["answer_start"] >= 0
+                answers, starts = ((row["answer"],), (int(row["answer_start"]),)) if held else ((), ())
+                example = Example(row["question"], row["context"], answers, starts)
             except (ValueError, KeyError, TypeError) as error:
                 raise InvalidInput(f"{where} is not an example with question, context, answer, answer_start") from error
             _check(example, where)
@@ -72,19 +81,46 @@ def _from_lines(path: Path) -> Iterator[Example]:
 def _from_squad(path: Path) -> Iterator[Example]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        paragraphs = [paragraph for article in document["data"] for paragraph in article["paragraphs"]]
-        examples = [
-            Example(qa["question"], paragraph["context"], tuple(answer["text"] for answer in qa["answers"]))
-            for paragraph in paragraphs
-            for qa in paragraph["qas"]
-        ]
+        articles = document["data"]
     except UnicodeDecodeError:
         raise
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"{str(path)!r} is not SQuAD format: {type(error).__name__}: {error}") from error
-    for number, example in enumerate(examples, start=1):
-        _check(example, f"{str(path)!r} question {number}")
-        yield example
+    number = 0
+    where = f"{str(path)!r} is not SQuAD format: data"
+    for i, article in enumerate(_list(articles, where)):
+        paragraphs = f"{where}[{i}].paragraphs"
+        for j, paragraph in enumerate(_list(_inner(article, "paragraphs", f"{where}[{i}]"), paragraphs)):
+            context, entries = (_inner(paragraph, name, f"{paragraphs}[{j}]") for name in ("context", "qas"))
+            for k, entry in enumerate(_list(entries, f"{paragraphs}[{j}].qas")):
+                number += 1
+                place = f"{paragraphs}[{j}].qas[{k}] (question {number})"
+                example = _squad_example(context, entry, place)
+                _check(example, place)
+                yield example
+
+
+def _squad_example(context: Any, entry: Any, where: str) -> Example:
+    answers = _list(_inner(entry, "answers", where), f"{where}.answers")
+    if entry.get("is_impossible") is True:  # some files then list what looks like an answer
+        answers = []
+    texts = tuple(_inner(answer, "text", f"{where}.answers") for answer in answers)
+    starts = tuple(answer.get("answer_start") for answer in answers)
+    if not all(isinstance(start, int) and start >= 0 for start in starts):
+        starts = ()
+    return Example(_inner(entry, "question", where), context, texts, starts)
+
+
+def _inner(value: Any, name: str, where: str) -> Any:
+    if not isinstance(value, dict) or name not in value:
+        raise InvalidInput(f"{where} must be an object with {name!r}")
+    return value[name]
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidInput(f"{where} must be a list")
+    return value
 
 
 def _check(example: Example, where: str) -> None:

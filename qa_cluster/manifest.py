@@ -93,6 +93,26 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class WaveFit:
+    """How the wave threshold was found: held-out questions asked of a corpus of their contexts' sentences.
+
+    Attributes:
+        threshold: the score over null from which on no further sentences are read.
+        ends: how many sentences have been read after each wave.
+        read: sentences read of a question on average.
+        f1, f1_all: F1 with waves, and of reading all candidates.
+    """
+
+    threshold: float
+    questions: int
+    sentences: int
+    ends: tuple[int, ...]
+    read: float
+    f1: float
+    f1_all: float
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything about a reader but its weights. `revision` names the weights: it opens `model_sha256`.
 
@@ -132,6 +152,7 @@ class Manifest:
     created: str
     exported_with: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
+    waves: WaveFit | None = None
 
     @property
     def revision(self) -> str:
@@ -337,8 +358,23 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     found["metrics"] = tuple(
         _metric(_Reader(item, f"manifest field 'metrics[{i}]'")) for i, item in enumerate(reader.list("metrics"))
     )
+    found["waves"] = None if reader.take("waves") is None else _waves(reader.inner("waves"))
     reader.finish()
     return found
+
+
+def _waves(reader: _Reader) -> WaveFit:
+    fit = WaveFit(
+        threshold=reader.number("threshold", -1e6, 1e6),
+        questions=reader.integer("questions", 1, 1 << 31),
+        sentences=reader.integer("sentences", 1, 1 << 31),
+        ends=tuple(sorted(reader.sizes("ends", 1024))),
+        read=reader.number("read", 0, 1024),
+        f1=reader.number("f1", 0, 1),
+        f1_all=reader.number("f1_all", 0, 1),
+    )
+    reader.finish()
+    return fit
 
 
 def _pair(reader: _Reader) -> PairLayout:

@@ -14,6 +14,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 CACHE_MODES = ("use", "refresh", "only", "off")
 MAX_DOC_IDS = 100
 MAX_DOC_ID_BYTES = 512
+MAX_MODEL_BYTES = 512
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -43,6 +44,7 @@ class AskOptions:
         timeout_ms: longest wait; None: the service's default.
         cache: ``use``; ``refresh`` asks anew and stores; ``only`` never asks the model;
             ``off`` neither reads nor stores.
+        model: which of the loaded models reads, an id or ``id@revision``; empty: the default one.
         no_answer: whether "no answer" is a possible result; false returns the best spans however improbable.
     """
 
@@ -54,6 +56,7 @@ class AskOptions:
     timeout_ms: int | None = None
     cache: str = "use"
     no_answer: bool = True
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Question:
     retriever_k: int
     timeout_seconds: float
 
-    def digest(self, model_revision: str, waves: tuple[int, ...], no_answer_threshold: float) -> str:
+    def digest(self, reader: str, waves: tuple[int, ...], no_answer_threshold: float) -> str:
         """The name of its answer in caches: the same for questions that must have the same answer."""
         options = self.options
         what = (
@@ -77,7 +80,7 @@ class Question:
             sorted(set(options.doc_id)),
             waves if options.waves else (),
             options.no_answer,
-            model_revision,
+            reader,
             no_answer_threshold,
         )
         return blake2b(orjson.dumps(what), digest_size=16).hexdigest()
@@ -140,16 +143,22 @@ def _check_options(options: AskOptions, limits: AskLimits) -> None:
         raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}")
     for doc_id in options.doc_id:
         check_document_id(doc_id, "doc_id")
+    if options.model:
+        _check_name("model", options.model, MAX_MODEL_BYTES)
 
 
 def check_document_id(doc_id: str, name: str = "document id") -> None:
     """InvalidInput unless this may be the id of a document."""
+    _check_name(name, doc_id, MAX_DOC_ID_BYTES)
+
+
+def _check_name(name: str, value: str, limit: int) -> None:
     try:
-        size = len(doc_id.encode())
+        size = len(value.encode())
     except UnicodeEncodeError as error:
         raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode") from error
-    if not 0 < size <= MAX_DOC_ID_BYTES:
-        raise InvalidInput(f"{name} must have 1 to {MAX_DOC_ID_BYTES} bytes, got {size}")
+    if not 0 < size <= limit:
+        raise InvalidInput(f"{name} must have 1 to {limit} bytes, got {size}")
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

@@ -1,33 +1,33 @@
-"""Decodes a reader's logits into spans of a sentence.
+"""Decodes a reader's logits into spans of a passage: a sentence, a sentence with its neighbours, or any text.
 
-A span is scored against the null answer, the logits at ``[CLS]``; it lies within the sentence's tokens, is at most
-``max_answer_tokens`` long, and begins and ends at whole words. Pure functions on arrays.
+A span is scored against the null answer, the logits at the first position (`[CLS]`) of its window; so spans of all
+windows, sentences and documents are on one scale. It lies within the passage's tokens, is at most `max_answer_tokens`
+long, and begins and ends at whole words. Pure functions on arrays.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, isfinite, isnan
 
 import numpy as np
 import numpy.typing as npt
 
+from .errors import InferenceFailed
+from .tokenization import TextTokens
 from .windows import Window
+from .words import whole_words
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
-
-# Scripts whose words are not separated: a word there cannot be completed by looking for its edges.
-_UNSPACED = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    r"\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-)
+Logits = tuple[npt.ArrayLike, npt.ArrayLike]
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One reading of a sentence: code points ``start`` to ``end`` of it.
+    """One reading of a passage: code points ``start`` to ``end`` of it.
 
     Attributes:
         score: logit over the null answer's; positive means that the reader prefers this span to no answer.
@@ -42,128 +42,171 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The best spans of one passage, best first, and the score of the null answer: the least of its windows'."""
+    """The best spans of one passage, best first, and the logit of the null answer: the least of its windows'."""
 
     spans: list[Span]
     null_logit: float
 
 
 def best_spans(
-    start_logits: npt.ArrayLike,
-    end_logits: npt.ArrayLike,
-    offsets: tuple[IntArray, IntArray],
-    sentence: str,
-    *,
-    sentence_start: int,
-    max_answer_tokens: int,
-    n_best: int = 1,
-) -> Reading:
-    """Best spans of a sentence whose tokens begin at position ``sentence_start`` of the logits.
-
-    Args:
-        start_logits, end_logits: one value per input token; position 0 is ``[CLS]``. Padding at the end is ignored.
-        offsets: first and last code point of each sentence token; as many tokens as are in the input.
-        sentence: its text, to complete words.
-        n_best: how many distinct spans to return at most.
-    """
-    start_row = np.asarray(start_logits, dtype=np.float32).reshape(-1)
-    end_row = np.asarray(end_logits, dtype=np.float32).reshape(-1)
-    null_logit = float(start_row[0] + end_row[0])
-    starts, ends = offsets
-    length = min(len(starts), len(start_row) - sentence_start)
-    if length < 1:
-        return Reading([], null_logit)
-    usable = ends[:length] > starts[:length]
-    begin = np.where(usable, start_row[sentence_start : sentence_start + length], -np.inf)
-    finish = np.where(usable, end_row[sentence_start : sentence_start + length], -np.inf)
-    # Row i holds the ends i .. i + width - 1 that a span starting at i may have.
-    width = min(max_answer_tokens, length)
-    padded = np.concatenate([finish, np.full(width - 1, -np.inf, dtype=np.float32)])
-    scores = begin[:, None] + np.lib.stride_tricks.sliding_window_view(padded, width)
-    flat = scores.reshape(-1)
-    # Several token spans may complete to the same words, so a few more are looked at than asked for.
-    wanted = min(len(flat), 4 * n_best + 4) if n_best > 1 else 1
-    order = [int(flat.argmax())] if wanted == 1 else _largest(flat, wanted)
-    spans: dict[tuple[int, int], Span] = {}
-    for position in order:
-        logit = float(flat[position])
-        if not np.isfinite(logit):
-            break
-        first, extra = divmod(position, width)
-        edges = whole_words(sentence, int(starts[first]), int(ends[first + extra]))
-        if edges not in spans and edges[0] < edges[1]:
-            spans[edges] = Span(*edges, logit - null_logit, logit)
-            if len(spans) == n_best:
-                break
-    return Reading(list(spans.values()), null_logit)
-
-
-def best_of_windows(
     windows: Sequence[Window],
-    logits: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
-    offsets: tuple[IntArray, IntArray],
+    logits: Sequence[Logits],
+    tokens: TextTokens,
     passage: str,
     *,
     max_answer_tokens: int,
     n_best: int = 1,
+    overlapping: bool = True,
+    breaks: Sequence[int] = (),
 ) -> Reading:
-    """Best spans of a passage that was read in windows, on one scale: each over the null answer of its own window.
+    """Best spans of a passage from the logits of its windows.
 
     Args:
-        windows, logits: the windows, and start and end logits of each.
-        offsets: first and last code point of each token of the whole passage.
-        passage, max_answer_tokens, n_best: as in `best_spans`.
+        windows, logits: the windows, and the start and end logits of each: one value per input token, position 0 is the
+            null answer. Padding at the end is ignored.
+        tokens: those of the whole passage.
+        passage: its text, to complete words.
+        n_best: how many distinct spans to return at most.
+        overlapping: whether spans may share words; else each next one lies apart from those before it.
+        breaks: numbers of tokens that no span may reach from before: the first tokens of further sentences.
+
+    Raises:
+        InferenceFailed: logits that are not numbers.
     """
-    starts, ends = offsets
-    readings = [
-        best_spans(
-            start,
-            end,
-            (starts[window.first : window.first + window.tokens], ends[window.first : window.first + window.tokens]),
-            passage,
-            sentence_start=window.passage_start,
-            max_answer_tokens=max_answer_tokens,
-            n_best=n_best,
-        )
-        for window, (start, end) in zip(windows, logits, strict=True)
-    ]
-    if len(readings) == 1:
-        return readings[0]
-    best: dict[tuple[int, int], Span] = {}
-    for span in sorted((span for reading in readings for span in reading.spans), key=lambda span: -span.score):
-        best.setdefault((span.start, span.end), span)
-    null_logit = min((reading.null_logit for reading in readings), default=0.0)
-    return Reading(list(best.values())[:n_best], null_logit)
+    found: list[Span] = []
+    nulls = []
+    for window, (start_logits, end_logits) in zip(windows, logits, strict=True):
+        scores = _WindowScores(window, start_logits, end_logits, tokens, max_answer_tokens)
+        nulls.append(scores.null_logit)
+        if scores.tokens:
+            for number in breaks:
+                scores.end_before(number - window.first)
+            found += scores.spans(passage, n_best) if overlapping else scores.spans_apart(passage, n_best)
+    if len(windows) > 1:
+        found = _of_all_windows(found, n_best, overlapping)
+    return Reading(found, min(nulls, default=0.0))
 
 
-def _largest(values: npt.NDArray[np.float32], count: int) -> list[int]:
+def _of_all_windows(spans: list[Span], n_best: int, overlapping: bool) -> list[Span]:
+    """The best of several windows: a span that two of them see counts once, with its better score."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
+        if overlapping:
+            fits = all((span.start, span.end) != (other.start, other.end) for other in kept)
+        else:
+            fits = all(span.end <= other.start or other.end <= span.start for other in kept)
+        if fits:
+            kept.append(span)
+            if len(kept) == n_best:
+                break
+    return kept
+
+
+class _WindowScores:
+    """The score of every span of a window: row i, column k is that from its token i to token i + k.
+
+    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens.
+    """
+
+    def __init__(
+        self, window: Window, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike, tokens: TextTokens, longest: int
+    ) -> None:
+        start_row = np.asarray(start_logits, dtype=np.float32).reshape(-1)
+        end_row = np.asarray(end_logits, dtype=np.float32).reshape(-1)
+        self.null_logit = float(start_row[0] + end_row[0])
+        if not isfinite(self.null_logit):
+            raise InferenceFailed(f"the model's null answer has the logit {self.null_logit}, which is not a number")
+        first, place = window.first, window.passage_start
+        length = min(window.tokens, len(start_row) - place)
+        self.tokens = length = max(length, 0)
+        if not length:
+            return
+        self.starts, self.ends = tokens.starts[first : first + length], tokens.ends[first : first + length]
+        self.width = width = min(longest, length)
+        padded = np.full(length + width - 1, -inf, dtype=np.float32)
+        padded[:length] = end_row[place : place + length]
+        begin = start_row[place : place + length]
+        usable = self.ends > self.starts
+        if not usable.all():  # a token that covers no text begins and ends nothing
+            begin = np.where(usable, begin, -inf)
+            padded[:length][~usable] = -inf
+        # Row i of this view is padded[i : i + width]: what sliding_window_view gives, at a tenth of its cost.
+        ends_of = np.ndarray((length, width), np.float32, padded, 0, (padded.itemsize, padded.itemsize))
+        self.scores: FloatArray = begin[:, None] + ends_of
+
+    def spans_apart(self, passage: str, n_best: int) -> list[Span]:
+        """Up to `n_best` spans without a word in common, best first."""
+        found: list[Span] = []
+        for _ in range(self.tokens):
+            position = int(self.scores.argmax())
+            logit = self._logit(position)
+            if logit == -inf:
+                break
+            row, extra = divmod(position, self.width)
+            start, end = whole_words(passage, int(self.starts[row]), int(self.ends[row + extra]))
+            if start < end and all(end <= other.start or other.end <= start for other in found):
+                found.append(Span(start, end, logit - self.null_logit, logit))
+                if len(found) == n_best:
+                    break
+            self._take_out(row, row + extra, start, end)
+        return found
+
+    def _logit(self, position: int) -> float:
+        logit = float(self.scores.flat[position])
+        if isnan(logit):
+            raise InferenceFailed("the model's logits are not numbers: its precision may be too low for its weights")
+        return logit
+
+    def _take_out(self, first: int, last: int, start: int, end: int) -> None:
+        """No further span may hold tokens `first` to `last`, or any that lies in the code points `start` to `end`."""
+        first = min(first, int(self.ends.searchsorted(start, "right")))
+        last = max(last, int(self.starts.searchsorted(end, "left")) - 1)
+        self.scores[first : last + 1] = -inf
+        self.end_before(first)
+
+    def end_before(self, token: int) -> None:
+        """No span that begins before a token may reach it."""
+        rows = min(token, self.width - 1)
+        if rows > 0 and token < self.tokens:
+            reaching = _reaching(self.width)[self.width - 1 - rows :]
+            np.copyto(self.scores[token - rows : token], -inf, where=reaching)
+
+    def spans(self, passage: str, n_best: int) -> list[Span]:
+        """Up to `n_best` different spans, best first."""
+        found: dict[tuple[int, int], Span] = {}
+        for position in self._best_first(n_best):
+            logit = self._logit(position)
+            if logit == -inf:
+                break
+            row, extra = divmod(position, self.width)
+            start, end = whole_words(passage, int(self.starts[row]), int(self.ends[row + extra]))
+            if start < end and (start, end) not in found:
+                found[start, end] = Span(start, end, logit - self.null_logit, logit)
+                if len(found) == n_best:
+                    break
+        return list(found.values())
+
+    def _best_first(self, n_best: int) -> Iterator[int]:
+        """Positions of the scores, best first; several may complete to the same words, so all are there if wanted."""
+        flat = self.scores.reshape(-1)
+        if n_best == 1:
+            yield int(flat.argmax())
+        yielded, wanted = 0, min(len(flat), 4 * n_best + 4)
+        while yielded < len(flat):
+            yield from _largest(flat, wanted)[yielded:]
+            yielded, wanted = wanted, min(len(flat), 4 * wanted)
+
+
+@lru_cache(maxsize=64)
+def _reaching(width: int) -> npt.NDArray[np.bool_]:
+    """Of the `width` - 1 rows before a token, the spans that reach it: [width - 1, width] bool."""
+    distance = np.arange(width - 1, 0, -1)
+    mask: npt.NDArray[np.bool_] = np.arange(width)[None, :] >= distance[:, None]
+    return mask
+
+
+def _largest(values: FloatArray, count: int) -> list[int]:
     """Positions of the largest values, largest first, the earlier one first among equals."""
     top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(len(values))
     order: list[int] = top[np.lexsort((top, -values[top]))].tolist()
     return order
-
-
-def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """A span of text widened to the words it begins and ends in, without white space at its ends.
-
-    >>> whole_words("unhappiness rules", 2, 5)
-    (0, 11)
-    """
-    end = min(end, len(text))
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    if start >= end:
-        return start, start
-    while start > 0 and _same_word(text[start - 1], text[start]):
-        start -= 1
-    while end < len(text) and _same_word(text[end - 1], text[end]):
-        end += 1
-    return start, end
-
-
-def _same_word(left: str, right: str) -> bool:
-    if not (left.isalnum() and right.isalnum()):
-        return False
-    return (left.isascii() and right.isascii()) or not (_UNSPACED.match(left) or _UNSPACED.match(right))

@@ -1,32 +1,88 @@
-"""The replies of `qa.read`: per sentence what it answered, as the shard's functions write and cache it, or an error."""
+"""What a sentence answers to a question, as JSON: the value of a `bertqa..` key, and with `cache` a reply of `qa.read`.
+
+A shard's functions write it with `sentence_answer`, the asker reads it with `parse_readings`. All its offsets are code
+points of the document. `spans` are the best, apart from each other and best first, each with its score over null and
+the number of the sentence that holds it; the first of them is written out. `context` is there when neighbours were
+read along: then a span may lie in one of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from qa_cluster.assembly import Reading
+from qa_cluster.assembly import NO_SPAN_SCORE, FoundSpan, Reading
 from qa_cluster.connection import ReplyError
+from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import ClusterError, NotFound, from_reply
 from qa_cluster.keys import SentenceRef, parse_sentence
+from qa_cluster.passages import Passage
+from qa_cluster.reading import Reading as Decoded
 
 _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ")
 
 
-def parse_readings(sentences: Sequence[str], replies: Sequence[Any]) -> list[Reading | None]:
-    """One reading per sentence key; None where the sentence is gone.
+@dataclass(frozen=True, slots=True)
+class ReadSentence:
+    """A sentence and its record, the passage that was read for it, what was found there, and how it was read."""
+
+    sentence: SentenceRef
+    record: SentenceRecord
+    passage: Passage
+    decoded: Decoded
+    windows: int
+    truncated: bool
+
+
+def sentence_answer(read: ReadSentence, *, model_id: str, revision: str, created: float) -> bytes:
+    """What a sentence answered, as JSON; `revision` is the manifest's `reading_revision`."""
+    record, passage, begin = read.record, read.passage, read.passage.start
+    own = begin + passage.begins[read.sentence.index - passage.first]
+    spans = [
+        (begin + span.start, begin + span.end, round(span.score, 4), passage.sentence_of(span.start))
+        for span in read.decoded.spans
+    ]
+    best = read.decoded.spans[0] if spans else None
+    value: dict[str, Any] = {
+        "answer": passage.text[best.start : best.end] if best else "",
+        "score": round(best.score, 4) if best else NO_SPAN_SCORE,
+        "logit": round(best.logit, 4) if best else NO_SPAN_SCORE,
+        "start": begin + best.start if best else own,
+        "end": begin + best.end if best else own,
+        "spans": spans,
+        "no_answer_score": round(read.decoded.null_logit, 4),
+        "document_id": read.sentence.document_id,
+        "document_version": record.version,
+        "title": record.title,
+        "sentence": record.text,
+        "sentence_index": read.sentence.index,
+        "sentence_start": own,
+        "sentence_end": own + len(record.text),
+        "model": {"id": model_id, "revision": revision},
+        "created": round(created, 3),
+        "windows": read.windows,
+        "truncated": read.truncated,
+    }
+    if passage.breaks:
+        value |= {"context": passage.text, "context_start": begin}
+    return orjson.dumps(value)
+
+
+def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[Reading | None]:
+    """One reading per sentence key, of the shard of that name; None where the sentence is gone.
 
     A sentence that has moved to another shard, or is on its way, raises the redirection, any other failure of one fails
     all.
     """
     if len(replies) != len(sentences):
         raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")
-    return [_parse(parse_sentence(name), reply) for name, reply in zip(sentences, replies, strict=True)]
+    return [_parse(parse_sentence(name), reply, shard) for name, reply in zip(sentences, replies, strict=True)]
 
 
-def _parse(sentence: SentenceRef, reply: Any) -> Reading | None:
+def _parse(sentence: SentenceRef, reply: Any, shard: str) -> Reading | None:
     text = str(reply) if isinstance(reply, ReplyError) else _error_text(reply)
     if text is not None:
         if text.startswith(_REDIRECTS):
@@ -39,18 +95,17 @@ def _parse(sentence: SentenceRef, reply: Any) -> Reading | None:
         value = orjson.loads(reply)
         return Reading(
             sentence=sentence,
-            answer=value["answer"],
-            score=value["score"],
-            start=value["start"],
-            end=value["end"],
+            spans=tuple(FoundSpan(start, end, score, holder) for start, end, score, holder in value["spans"]),
             version=value["document_version"],
-            context=value["sentence"],
-            context_start=value["sentence_start"],
+            context=value.get("context", value["sentence"]),
+            context_start=value.get("context_start", value["sentence_start"]),
             model=value["model"]["revision"],
+            shard=shard,
             cached=value["cache"] == "shard",
+            windows=value["windows"],
             truncated=value["truncated"],
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ClusterError(f"a shard's answer for sentence {sentence} cannot be read: {error!r}") from error
 
 

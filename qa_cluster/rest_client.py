@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -35,6 +35,7 @@ from qa_cluster.errors import (
     QAError,
     QueueFull,
 )
+from qa_cluster.loaded_readers import LoadedModel
 from qa_cluster.types import AskResult, Document, WriteResult
 
 TIMEOUT_SECONDS = 30.0
@@ -43,6 +44,9 @@ DEFAULT_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 5.0
 # A service that is being restarted listens again after a moment; one that is not there never does.
 CONNECT_SECONDS = 2.0
+
+# A question and a context under these names, or a list of such.
+PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
 
 _RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict)
 _BY_CODE = {leaf.resp_code: leaf for leaf in _RAISED}
@@ -82,15 +86,27 @@ class _Call:
 
 def _ask_call(question: str, options: Mapping[str, Any]) -> _Call:
     unknown = set(options) - {
-        "top_k", "min_score", "retriever_k", "doc_id", "waves", "timeout_ms", "cache", "no_answer"
+        "top_k", "min_score", "retriever_k", "doc_id", "waves", "timeout_ms", "cache", "no_answer", "model"
     }  # fmt: skip
     if unknown:
         raise InvalidInput(f"unknown option {sorted(unknown)[0]!r} of a question")
-    fields = {name: value for name, value in options.items() if value is not None}
-    if "doc_id" in fields:
-        fields["doc_id"] = [fields["doc_id"]] if isinstance(fields["doc_id"], str) else list(fields["doc_id"])
-    timeout = fields.get("timeout_ms", TIMEOUT_SECONDS * 1000) / 1000
-    return _Call("POST", "/qa", orjson.dumps({"question": question, **fields}), timeout=timeout)
+    given = {name: value for name, value in options.items() if value is not None}
+    if given.get("model") == "":
+        del given["model"]
+    if "doc_id" in given:
+        given["doc_id"] = [given["doc_id"]] if isinstance(given["doc_id"], str) else list(given["doc_id"])
+    timeout = given.get("timeout_ms", TIMEOUT_SECONDS * 1000) / 1000
+    return _Call("POST", "/qa", orjson.dumps({"question": question, **given}), timeout=timeout)
+
+
+def _pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameters: Mapping[str, Any]) -> _Call:
+    body = {"inputs": inputs, "parameters": parameters}
+    try:
+        content = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise InvalidInput(f"inputs and parameters cannot be written as JSON: {error}") from error
+    query = {"timeout_ms": str(max(1, int(timeout * 1000)))}
+    return _Call("POST", f"/models/{quote(model or 'default', safe='')}", content, query, timeout=timeout)
 
 
 def _document_path(document_id: str) -> str:
@@ -157,14 +173,27 @@ def _read(response: httpx.Response) -> bytes:
     return response.content
 
 
-def _object(content: bytes) -> dict[str, Any]:
+def _json(content: bytes) -> Any:
     try:
-        value = orjson.loads(content)
+        return orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise ProtocolError(f"the service's response is not JSON: {error}") from error
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    value = _json(content)
     if not isinstance(value, dict):
         raise ProtocolError("the service's response is not a JSON object")
     return value
+
+
+def _models(content: bytes) -> list[LoadedModel]:
+    known = {entry.name for entry in fields(LoadedModel)}
+    try:
+        models = _object(content)["data"]
+        return [LoadedModel(**{name: value for name, value in model.items() if name in known}) for model in models]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"the service's list of models cannot be read: {error!r}") from error
 
 
 class AsyncClient:
@@ -210,6 +239,20 @@ class AsyncClient:
         """Answer a question; the options are those of `qa_cluster.questions.AskOptions`."""
         return AskResult.from_json(await self._send(_ask_call(question, options)))
 
+    async def pipeline(
+        self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
+    ) -> Any:
+        """Read answers out of given contexts, as `POST /models/{id}` does.
+
+        Args:
+            inputs: a dictionary with question and context, or a list of such.
+            parameters: those of `qa_cluster.pipeline`: top_k, doc_stride, max_answer_len, ..
+
+        Returns:
+            ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` of them; for a list a list of these.
+        """
+        return _json(await self._send(_pipeline_call(inputs, model, timeout, parameters)))
+
     async def put_document(
         self,
         id: str,
@@ -232,6 +275,10 @@ class AsyncClient:
     async def delete_document(self, id: str, *, if_version: str | None = None) -> None:
         """Remove a document; NotFound when there is none."""
         await self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
+
+    async def models(self) -> list[LoadedModel]:
+        """The models on the shards, the default one first."""
+        return _models(await self._send(_Call("GET", "/models")))
 
     async def ready(self) -> Mapping[str, Any]:
         """The service's own word on whether every shard can answer; it does not raise when they cannot."""
@@ -282,6 +329,20 @@ class Client:
         """Answer a question; the options are those of `qa_cluster.questions.AskOptions`."""
         return AskResult.from_json(self._send(_ask_call(question, options)))
 
+    def pipeline(
+        self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
+    ) -> Any:
+        """Read answers out of given contexts, as `POST /models/{id}` does.
+
+        Args:
+            inputs: a dictionary with question and context, or a list of such.
+            parameters: those of `qa_cluster.pipeline`: top_k, doc_stride, max_answer_len, ..
+
+        Returns:
+            ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` of them; for a list a list of these.
+        """
+        return _json(self._send(_pipeline_call(inputs, model, timeout, parameters)))
+
     def put_document(
         self,
         id: str,
@@ -304,6 +365,10 @@ class Client:
     def delete_document(self, id: str, *, if_version: str | None = None) -> None:
         """Remove a document; NotFound when there is none."""
         self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
+
+    def models(self) -> list[LoadedModel]:
+        """The models on the shards, the default one first."""
+        return _models(self._send(_Call("GET", "/models")))
 
     def ready(self) -> Mapping[str, Any]:
         """The service's own word on whether every shard can answer; it does not raise when they cannot."""

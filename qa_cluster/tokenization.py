@@ -84,18 +84,24 @@ class ReaderTokenizer:
 
     def encode_texts(self, texts: Sequence[str]) -> list[TextTokens]:
         """Tokens of many texts, encoded together outside the interpreter lock."""
-        encoded = []
-        for encoding in self._encode(texts):
-            offsets = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-            ids = np.asarray(encoding.ids, dtype=np.int32)
-            encoded.append(TextTokens(ids, offsets[:, 0].copy(), offsets[:, 1].copy()))
-        return encoded
+        return [_text_tokens(encoding) for encoding in self._encode(texts)]
+
+    def encode_words(self, text: str) -> tuple[TextTokens, IntArray]:
+        """Tokens of one text, and the word of each: its number, as the tokenizer splits words; -1 for none."""
+        (encoding,) = self._encode([text])
+        words = [-1 if word is None else word for word in encoding.word_ids]
+        return _text_tokens(encoding), np.asarray(words, dtype=np.int32)
 
     def _encode(self, texts: Sequence[str]) -> list[Encoding]:
         try:
             return self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
             raise _not_unicode(next((text for text in texts if not is_unicode(text)), None)) from error
+
+
+def _text_tokens(encoding: Encoding) -> TextTokens:
+    offsets = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+    return TextTokens(np.asarray(encoding.ids, dtype=np.int32), offsets[:, 0].copy(), offsets[:, 1].copy())
 
 
 def _not_unicode(text: str | None) -> InvalidInput:

@@ -76,13 +76,19 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much work the answer took when it was made; `truncated`: a sentence was too long to be read to its end."""
+    """How much work the answer took when it was made.
+
+    Attributes:
+        windows: pieces of text that the sentences were read in, those of cached readings too.
+        truncated: the question was too long, its end was not read.
+    """
 
     candidates: int
     sentences_read: int
     sentences_cached: int
     waves: int
     truncated: bool
+    windows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

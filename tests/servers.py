@@ -59,15 +59,26 @@ def chosen_servers() -> list[str]:
     return [name.strip() for name in os.environ.get("QA_TEST_SERVERS", "valkey,redis").split(",") if name.strip()]
 
 
-@pytest.fixture(params=chosen_servers())
-def server_binary(request: pytest.FixtureRequest) -> Path:
-    """Each server in turn."""
-    binary = find_binary(request.param)
+def binary_or_skip(name: str) -> Path:
+    """The server program, for a test that cannot do without."""
+    binary = find_binary(name)
     if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
+        pytest.skip(f"no {name} server on this machine")
     if not MODULE.exists():
         raise pytest.UsageError(f"{MODULE} is missing: run `make -C native`")
     return binary
+
+
+@pytest.fixture(params=chosen_servers())
+def server_binary(request: pytest.FixtureRequest) -> Path:
+    """Each server in turn."""
+    return binary_or_skip(request.param)
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def shared_binary(request: pytest.FixtureRequest) -> Path:
+    """Each server in turn, for what all tests of a file share."""
+    return binary_or_skip(request.param)
 
 
 def eventually(
@@ -119,6 +130,12 @@ class Pending:
         self.hang_up()
 
 
+def execute(server: Server, *words: object) -> Any:
+    """One command on a connection of its own."""
+    with server.client() as client:
+        return client.execute_command(*words)
+
+
 def quote(value: object) -> str:
     """A value as the configuration file wants it."""
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -149,6 +166,7 @@ class Server:
             "dir": self.directory,
             "save": "",
             "enable-debug-command": "yes",
+            "repl-diskless-sync-delay": 0,  # by default a replica waits 5 s, for others to come
             "logfile": self.log,
         }
         if worker is not None:

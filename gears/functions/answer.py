@@ -7,11 +7,11 @@ document it was read from still stands when it is stored; else, for who began to
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Sequence
 from contextvars import Context
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -19,32 +19,16 @@ from qa_cluster.gears import api as rg
 from qa_cluster.gears.functions import reader as readers
 from qa_cluster.gears.functions import slots
 from qa_cluster.gears.functions.calls import run_script, run_script_later
+from qa_cluster.gears.functions.passage import passage_of, read_passage
 from qa_cluster.gears.functions.reader import Reader
 from qa_cluster.gears.functions.valid_answer import valid_answer
 
 from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
-from qa_cluster.errors import (
-    DeadlineExceeded,
-    InferenceFailed,
-    InputTooLong,
-    InvalidInput,
-    ModelError,
-    NotFound,
-    QAError,
-)
-from qa_cluster.keys import (
-    SentenceRef,
-    answer_key,
-    document_key,
-    parse_answer_key,
-    slot,
-)
-from qa_cluster.keys import (
-    parse_sentence as parse_sentence_key,
-)
-from qa_cluster.reading import Reading, best_of_windows
-from qa_cluster.tokenization import StoredSentence, unpack_sentence
-from qa_cluster.windows import Window
+from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, slot
+from qa_cluster.keys import parse_sentence as parse_sentence_key
+from qa_cluster.readings import ReadSentence, sentence_answer
+from qa_cluster.scripts import ScriptCall
 
 TTL_SETTING = "qa.answer-ttl-seconds"
 DEFAULT_TTL_SECONDS = 86400
@@ -54,8 +38,6 @@ MAX_ATTEMPTS = 8
 # How long the reader of a sentence is kept waiting while its slot is on its way.
 SETTLE_SECONDS = 5.0
 SETTLE_PAUSE_SECONDS = 0.02
-# The score of a sentence in which there is nothing to answer with.
-NO_SPAN_SCORE = -100.0
 
 _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 _running: dict[str, asyncio.Task[bytes | None]] = {}
@@ -64,16 +46,24 @@ _joined: set[str] = set()
 _ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, DEFAULT_TTL_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """A sentence, None where there is none, with the neighbours that this reader needs."""
+
+    record: SentenceRecord | None
+    reader: Reader
+
+
 async def on_missing_answer(record: dict[str, Any]) -> None:
     """A client reads an answer that is not there: read the sentence, keep the answer and give it to the client."""
     try:
-        sentence, question, _ = parse_answer_key(record["key"])
+        sentence, question, model = parse_answer_key(record["key"])
     except (InvalidInput, TypeError):
         return
     if not question.strip():
         return
     try:
-        value = await _read_settled(sentence, question)
+        value = await _read_settled(sentence, question, model)
     except Exception as error:  # the client must learn of it: an error of the function alone would leave it with nil
         rg.log(f"answer: {error}", "warning")
         rg.override_reply(_error_text(error))
@@ -82,12 +72,12 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
         rg.override_reply(value)
 
 
-async def _read_settled(sentence: SentenceRef, question: str) -> bytes | None:
+async def _read_settled(sentence: SentenceRef, question: str, model: str) -> bytes | None:
     """`read`, but a sentence whose slot is on its way is waited for: a stock client would be sent to and fro."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
-            return await read(sentence, question)
+            return await read(sentence, question, model)
         except rg.error as error:
             if not slots.is_redirect(error) or time.monotonic() > deadline:
                 raise
@@ -99,17 +89,22 @@ async def _read_settled(sentence: SentenceRef, question: str) -> bytes | None:
 
 
 async def on_read(arguments: list[Any]) -> list[str]:
-    """Trigger ``qa.read question sentence..``: for each ``<doc>:{tag}:<i>`` its answer as JSON, or an error."""
-    if len(arguments) < 3:
-        raise InvalidInput("qa.read takes a question and at least one sentence key")
-    question, names = arguments[1], arguments[2:]
+    """Trigger ``qa.read model question sentence..``: for each ``<doc>:{tag}:<i>`` its answer as JSON, or an error.
+
+    `model` is empty for the default one, else an id or ``id@revision``; one that is not here fails the whole trigger.
+    """
+    if len(arguments) < 4:
+        raise InvalidInput("qa.read takes a model (empty: the default one), a question and at least one sentence key")
+    model, question, names = arguments[1], arguments[2], arguments[3:]
+    if not isinstance(model, str):
+        raise InvalidInput(f"model must be text, got {model!r}"[:200])
     if not isinstance(question, str) or not question.strip():
         raise InvalidInput(f"question must be text that is not empty, got {question!r}"[:200])
-    replies = await asyncio.gather(*_start_all(question, names), return_exceptions=True)
+    replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
     return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
 
 
-def _start_all(question: str, names: list[Any]) -> list[asyncio.Future[str]]:
+def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Future[str]]:
     """All cached answers in one round trip, all other sentences in another; these are read at once, as one batch."""
     parsed: list[SentenceRef | Exception] = []
     for name in names:
@@ -117,41 +112,41 @@ def _start_all(question: str, names: list[Any]) -> list[asyncio.Future[str]]:
             parsed.append(parse_sentence_key(name))
         except (InvalidInput, TypeError) as error:
             parsed.append(error)
-    found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)])
+    found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)], model)
     missing = [item for item in parsed if isinstance(item, SentenceRef) and item not in found]
-    records = _records(question, missing) if missing else {}
-    return [asyncio.ensure_future(_one(item, question, found, records)) for item in parsed]
+    fetched = _fetch(question, missing, model) if missing else {}
+    return [asyncio.ensure_future(_one(item, question, model, found, fetched)) for item in parsed]
 
 
 async def _one(
     sentence: SentenceRef | Exception,
     question: str,
+    model: str,
     cached: dict[SentenceRef, Any],
-    records: dict[SentenceRef, SentenceRecord | Exception | None],
+    fetched: dict[SentenceRef, _Fetched | Exception],
 ) -> str:
     if isinstance(sentence, Exception):
         raise sentence
-    found = cached.get(sentence)
-    if found is None:
-        found = records[sentence]
+    found = cached.get(sentence) or fetched[sentence]
     if isinstance(found, Exception):
         raise found
     if isinstance(found, dict):
         return orjson.dumps({**found, "cache": "shard"}).decode()
-    value = await read(sentence, question, found)
+    value = await read(sentence, question, model, found)
     if value is None:
         raise NotFound(f"no such sentence: {sentence}")
     return (value[:-1] + b',"cache":"miss"}').decode()
 
 
-def _cached(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, Any]:
+def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
     """Cached answers that belong to the version and the model of now; an error for what is not on this shard."""
+    reader = readers.named(model)
     commands: list[tuple[str, ...]] = []
     for sentence in sentences:
-        commands.append(("GET", answer_key(sentence, question)))
+        commands.append(("GET", answer_key(sentence, question, _place(model, reader))))
         commands.append(("HGET", document_key(sentence.document_id, sentence.tag), "version"))
     replies = _each(commands)
-    revision = readers.current().manifest.revision
+    revision = reader.manifest.reading_revision
     found: dict[SentenceRef, Any] = {}
     for sentence, value, version in zip(sentences, replies[::2], replies[1::2], strict=True):
         if isinstance(value, Exception):
@@ -161,13 +156,30 @@ def _cached(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, An
     return found
 
 
-def _records(question: str, sentences: list[SentenceRef]) -> dict[SentenceRef, SentenceRecord | Exception | None]:
-    """What is needed to read the sentences; None where there is none, an error for what is not on this shard."""
-    replies = _each([read_sentence(sentence, question).command() for sentence in sentences])
+def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, _Fetched | Exception]:
+    """What is needed to read the sentences; an error for what is not on this shard."""
+    reader = readers.named(model)
+    place = _place(model, reader)
+    replies = _each([_read_call(sentence, question, place, reader).command() for sentence in sentences])
     return {
-        sentence: reply if isinstance(reply, Exception) else parse_sentence(reply)
+        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence(reply), reader)
         for sentence, reply in zip(sentences, replies, strict=True)
     }
+
+
+def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader) -> ScriptCall:
+    return read_sentence(
+        sentence,
+        question,
+        place,
+        context_tokens=reader.manifest.context_tokens,
+        fingerprint=reader.tokenizer.fingerprint,
+    )
+
+
+def _place(model: str, reader: Reader) -> str:
+    """The model in the keys of the answers: who names the default one by its revision shares what is cached for it."""
+    return "" if model == reader.name and readers.is_default(reader) else model
 
 
 def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
@@ -185,17 +197,19 @@ def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
     return replies
 
 
-def read(sentence: SentenceRef, question: str, record: SentenceRecord | None = None) -> asyncio.Future[bytes | None]:
-    """The answer of a sentence as JSON, read by the model and stored; None where there is no such sentence.
+def read(
+    sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None
+) -> asyncio.Future[bytes | None]:
+    """The answer of a sentence as JSON, read by a model and stored; None where there is no such sentence.
 
-    `record` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
+    `fetched` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
 
     It runs in a task of its own, outside of any execution: the first who asks may go away, the others still wait.
     """
-    key = answer_key(sentence, question)
+    key = answer_key(sentence, question, model)
     task = _running.get(key)
     if task is None or task.done():
-        task = asyncio.get_running_loop().create_task(_read(sentence, question, record), context=Context())
+        task = asyncio.get_running_loop().create_task(_read(sentence, question, model, fetched), context=Context())
         _running[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
     else:
@@ -212,104 +226,46 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
         task.exception()
 
 
-async def _read(sentence: SentenceRef, question: str, record: SentenceRecord | None) -> bytes | None:
+async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> bytes | None:
     if len(question) > MAX_QUESTION_LENGTH:
         raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
     for attempt in range(MAX_ATTEMPTS):
-        if record is None or attempt:
-            record = parse_sentence(run_script(read_sentence(sentence, question)))
+        reader = readers.named(model)
+        place = _place(model, reader)
+        if fetched is None or attempt or fetched.reader is not reader:
+            fetched = _Fetched(parse_sentence(run_script(_read_call(sentence, question, place, reader))), reader)
+        record = fetched.record
         if record is None:
             return None
-        reader = readers.current()
-        if record.answer and valid_answer(record.answer, record.version, reader.manifest.revision):
+        if record.answer and valid_answer(record.answer, record.version, reader.manifest.reading_revision):
             # Asked for before it was stored, and taken up only after that.
             return record.answer.encode()
-        stored = _tokens(sentence, record, reader)
-        tokens = reader.question(question)
-        windows = reader.pairs.windows(tokens, stored.tokens)
-        outputs = await asyncio.gather(*(_run_model(reader, window) for window in windows))
-        if readers.if_loaded() is not reader:
+        passage = passage_of(sentence, record, reader)
+        decoded, windows = await read_passage(sentence, record, passage, question, reader)
+        if readers.named(model) is not reader or _place(model, reader) != place:
             continue
-        reading = best_of_windows(
-            windows,
-            outputs,
-            (stored.tokens.starts, stored.tokens.ends),
-            record.text,
-            max_answer_tokens=reader.manifest.max_answer_tokens,
+        value = sentence_answer(
+            ReadSentence(sentence, record, passage, decoded, windows, reader.question(question).truncated),
+            model_id=reader.manifest.model_id,
+            revision=reader.manifest.reading_revision,
+            created=time.time(),
         )
-        value = _answer(sentence, record, stored, reading, reader, truncated=tokens.truncated)
         call = store_answer(
-            sentence, question, version=record.version, text=record.text, answer=value, ttl_seconds=_ttl_seconds()
+            sentence,
+            question,
+            place,
+            version=record.version,
+            text=record.text,
+            answer=value,
+            ttl_seconds=_ttl_seconds(),
         )
-        if answer_key(sentence, question) not in _joined:
+        if answer_key(sentence, question, model) not in _joined:
             # Who asked did so before the sentence was read: the answer is right for them whether or not it is kept.
             run_script_later(call)
             return value
         if run_script(call) == 1:
             return value
     raise DeadlineExceeded(f"document {sentence.document_id[:100]!r} changes faster than it can be read")
-
-
-def _tokens(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> StoredSentence:
-    """The stored tokens, or new ones where they are missing or of another tokenizer."""
-    fingerprint = reader.tokenizer.fingerprint
-    if record.tensor is not None:
-        stored = unpack_sentence(record.tensor)
-        if stored.fingerprint == fingerprint and stored.end - stored.start == len(record.text):
-            return stored
-        start, end = stored.start, stored.end
-    else:
-        spans = json.loads(record.spans or "[]")
-        start, end = spans[sentence.index] if sentence.index < len(spans) else (0, len(record.text))
-    return StoredSentence(fingerprint, start, end, reader.tokenizer.encode_text(record.text))
-
-
-async def _run_model(reader: Reader, window: Window) -> tuple[Any, Any]:
-    arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
-    if reader.model is None:
-        raise ModelError(
-            f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"
-        )
-    try:
-        outputs = await reader.model.run([arrays[name] for name in reader.manifest.inputs])
-    except rg.error as error:
-        readers.forget()
-        raise InferenceFailed(f"model of {reader.manifest.model_id!r} could not be run: {error}") from error
-    start, end = (output.reshape(-1) for output in outputs[:2])
-    return start, end
-
-
-def _answer(
-    sentence: SentenceRef,
-    record: SentenceRecord,
-    stored: StoredSentence,
-    reading: Reading,
-    reader: Reader,
-    *,
-    truncated: bool,
-) -> bytes:
-    span = reading.spans[0] if reading.spans else None
-    start, end = (stored.start + span.start, stored.start + span.end) if span else (stored.start, stored.start)
-    return orjson.dumps(
-        {
-            "answer": record.text[span.start : span.end] if span else "",
-            "score": round(span.score, 4) if span else NO_SPAN_SCORE,
-            "logit": round(span.logit, 4) if span else NO_SPAN_SCORE,
-            "start": start,
-            "end": end,
-            "no_answer_score": round(reading.null_logit, 4),
-            "document_id": sentence.document_id,
-            "document_version": record.version,
-            "title": record.title,
-            "sentence": record.text,
-            "sentence_index": sentence.index,
-            "sentence_start": stored.start,
-            "sentence_end": stored.end,
-            "model": {"id": reader.manifest.model_id, "revision": reader.manifest.revision},
-            "created": round(time.time(), 3),
-            "truncated": truncated,
-        }
-    )
 
 
 def _ttl_seconds() -> int:

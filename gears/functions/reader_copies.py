@@ -1,9 +1,13 @@
-"""Keeps a copy of the reader on this shard, whatever happens to its slots, with nobody's help.
+"""Keeps a copy of every reader on this shard, whatever happens to its slots, with nobody's help.
 
-The shard's own copy is in keys with the tag of its lowest slot. Slots move, and those keys with them: then the shard
+The shard's own copies are in keys with the tag of its lowest slot. Slots move, and those keys with them: then the shard
 takes a copy that came to it under another tag, else one from another shard, piece by piece, over the workers' own
-messages. A shard that has no slot yet keeps it in memory and is warm when the first one comes. Copies under other tags
-than the shard's own are removed when they are the same. A reader that no shard has any more is given up.
+messages. A shard that has no slot yet keeps them in memory and is warm when the first one comes. Copies under other
+tags than the shard's own are removed when they are the same. A reader that no shard has any more is given up.
+
+The others are asked when this shard lacks what it has in memory, when its slots have changed, and one after the other
+all the time: what they have and it does not, and still have a moment later (who removes a reader removes it from all
+shards, but not from all at once), it takes too.
 
 The model travels as the server's own dump of its key, so a copy differs in nothing, is checked when it is restored, and
 never overwrites what somebody has stored meanwhile.
@@ -13,203 +17,219 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from dataclasses import dataclass
 
 from qa_cluster.gears import api as rg
 from qa_cluster.gears.functions import reader as readers
-from qa_cluster.gears.functions import slots
-from qa_cluster.gears.functions.reader import Reader, as_bytes
+from qa_cluster.gears.functions import reader_keys, reader_pieces, reader_warming, slots
+from qa_cluster.gears.functions.reader import Reader
+from qa_cluster.gears.functions.reader_pieces import Offer
 from qa_cluster.gears.functions.slots import View
 from qa_cluster.gears.held_model import HeldModel
 
 from qa_cluster.errors import QAError
 from qa_cluster.keys import manifest_key, model_key, slot, tokenizer_key
-from qa_cluster.manifest import Manifest
 from qa_cluster.tokenization import ReaderTokenizer
 
-REQUEST = "qa.reader"
-PIECE_BYTES = 900_000
-ANSWER_SECONDS = 5.0
-KEEP_SECONDS = 10.0
 GIVE_UP_SECONDS = 2.0
 SETTLED_SECONDS = 1.5
+ASK_NEXT_SECONDS = 1.0
+# So long after it was first seen elsewhere, and still there, a reader that is not known here is taken.
+STAYS_SECONDS = 1.5
+FORGET_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a reader can be had: a tag on this server, or another shard."""
+
+    tag: str
+    node: str
+    offer: Offer
 
 
 class _Copies:
     def __init__(self) -> None:
-        self.served: dict[tuple[str, str], bytes] = {}
-        self.nowhere_since: float | None = None
+        self.nowhere_since: dict[str, float] = {}
+        self.seen_elsewhere: dict[str, float] = {}
         self.view: View | None = None
         self.view_since = 0.0
         self.tidied = False
+        self.compared = False
+        self.asked_at = 0.0
+        self.turn = 0
 
 
 _state = _Copies()
 
 
 async def keep(view: View) -> None:
-    """Bring the shard a step nearer to a reader under its own tag; called again and again."""
+    """Bring the shard a step nearer to all readers under its own tag; called again and again."""
     if view != _state.view:
-        _state.view, _state.view_since, _state.tidied = view, time.monotonic(), False
+        _state.view, _state.view_since, _state.tidied, _state.compared = view, time.monotonic(), False, False
     # A rebalance takes slot after slot, the lowest first: a copy made in between would only travel with the next one.
     settled = time.monotonic() - _state.view_since > SETTLED_SECONDS and not view.leaving and not view.coming
-    if view.tag is not None and readers.look():
-        _state.nowhere_since = None
-        await _warm()
-        if settled and not _state.tidied and view.is_primary:
-            _state.tidied = True
-            _remove_others(view)
-    elif view.is_primary and (settled or readers.if_loaded() is None):
-        await _bring(view, view.tag if settled else None)
-
-
-async def _warm() -> None:
-    """Compile the model when it comes, not when somebody asks."""
-    found = readers.if_loaded()
-    if found is not None and found.model is not None:
-        await found.model.load()
-
-
-async def _bring(view: View, into: str | None) -> None:
-    """The shard's keys lack the reader, or a part of it: get it into the keys of a tag, or into memory."""
-    if into is None and readers.if_loaded() is not None:
+    whole = view.tag is not None and readers.look()
+    reader_warming.go_on()
+    if not view.is_primary:
         return
-    own = _read(manifest_key(into)) if into is not None else None
-    if into is not None:
-        for tag in _other_tags(view):
-            found = _read(manifest_key(tag))
-            if found is not None and own in (None, found):
-                await asyncio.to_thread(_store, into, found, _read(tokenizer_key(tag)), _dump(tag))
-                return
+    if view.tag is None or not settled:
+        if readers.if_loaded() is None:
+            await _to_memory(view)
+        return
+    lacking = [reader for reader in readers.everyone() if reader.tag != view.tag]
+    for reader in readers.everyone():
+        if reader.tag == view.tag:
+            _state.nowhere_since.pop(reader.name, None)
+    if not whole or lacking:
+        await _complete(view, view.tag, lacking, whole)
+    else:
+        await _compare(view, view.tag)
+    if whole and not _state.tidied:
+        _state.tidied = True
+        _remove_others(view)
+
+
+async def _to_memory(view: View) -> None:
+    """A shard without slots, or without any reader while slots move, takes what the others have."""
+    _, sources = await _ask(view, [node for node, _ in view.others])
+    for source in _distinct(sources):
+        manifest = source.offer.manifest
+        tokenizer = await reader_pieces.fetch(source.node, source.offer, "tokenizer")
+        model = await reader_pieces.fetch(source.node, source.offer, "model")
+        reader = Reader(ReaderTokenizer(tokenizer), manifest, None, None)
+        reader.manifest.verify(model, tokenizer)
+        reader.model = await HeldModel.compiled("ONNX", "CPU", model)
+        readers.add(reader, default=source.offer.is_default)
+        rg.log(f"reader {reader.name}: loaded from shard {source.node[:8]} into memory")
+
+
+async def _complete(view: View, tag: str, lacking: list[Reader], whole: bool) -> None:
+    """The shard's keys lack readers, or a part of them: get them, the default one first."""
+    everyone_told, elsewhere = await _ask(view, [node for node, _ in view.others])
+    sources = [*_here(view), *elsewhere]
+    if not whole:
+        await _complete_default(tag, sources, everyone_told)
+    for reader in lacking:
+        if readers.is_default(reader) or reader.tag == tag:
+            continue
+        found = next((source for source in sources if source.offer.name == reader.name), None)
+        if found is not None:
+            await _copy(tag, reader.name, found)
+        elif everyone_told:
+            _give_up(reader)
+
+
+async def _complete_default(tag: str, sources: list[_Source], everyone_told: bool) -> None:
+    own = reader_keys.read(manifest_key(tag))
+    known = readers.if_loaded()
+    fitting = [source for source in sources if own in (None, source.offer.manifest)]
+    same = [source for source in fitting if known is not None and source.offer.name == known.name]
+    found = next(iter([*same, *(source for source in fitting if source.offer.is_default)]), None)
+    if found is not None:
+        await _copy(tag, "", found)
+    elif everyone_told and known is not None:
+        _give_up(known)
+
+
+async def _compare(view: View, tag: str) -> None:
+    """See whether other shards have readers that are not known here: ask all when slots have changed, else the next."""
+    now = time.monotonic()
+    if _state.compared and now - _state.asked_at < ASK_NEXT_SECONDS:
+        return
+    nodes = [node for node, _ in view.others]
+    if _state.compared and nodes:
+        _state.turn += 1
+        nodes = [nodes[_state.turn % len(nodes)]]
+    _state.asked_at, _state.compared = now, True
+    _, elsewhere = await _ask(view, nodes)
+    known = {reader.name for reader in readers.everyone()}
+    unknown = {source.offer.name: source for source in [*_here(view), *elsewhere] if source.offer.name not in known}
+    for name, source in unknown.items():
+        if now - _state.seen_elsewhere.setdefault(name, now) >= STAYS_SECONDS:
+            await _copy(tag, name, source)
+    for name, since in list(_state.seen_elsewhere.items()):
+        if name in known or now - since > FORGET_SECONDS:
+            del _state.seen_elsewhere[name]
+
+
+async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Source]]:
+    """What other shards offer, and whether all of them have told."""
+    sources: list[_Source] = []
     everyone_told = True
-    for node, _ in view.others:
+    for node in nodes:
         try:
-            offered = await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS)
-            if offered is None or own not in (None, offered):
-                continue
-            await (_fetch(into, node, offered) if into is not None else _fetch_to_memory(node, offered))
-            _state.nowhere_since = None
-            return
+            sources += [_Source("", node, offer) for offer in await reader_pieces.offered(node)]
         except (rg.error, QAError) as error:
             everyone_told = False
-            rg.log(f"reader: no copy from shard {node[:8]}: {error}", "warning")
-    if everyone_told and into is not None:
-        _give_up()
+            rg.log(f"reader: shard {node[:8]} does not tell what it has: {error}", "warning")
+    return everyone_told, sources
 
 
-def _give_up() -> None:
-    now = time.monotonic()
-    if _state.nowhere_since is None:
-        _state.nowhere_since = now
-    elif now - _state.nowhere_since > GIVE_UP_SECONDS and readers.if_loaded() is not None:
-        rg.log("reader: it is on no shard any more: no question is answered until one is loaded", "warning")
-        readers.use(None)
+def _here(view: View) -> list[_Source]:
+    """What came with slots, under other tags than the shard's own."""
+    return [_Source(tag, "", offer) for tag in reader_pieces.other_tags(view) for offer in reader_pieces.under(tag)]
 
 
-async def _fetch(tag: str, node: str, manifest: bytes) -> None:
-    tokenizer = await _pieces(node, manifest, "tokenizer")
-    dump = await _pieces(node, manifest, "dump")
-    if slots.current(0).tag == tag:
-        await asyncio.to_thread(_store, tag, manifest, tokenizer, dump)
-        rg.log(f"reader: copied from shard {node[:8]}, {len(dump)} bytes")
+def _distinct(sources: list[_Source]) -> list[_Source]:
+    """One source of each reader; the first default one stays the only one."""
+    found: dict[str, _Source] = {}
+    for source in sorted(sources, key=lambda source: not source.offer.is_default):
+        found.setdefault(source.offer.name, source)
+    return list(found.values())
 
 
-async def _fetch_to_memory(node: str, manifest: bytes) -> None:
-    tokenizer = await _pieces(node, manifest, "tokenizer")
-    model = await _pieces(node, manifest, "model")
-    Manifest.from_json(manifest).verify(model, tokenizer)
-    held = await HeldModel.compiled("ONNX", "CPU", model)
-    readers.use(Reader(ReaderTokenizer(tokenizer), manifest, held, None))
-    rg.log(f"reader: loaded from shard {node[:8]} before this shard has a slot")
-
-
-async def _pieces(node: str, manifest: bytes, part: str) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        piece = await rg.ask_shard(node, REQUEST, (manifest, part, size), ANSWER_SECONDS)
-        if piece is None:
-            raise QAError(f"the reader went away while its {part} was copied")
-        pieces.append(piece)
-        size += len(piece)
-        if len(piece) < PIECE_BYTES:
-            return b"".join(pieces)
-
-
-def _store(tag: str, manifest: bytes, tokenizer: bytes | None, dump: bytes | None) -> None:
-    """Write what is not there; the manifest last, as it makes the reader whole."""
-    if tokenizer is None or dump is None:
-        return
+async def _copy(tag: str, name: str, source: _Source) -> None:
+    """Store a reader under the shard's own tag, as the default one if `name` is empty."""
+    offer = source.offer
     try:
-        rg.execute("RESTORE", model_key(tag), 0, dump)
+        if source.tag:
+            tokenizer = reader_keys.read(tokenizer_key(source.tag, offer.key_name))
+            dump = await asyncio.to_thread(reader_pieces.dump, source.tag, offer.key_name)
+        else:
+            tokenizer = await reader_pieces.fetch(source.node, offer, "tokenizer")
+            dump = await reader_pieces.fetch(source.node, offer, "dump")
+        if tokenizer is None or dump is None or slots.current(0).tag != tag:
+            return
+        await asyncio.to_thread(_store, tag, name, offer.manifest, tokenizer, dump)
+    except (rg.error, QAError) as error:
+        rg.log(f"reader {offer.name}: no copy: {error}", "warning")
+        return
+    readers.forget()
+    place = f"that came with slot {slot(source.tag)}" if source.tag else f"of shard {source.node[:8]}"
+    rg.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
+
+
+def _store(tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> None:
+    """Write what is not there; the manifest last, as it makes the reader whole."""
+    try:
+        rg.execute("RESTORE", model_key(tag, name), 0, dump)
     except rg.error as error:
         if "BUSYKEY" not in str(error):
             raise
-    rg.execute_many([("SET", tokenizer_key(tag), tokenizer, "NX"), ("SET", manifest_key(tag), manifest, "NX")])
+    rg.execute_many(
+        [("SET", tokenizer_key(tag, name), tokenizer, "NX"), ("SET", manifest_key(tag, name), manifest, "NX")]
+    )
 
 
-def _other_tags(view: View) -> list[str]:
-    """Tags, not the shard's own, under which there is a model of that name here."""
-    prefix = model_key("").removesuffix("}")
-    names = [str(entry[0]) for entry in rg.execute("AI._MODELSCAN")]
-    tags = [name[len(prefix) : -1] for name in names if name.startswith(prefix) and name.endswith("}")]
-    return [tag for tag in tags if tag != view.tag and view.has(slot(model_key(tag)))]
+def _give_up(reader: Reader) -> None:
+    """It is on no shard; it may only look so for a moment."""
+    now = time.monotonic()
+    if now - _state.nowhere_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
+        del _state.nowhere_since[reader.name]
+        if readers.is_default(reader):
+            rg.log("reader: it is on no shard any more: no question is answered until one is loaded", "warning")
+        readers.drop(reader)
 
 
 def _remove_others(view: View) -> None:
-    """Copies that came with slots: the shard needs one."""
-    own = _read(manifest_key(str(view.tag)))
-    for tag in _other_tags(view):
-        if own is not None and _read(manifest_key(tag)) == own:
-            rg.execute("UNLINK", model_key(tag), tokenizer_key(tag), manifest_key(tag))
-            rg.log(f"reader: the copy that came with slot {slot(model_key(tag))} is removed")
-
-
-def _read(key: str) -> bytes | None:
-    try:
-        value = rg.execute("GET", key)
-    except rg.error as error:
-        if not slots.is_redirect(error):
-            raise
-        return None
-    return None if value is None else as_bytes(value)
-
-
-def _dump(tag: str) -> bytes | None:
-    value = rg.execute("DUMP", model_key(tag))
-    return None if value is None else as_bytes(value)
-
-
-async def answer(_sender: str, asked: tuple[bytes, str, int] | None) -> bytes | None:
-    """Another shard asks (`REQUEST`): the manifest of the reader here, or a piece of one of its parts; None without."""
-    view = slots.current()
-    tags = [tag for tag in (view.tag, *_other_tags(view)) if tag is not None]
-    for tag in tags:
-        manifest, has_tokenizer = _read(manifest_key(tag)), _read(tokenizer_key(tag)) is not None
-        if manifest is None or not has_tokenizer or (asked is not None and asked[0] != manifest):
-            continue
-        if asked is None:
-            return manifest
-        found = await _part(tag, manifest, asked[1])
-        if found is not None:
-            return found[asked[2] : asked[2] + PIECE_BYTES]
-    return None
-
-
-async def _part(tag: str, manifest: bytes, part: str) -> bytes | None:
-    """A part of the reader here, kept for a while: its pieces are asked for one after the other."""
-    name = (Manifest.from_json(manifest).revision, part)
-    found = _state.served.get(name)
-    if found is None:
-        command: dict[str, tuple[Any, ...]] = {
-            "tokenizer": ("GET", tokenizer_key(tag)),
-            "dump": ("DUMP", model_key(tag)),
-            "model": ("AI.MODELGET", model_key(tag), "BLOB"),
-        }
-        value = await asyncio.to_thread(rg.execute, *command[part])
-        if value is None:
-            return None
-        found = b"".join(map(as_bytes, value)) if isinstance(value, list) else as_bytes(value)
-        _state.served[name] = found
-        asyncio.get_running_loop().call_later(KEEP_SECONDS, _state.served.pop, name, None)
-    return found
+    """Copies that came with slots, and a second one of the default: the shard needs one of each."""
+    own = reader_pieces.under(str(view.tag))
+    have = {offer.manifest for offer in own}
+    default = next((offer for offer in own if offer.is_default), None)
+    surplus = [(str(view.tag), offer) for offer in own if offer.key_name and default and offer.name == default.name]
+    surplus += [(tag, offer) for tag in reader_pieces.other_tags(view) for offer in reader_pieces.under(tag)]
+    for tag, offer in surplus:
+        if offer.manifest in have:
+            rg.execute("UNLINK", *(key(tag, offer.key_name) for key in (model_key, tokenizer_key, manifest_key)))
+            rg.log(f"reader {offer.name}: the copy in slot {slot(tag)} is removed")

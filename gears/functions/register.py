@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qa_cluster.gears.builder import GearsBuilder
-from qa_cluster.gears.functions import answer, garbage, rank, reader, split, tokenize, watch
+from qa_cluster.gears.functions import answer, garbage, pipeline, rank, reader_report, split, tokenize, watch
 
 SESSION = "qa-functions"
 
@@ -25,7 +25,9 @@ def register_all() -> None:
     ).register(prefix="bertqa*", eventTypes=["keymiss"], commands=["get"], mode="async_local", readValue=False)
     _on_trigger("qa.read", answer.on_read, "read sentences", flat=True)
     _on_trigger("qa.rank", rank.on_rank, "rank sentences", flat=False)
-    _on_trigger("qa.reader", reader.on_reader, "show the reader", flat=False)
+    _on_trigger("qa.reader", reader_report.on_reader, "show the default reader", flat=False)
+    _on_trigger("qa.pipeline", pipeline.on_pipeline, "read given contexts", flat=False)
+    _on_trigger("qa.models", reader_report.on_models, "list the readers", flat=False)
 
 
 def _on_keys(prefix: str, function: Callable[[Any], Any], description: str) -> None:

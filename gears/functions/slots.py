@@ -13,6 +13,7 @@ from typing import Any
 from qa_cluster.gears import api as rg
 
 from qa_cluster.hashtags import shard_tag
+from qa_cluster.keys import slot
 
 MAX_AGE_SECONDS = 0.1
 _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "not permitted")
@@ -65,6 +66,12 @@ def forget() -> None:
 def is_redirect(error: BaseException) -> bool:
     """Whether a command failed because its slot is elsewhere, or on its way."""
     return isinstance(error, rg.error) and any(word in str(error) for word in _REDIRECTS)
+
+
+def is_leaving(tag: str) -> bool:
+    """Whether the slot of what was the shard's own tag is on its way, or gone."""
+    view = current(0)
+    return view.tag != tag or slot(tag) in view.leaving
 
 
 def read(commands: Sequence[Sequence[object]]) -> list[Any]:

@@ -7,7 +7,7 @@ current text; then works off the garbage. Cached answers of another reader, or o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterator
+from collections.abc import Awaitable, Collection, Iterator, Mapping
 from contextvars import Context
 from itertools import islice
 from typing import Any
@@ -39,8 +39,10 @@ class _Sweep:
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.tags: set[str] | None = set()
+        self.answers = False
         self.complaint = ""
-        self.revision: str | None = None
+        # What each name meant when all cached answers of others had been removed; None: not looked at by this worker.
+        self.answered_by: dict[str, str] | None = None
 
 
 _state = _Sweep()
@@ -56,22 +58,33 @@ def request(tags: Collection[str] | None = None) -> None:
         _state.task = asyncio.get_running_loop().create_task(_sweep_until_settled(), context=Context())
 
 
+def request_answers() -> None:
+    """Have the cached answers looked at soon: a reader has come, gone, or become the default."""
+    _state.answers = True
+    request(set())
+
+
 def go_on(view: View) -> None:
     """Sweep the partitions that had to wait for their slots, and what an error has left over."""
     if waited := late.settled(view):
         request(waited)
-    elif _state.task is None and (_state.tags is None or _state.tags):
+    elif _state.task is None and _is_wanted():
         request(set())
+
+
+def _is_wanted() -> bool:
+    return _state.tags is None or bool(_state.tags) or _state.answers
 
 
 async def _sweep_until_settled() -> None:
     try:
-        while _state.tags is None or _state.tags:
+        while _is_wanted():
             await asyncio.sleep(SETTLE_SECONDS)
-            tags, _state.tags = _state.tags, set()
+            tags, _state.tags, _state.answers = _state.tags, set(), False
             try:
                 await sweep(tags)
             except BaseException:
+                _state.answers = True
                 request(tags)
                 raise
         _state.complaint = ""
@@ -84,12 +97,14 @@ async def _sweep_until_settled() -> None:
 
 
 async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
-    """Look at all documents of the shard, or of some partitions; how many there were in each state."""
+    """Look at all documents of the shard, or of some partitions; how many there were in each state. Answers first."""
     counts: dict[str, int] = {}
     view = slots.current(0)
     if not view.is_primary or not view.ranges:
         return counts
     await _drop_invalid_answers(tags)
+    if tags is not None and not tags:
+        return counts
     for key in scan(DOCUMENT_PREFIX + "*"):
         found = parse_tagged(key, DOCUMENT_PREFIX)
         if _wanted(found, tags) and found is not None and not await _exists(paragraphs_key(*found), found[1]):
@@ -131,34 +146,43 @@ async def _forward_untagged() -> None:
                 return
 
 
+def answers_are_settled() -> bool:
+    """Whether no cached answer of another reader than the one its key names now is left on this shard."""
+    return _state.answered_by == readers.revisions()
+
+
 async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
     """A stock GET takes what is cached: nothing of another reader or of another version of its document may be.
 
     Answers are looked at when this worker does not know them: at its start, in partitions that came from elsewhere, and
-    when the reader has changed.
+    when a reader has come, gone, or become the default.
     """
-    reader = readers.if_loaded()
-    if reader is None:
+    if readers.if_loaded() is None:
         return
-    revision, known = reader.manifest.revision, _state.revision
-    _state.revision = revision
-    if known == revision and tags is None:
+    revisions, known = readers.revisions(), _state.answered_by
+    if known == revisions and not tags:
         return
-    patterns = [f"{ANSWER_PREFIX}{{*"] if known != revision else [f"{ANSWER_PREFIX}{{{tag}}}_*" for tag in tags or ()]
-    for pattern in patterns:
-        keys = iter(scan(pattern))
+    if known != revisions:
+        # What has just been read by the old one is stored by then, or never.
+        await rg.commands_sent()
+    pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
+    patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]
+    for each in patterns:
+        keys = iter(scan(each))
         while some := list(islice(keys, ANSWERS_PER_STEP)):
-            await _drop_invalid(some, revision)
+            await _drop_invalid(some, revisions)
+    _state.answered_by = revisions
 
 
-async def _drop_invalid(keys: list[str], revision: str) -> None:
+async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
     for key in keys:
         try:
-            sentence, _, _ = parse_answer_key(key)
+            sentence, _, model = parse_answer_key(key)
             value, version = rg.execute_many(
                 [("GET", key), ("HGET", document_key(sentence.document_id, sentence.tag), "version")]
             )
-            if value is not None and not is_valid(value, version or "", revision):
+            revision = revisions.get(model)
+            if value is not None and (revision is None or not is_valid(value, version or "", revision)):
                 rg.execute("UNLINK", key)
         except InvalidInput:
             continue

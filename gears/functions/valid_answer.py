@@ -6,17 +6,23 @@ from typing import Any
 
 import orjson
 
+# An answer that an older version of these functions kept lacks some; a client may have written anything.
+_NEEDED = frozenset({"answer", "score", "start", "end", "spans", "sentence", "sentence_start", "windows", "truncated"})
+
 
 def valid_answer(value: str | bytes | bytearray, version: str, revision: str) -> dict[str, Any] | None:
-    """A cached answer, if it belongs to this version of its document and this revision of the reader."""
+    """A cached answer, if it is whole and belongs to this version of its document and this revision of the reader.
+
+    `revision` is the reading revision of the manifest: with another reading context, the answer is another.
+    """
     try:
         answer: dict[str, Any] = orjson.loads(value)
         valid = answer["document_version"] == version and answer["model"]["revision"] == revision
-    except (orjson.JSONDecodeError, KeyError, TypeError):  # a client wrote it
+        return answer if valid and answer.keys() >= _NEEDED else None
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
         return None
-    return answer if valid else None
 
 
 def is_valid(value: str | bytes | bytearray, version: str, revision: str) -> bool:
-    """Whether a cached answer belongs to this version of its document and this revision of the reader."""
+    """Whether `valid_answer` gives it."""
     return valid_answer(value, version, revision) is not None

@@ -1,7 +1,7 @@
-"""Looks after the shard's surroundings several times a second: role, slots, number of partitions, reader.
+"""Looks after the shard's surroundings several times a second: role, slots, number of partitions, readers.
 
 Events tell what happens to keys; what happens to slots and servers, and all on a replica, is seen by looking. A replica
-has its reader loaded and the number of partitions at hand, so that it can answer as soon as it is promoted.
+has its readers loaded and the number of partitions at hand, so that it can answer as soon as it is promoted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from contextvars import Context
 
 from qa_cluster.gears import api as rg
-from qa_cluster.gears.functions import partitions, reader_copies, slots, sweep
+from qa_cluster.gears.functions import partitions, reader_copies, reader_pieces, slots, sweep
 from qa_cluster.gears.functions import reader as readers
 
 from qa_cluster.errors import QAError
@@ -25,6 +25,7 @@ class _Watch:
         self.was_primary: bool | None = None
         self.tags: frozenset[str] | None = None
         self.reader_changes = 0
+        self.tokenizer_id = ""
         self.complaint = ""
 
 
@@ -33,7 +34,7 @@ _state = _Watch()
 
 def on_registered() -> None:
     """Events may have been missed, the change of the reader's keys among them."""
-    rg.answer_shards(reader_copies.REQUEST, reader_copies.answer)
+    rg.answer_shards(reader_pieces.REQUEST, reader_pieces.answer)
     rg.answer_shards(partitions.REQUEST, partitions.answer)
     readers.forget()
     sweep.request()
@@ -43,7 +44,7 @@ def on_registered() -> None:
 
 
 def on_reader_file(_record: object) -> None:
-    """The tokenizer or the manifest of the shard's reader was written or removed."""
+    """The tokenizer or the manifest of a reader of the shard was written, removed or renamed."""
     readers.forget()
     _state.wake.set()
 
@@ -82,4 +83,9 @@ async def _look() -> None:
     await reader_copies.keep(view)
     if readers.changes() != _state.reader_changes:
         _state.reader_changes = readers.changes()
-        sweep.request()
+        reader = readers.if_loaded()
+        if reader is not None and reader.tokenizer_id != _state.tokenizer_id:
+            _state.tokenizer_id = reader.tokenizer_id
+            sweep.request()
+        else:
+            sweep.request_answers()

@@ -84,7 +84,10 @@ def test_the_description_names_every_route_and_parameter(cluster: ScriptedCluste
     async def body() -> None:
         async with serving(cluster) as client:
             described = (await client.get("/openapi.json")).json()
-            assert set(described["paths"]) == {"/qa", "/documents/{id}", "/livez", "/readyz", "/metrics"}
+            assert set(described["paths"]) == {
+                *("/qa", "/documents/{id}", "/models", "/models/{id}"),
+                *("/livez", "/readyz", "/metrics"),
+            }
             parameters = {item["name"]: item["schema"] for item in described["paths"]["/qa"]["get"]["parameters"]}
             body = described["paths"]["/qa"]["post"]["requestBody"]["content"]["application/json"]["schema"]
             assert set(parameters) == set(body["properties"])

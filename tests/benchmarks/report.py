@@ -93,6 +93,6 @@ def machine() -> dict[str, Any]:
         "avx512_vnni": "avx512_vnni" in flags,
         "amx_int8": "amx_int8" in flags,
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        "versions": ", ".join(_versions(("openvino", "torch", "fastapi", "redis"))),
+        "versions": ", ".join(_versions(("openvino", "onnxruntime", "torch", "transformers", "fastapi", "redis"))),
         "commit": commit.stdout.strip(),
     }

@@ -15,14 +15,14 @@ from pathlib import Path
 from qa_cluster.manifest import Manifest
 from tests.servers import find_binary
 
-from . import engine, events, functions, pauses, pretokenize, service, shard_get
+from . import engine, events, functions, pauses, pretokenize, reader_latency, reading_cost, service, shard_get
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
 from .systems import Cluster
 
 # of the shard engine alone: no documents, and but for the pauses no question answering
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
-SCENARIOS = ("shard", "service", "pretokenize", *ENGINE)
+SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", *ENGINE)
 
 
 def main() -> None:
@@ -33,6 +33,13 @@ def main() -> None:
     parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        help="folder of an exported reader for the scenario reader, may be repeated; default: the bundled one, and with"
+        " --checkpoint those that are exported from it for the run",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
@@ -57,6 +64,11 @@ def main() -> None:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
     if "pretokenize" in scenarios:
         pretokenize.run(report, corpus, str(binary))
+    if "reader" in scenarios:
+        with reader_latency.readers(options.model, model, options.checkpoint) as models:
+            reader_latency.run(report, corpus, models, options.checkpoint, options.rounds)
+    if "reading" in scenarios:
+        reading_cost.run(report, binary, corpus, options.rounds)
     for name, measure in ENGINE.items():
         if name in scenarios:
             measure(report, binary, options.rounds)

@@ -10,7 +10,9 @@ import pytest
 
 from tests.servers import MODULE, chosen_servers, find_binary
 
-from . import engine, events, functions, pauses
+from . import engine, events, functions, pauses, reader_latency, reading_cost
+from .corpus import from_pydoc
+from .machine_limit import MultiplyAdds, Peak
 from .report import Report, server_version
 
 SMALL: dict[Callable[..., None], dict[str, Any]] = {
@@ -36,3 +38,48 @@ def test_benchmark_runs(measure: Callable[..., None], sizes: dict[str, Any], mon
             figures = [cell for cell in row[1:] if cell[:1].isdigit()]
             assert len(figures) >= 3, row
             assert any(float(figure.split()[0]) > 0 for figure in figures), row
+
+
+def test_reader_latency_runs(reader: Path) -> None:
+    report = Report("none", "none", "none")
+    reader_latency.run(report, from_pydoc(count=1), [reader], None, 2, lengths=(16, 32), batches=(1,), threads=(1,))
+    limits, openvino, openvino_share, onnx, onnx_share, peaks = report.tables
+    assert [row[:2] for row in limits["rows"]] == [["limit, int8", "1"]]
+    for table in (openvino, onnx):
+        (row,) = table["rows"]
+        assert row[:2] == ["int8", "1"]
+        for took, least in zip(row[2:], limits["rows"][0][2:], strict=True):
+            assert float(took.split()[0]) > float(least)
+    for table in (openvino_share, onnx_share):
+        assert all(0 <= int(cell.removesuffix("%")) < 100 for cell in table["rows"][0][2:])
+    assert all(int(row[1]) > 0 for row in peaks["rows"])
+
+
+def test_multiply_adds_are_those_of_the_model(reader: Path) -> None:
+    """Six layers of 384 with a feed-forward part of 1536, and the two logits of each token."""
+    for batch, length in ((1, 16), (8, 64)):
+        layer = 4 * 384 * 384 + 2 * 384 * 1536 + 2 * length * 384
+        assert MultiplyAdds(reader / "reader.onnx").of(batch, length) == batch * length * (6 * layer + 2 * 384)
+
+
+def test_limit_is_the_best_rate_seen() -> None:
+    peak = Peak(1, products=((64, 128, 128),))
+    peak.measure()
+    first = dict(peak.per_second)
+    peak.measure()
+    assert all(peak.per_second[name] >= rate > 0 for name, rate in first.items())
+    assert peak.limit_ms("float16", int(first["float32"])) <= 1000
+
+
+def test_reading_cost_runs() -> None:
+    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
+    if binary is None:
+        pytest.skip("no server on this machine")
+    report = Report(server_version(binary), "none", "none")
+    reading_cost.run(report, binary, from_pydoc(count=5), 1, candidates=(3,), questions=2, documents=3)
+    (table,) = report.tables
+    assert [row[1:3] for row in table["rows"]] == [
+        *(["stored", "by length (ours)"], ["stored", "as they come"]),
+        *(["made when asked", "by length"], ["made when asked", "as they come"]),
+    ]
+    assert all(float(row[3]) > 0 and float(row[5]) > 0 and float(row[7]) >= 1 for row in table["rows"])

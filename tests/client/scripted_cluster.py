@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,10 @@ _STOP = {"the", "a", "of", "is", "was", "who", "what", "where", "in", "did", "do
 Trigger = Callable[["Node", list[str]], Awaitable[Any]]
 
 
-def manifest(revision: str = "a") -> Manifest:
+def manifest(revision: str = "a", model_id: str = "scripted") -> Manifest:
     """A manifest under which a score of 5 is sure and 0 is the threshold."""
     return Manifest(
-        model_id="scripted",
+        model_id=model_id,
         model_sha256=revision * 64,
         tokenizer_sha256="b" * 64,
         precision="int8",
@@ -195,7 +196,10 @@ class ScriptedCluster:
         self.cancelled = 0
         self.tokenizing = True
         self.revision = manifest().revision
-        self.triggers: dict[str, Trigger] = {"qa.rank": self.rank, "qa.read": self.read}
+        self.context_tokens = 0
+        self.named: dict[str, Manifest] = {}
+        self.triggers: dict[str, Trigger] = {}
+        self.reset()
 
     @property
     def url(self) -> str:
@@ -208,23 +212,39 @@ class ScriptedCluster:
         self.calls.clear()
         self.cancelled = 0
         self.tokenizing = True
-        self.triggers = {"qa.rank": self.rank, "qa.read": self.read}
+        self.named = {}
+        self.triggers = {"qa.rank": self.rank, "qa.read": self.read, "qa.models": self.models}
 
     def count(self, trigger: str) -> int:
         return sum(arguments[0] == trigger for _, arguments in self.calls)
 
-    async def set_manifest(self, revision: str) -> None:
-        self.revision = manifest(revision).revision
+    async def set_manifest(self, revision: str, context_tokens: int = 0) -> None:
+        self.context_tokens = context_tokens
+        made = replace(manifest(revision), context_tokens=context_tokens)
+        self.revision = made.reading_revision
         for number, node in enumerate(self.nodes):
             tag = shard_tag([_slots(number)])
             for key in (keys.model_key(tag), keys.tokenizer_key(tag)):
                 await node.commands.execute("SET", key, "x")
-            await node.commands.execute("SET", keys.manifest_key(tag), manifest(revision).to_json())
+            await node.commands.execute("SET", keys.manifest_key(tag), made.to_json())
+
+    async def load(self, named: Manifest) -> None:
+        """Put a model beside the default one."""
+        self.named[named.name] = named
+        for number, node in enumerate(self.nodes):
+            key = keys.manifest_key(shard_tag([_slots(number)]), named.name)
+            await node.commands.execute("SET", key, named.to_json())
+
+    async def unload(self, name: str) -> None:
+        del self.named[name]
+        for number, node in enumerate(self.nodes):
+            await node.commands.execute("DEL", keys.manifest_key(shard_tag([_slots(number)]), name))
 
     async def clear(self) -> None:
         for node in self.nodes:
             for key in await node.commands.execute("KEYS", "*"):
-                if not key.startswith((b"qa:partitions", b"bert-qa", b"epoch:")):
+                kept = key.startswith((b"qa:partitions", b"bert-qa", b"epoch:"))
+                if not kept or key.startswith(b"bert-qa:manifest@"):
                     await node.commands.execute("DEL", key)
             for key in await node.commands.execute("KEYS", "epoch:*"):
                 await node.commands.execute("INCR", key)
@@ -270,9 +290,36 @@ class ScriptedCluster:
         return [json.dumps(reply).encode()]
 
     async def read(self, node: Node, arguments: list[str]) -> list[bytes]:
-        return [await self.read_one(node, arguments[1], name) for name in arguments[2:]]
+        named = self.named.get(arguments[1])
+        revision = named.reading_revision if named else self.revision
+        return [await self.read_one(node, arguments[2], name, revision) for name in arguments[3:]]
 
-    async def read_one(self, node: Node, question: str, name: str) -> bytes:
+    def default(self) -> Manifest:
+        """The manifest of the default model."""
+        return replace(manifest(self.revision[0]), context_tokens=self.context_tokens)
+
+    async def models(self, node: Node, arguments: list[str]) -> list[bytes]:
+        """The default one and those in `named`, as a worker lists them."""
+        return [
+            json.dumps(
+                [
+                    {
+                        "name": each.name,
+                        "id": each.model_id,
+                        "revision": each.revision,
+                        "default": each.name not in self.named,
+                        "warm": True,
+                        "precision": each.precision,
+                        "bytes": each.model_bytes,
+                        "context_tokens": each.context_tokens,
+                        "manifest": each.to_json(),
+                    }
+                    for each in (self.default(), *self.named.values())
+                ]
+            ).encode()
+        ]
+
+    async def read_one(self, node: Node, question: str, name: str, revision: str) -> bytes:
         sentence = keys.parse_sentence(name)
         key = keys.sentence_key(sentence.document_id, sentence.tag)
         text = await node.commands.execute("HGET", key, str(sentence.index))
@@ -285,10 +332,12 @@ class ScriptedCluster:
         found = next((m for m in _WORD.finditer(text) if m.group().casefold() not in words(question) | _STOP), None)
         shared = len(words(text) & words(question))
         at = found.span() if found else (0, 0)
+        score = 4.0 * shared - 3.0
         return json.dumps(
             {
                 "answer": text[at[0] : at[1]],
-                "score": 4.0 * shared - 3.0 if found else -100.0,
+                "score": score if found else -100.0,
+                "spans": [[start + at[0], start + at[1], score, sentence.index]] if found else [],
                 "logit": 1.0,
                 "start": start + at[0],
                 "end": start + at[1],
@@ -296,8 +345,9 @@ class ScriptedCluster:
                 "document_version": version.decode(),
                 "sentence": text,
                 "sentence_start": start,
-                "model": {"id": "scripted", "revision": self.revision},
+                "model": {"id": "scripted", "revision": revision},
                 "truncated": False,
+                "windows": 1,
                 "cache": "miss",
             },
             ensure_ascii=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -220,7 +220,7 @@ def test_errors_of_a_shard_are_those_of_the_question(
         raise ReplyError(reply)
 
     async def refuse_inside(node: Node, arguments: list[str]) -> list[bytes]:
-        return [b"-" + reply.encode() for _ in arguments[2:]]
+        return [b"-" + reply.encode() for _ in arguments[3:]]
 
     async def body() -> None:
         async with opened(cluster) as engine:
@@ -369,6 +369,92 @@ def test_another_model_asks_anew(cluster: ScriptedCluster, run: Run) -> None:
             await until(lambda: engine.freshness.manifest_changes > 0)
             result = await ask(engine, "Who wrote programs?")
             assert (result.cache.status, result.model.revision) == ("miss", "c" * 12)
+
+    run(body())
+
+
+def test_another_reading_context_asks_anew(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.")
+            assert (await ask(engine, "Who wrote programs?")).cache.status == "miss"
+            assert (await ask(engine, "Who wrote programs?")).cache.status == "hit"
+            for context_tokens in (96, 128):
+                changes = engine.freshness.manifest_changes
+                await cluster.set_manifest("a", context_tokens)
+                await until(lambda changes=changes: engine.freshness.manifest_changes > changes)  # type: ignore[misc]
+                result = await ask(engine, "Who wrote programs?")
+                assert (result.cache.status, result.model.revision) == ("miss", "a" * 12)
+                assert (await ask(engine, "Who wrote programs?")).cache.status == "hit"
+
+    run(body())
+
+
+def changed(cluster: ScriptedCluster, change: Callable[[dict[str, Any]], object]) -> None:
+    """Have every reading changed before it is sent."""
+
+    async def read(node: Node, arguments: list[str]) -> list[bytes]:
+        readings = [orjson.loads(reading) for reading in await cluster.read(node, arguments)]
+        for reading in readings:
+            change(reading)
+        return [orjson.dumps(reading) for reading in readings]
+
+    cluster.triggers["qa.read"] = read
+
+
+def test_one_sentence_may_give_several_answers(cluster: ScriptedCluster, run: Run) -> None:
+    def add_spans(reading: dict[str, Any]) -> None:
+        (start, end, score, sentence) = reading["spans"][0]
+        at = reading["sentence_start"] + reading["sentence"].index("programs")
+        reading["spans"] += [[at, at + 8, score - 2, sentence], [start, end + 1, score - 3, sentence]]
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote good programs.", "Bob wrote programs.")
+            changed(cluster, add_spans)
+            result = await ask(engine, "Who wrote good programs?", top_k=5, waves=False)
+            found = [(answer.document_id, answer.answer, answer.logit) for answer in result.answers]
+            # the third span of each overlaps its first
+            assert found == [
+                ("doc 0", "Ada", 9),
+                ("doc 0", "programs", 7),
+                ("doc 1", "Bob", 5),
+                ("doc 1", "programs", 3),
+            ]
+            assert [answer.rank for answer in result.answers] == [1, 2, 3, 4]
+            assert len((await ask(engine, "Who wrote good programs?", top_k=2, waves=False)).answers) == 2
+
+    run(body())
+
+
+def test_an_answer_from_a_neighbour_names_its_sentence_and_what_was_read(cluster: ScriptedCluster, run: Run) -> None:
+    text = "Ada sang.\nShe wrote programs."
+
+    def widen(reading: dict[str, Any]) -> None:
+        reading |= {"context": text.replace("\n", " "), "context_start": 0, "spans": [[0, 3, 7.0, 0]], "windows": 2}
+
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, text)
+            changed(cluster, widen)
+            result = await ask(engine, "Who wrote programs?")
+            assert [answer.answer for answer in result.answers] == ["Ada"]
+            best = result.answers[0]
+            assert (best.start, best.end, best.passage_id) == (0, 3, "doc 0:0")
+            assert (best.context, best.context_start, best.context_end) == (text.replace("\n", " "), 0, len(text))
+            assert (result.usage.windows, result.usage.truncated) == (2, False)
+
+    run(body())
+
+
+def test_a_cut_off_question_is_reported(cluster: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with opened(cluster) as engine:
+            await write(engine, "Ada wrote programs.", "Bob wrote programs.")
+            whole = (await ask(engine, "Who wrote programs?", cache="off")).usage
+            assert (whole.truncated, whole.windows) == (False, whole.sentences_read)
+            changed(cluster, lambda reading: reading.update(truncated=True))
+            assert (await ask(engine, "Who wrote programs?", cache="off")).usage.truncated
 
     run(body())
 

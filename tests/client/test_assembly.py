@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from qa_cluster.assembly import Reading, Record, Scored, assemble, distinct
+from qa_cluster.assembly import FoundSpan, Reading, Record, Scored, assemble
+from qa_cluster.assembly import distinct as distinct_spans
 from qa_cluster.keys import SentenceRef
 from qa_cluster.questions import AskOptions
 from tests.client.scripted_cluster import manifest
@@ -10,50 +11,82 @@ from tests.client.scripted_cluster import manifest
 RECORDS = {name: Record("v", f"title {name}", {"of": name}) for name in "abc"}
 
 
-def scored(document: str, span: tuple[int, int], score: float, rank: float = 0.0) -> Scored:
-    text = "x" * 50
-    reading = Reading(
-        SentenceRef(document, "t", 0), text[span[0] : span[1]], score, *span, "v", text, 0, "m", False, False
-    )
-    return Scored(reading, score + rank, "shard")
+def read(document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None) -> Reading:
+    """A sentence of a document, read with 50 code points from 100 on; `spans` are start, end and score."""
+    at = sentence if holder is None else holder
+    found = tuple(FoundSpan(start, end, score, at) for start, end, score in spans)
+    return Reading(SentenceRef(document, "t", sentence), found, "v", "x" * 50, 100, "m", "shard", False, 1, False)
+
+
+def distinct(readings: list[Reading], ranked: dict[str, float] | None = None, threshold: float = 0.0) -> list[Scored]:
+    return distinct_spans(readings, ranked or {}, threshold)
+
+
+def documents(scored: list[Scored]) -> list[str]:
+    return [item.reading.sentence.document_id for item in scored]
 
 
 def test_order_is_by_reader_and_ranking_together() -> None:
-    readings = [scored("a", (0, 3), 2.0), scored("b", (0, 3), 1.5, rank=1.0)]
-    assert [item.reading.sentence.document_id for item in distinct(readings, 0.0)] == ["b", "a"]
+    readings = [read("a", (100, 103, 2.0)), read("b", (100, 103, 1.5))]
+    assert documents(distinct(readings)) == ["a", "b"]
+    assert documents(distinct(readings, {"b:{t}:0": 1.0})) == ["b", "a"]
 
 
 def test_what_the_reader_rejects_comes_last_however_well_ranked() -> None:
-    readings = [scored("a", (0, 3), -1.0, rank=9.0), scored("b", (0, 3), 0.5)]
-    assert [item.reading.sentence.document_id for item in distinct(readings, 0.0)] == ["b", "a"]
+    readings = [read("a", (100, 103, -1.0)), read("b", (100, 103, 0.5))]
+    assert documents(distinct(readings, {"a:{t}:0": 9.0})) == ["b", "a"]
 
 
-def test_overlaps_in_one_document_are_one_answer() -> None:
-    readings = [scored("a", (0, 5), 3), scored("a", (4, 8), 2), scored("a", (5, 8), 1), scored("b", (0, 5), 0.5)]
-    kept = [(item.reading.sentence.document_id, item.reading.start) for item in distinct(readings, 0.0)]
-    assert kept == [("a", 0), ("a", 5), ("b", 0)]
+def test_a_span_in_a_neighbour_earns_the_rank_of_that_neighbour() -> None:
+    in_the_neighbour = read("a", (100, 103, 2.0), sentence=4, holder=5)
+    readings = [in_the_neighbour, read("b", (100, 103, 1.5))]
+    assert documents(distinct(readings, {"a:{t}:4": 5.0})) == ["a", "b"]
+    assert documents(distinct(readings, {"a:{t}:4": 5.0, "b:{t}:0": 1.0})) == ["b", "a"]
+    assert documents(distinct(readings, {"a:{t}:5": 0.6, "b:{t}:0": 1.0})) == ["a", "b"]
+    answers = assemble(distinct(readings), RECORDS, manifest(), AskOptions()).answers
+    assert [answer.passage_id for answer in answers] == ["a:5", "b:0"]
+
+
+def test_overlaps_in_one_document_are_one_answer_whichever_sentence_they_were_read_for() -> None:
+    readings = [
+        read("a", (100, 105, 3.0), (110, 112, 0.7)),
+        read("a", (104, 108, 2.0), (105, 108, 1.0), sentence=1),
+        read("b", (100, 105, 0.5)),
+    ]
+    kept = [(item.reading.sentence.document_id, item.span.start) for item in distinct(readings)]
+    assert kept == [("a", 100), ("a", 105), ("a", 110), ("b", 100)]
+
+
+def test_further_spans_of_one_sentence_are_answers_on_the_same_scale() -> None:
+    readings = [read("a", (100, 103, 5.0), (110, 113, 2.0)), read("b", (100, 103, 3.0))]
+    chosen = distinct(readings)
+    assert [item.span.score for item in chosen] == [5.0, 3.0, 2.0]
+    answers = assemble(chosen, RECORDS, manifest(), AskOptions(top_k=3)).answers
+    assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
+    assert [(answer.start, answer.document_id) for answer in answers] == [(100, "a"), (100, "b"), (110, "a")]
 
 
 def test_empty_spans_are_no_answers() -> None:
-    assert distinct([scored("a", (3, 3), 5)], 0.0) == []
+    assert distinct([read("a", (103, 103, 5.0)), read("b")]) == []
+    assert read("b").score < -50
 
 
 def test_below_the_threshold_there_is_no_answer() -> None:
-    chosen = distinct([scored("a", (0, 3), -0.5)], 0.0)
+    chosen = distinct([read("a", (100, 103, -0.5))])
     result = assemble(chosen, RECORDS, manifest(), AskOptions())
     assert (result.answers, result.answerable) == ((), False)
     assert 0.5 < result.no_answer_score < 0.6
 
 
 def test_no_answer_can_be_ruled_out() -> None:
-    chosen = distinct([scored("a", (0, 3), -0.5)], 0.0)
+    chosen = distinct([read("a", (100, 103, -0.5))])
     result = assemble(chosen, RECORDS, manifest(), AskOptions(no_answer=False))
     assert [answer.answer for answer in result.answers] == ["xxx"]
     assert not result.answerable
 
 
 def test_top_k_min_score_and_ranks() -> None:
-    chosen = distinct([scored("a", (0, 3), 4), scored("b", (0, 3), 3), scored("c", (0, 3), 0.1)], 0.0)
+    chosen = distinct([read(name, (100, 103, score)) for name, score in (("a", 4.0), ("b", 3.0), ("c", 0.1))])
     result = assemble(chosen, RECORDS, manifest(), AskOptions(top_k=2))
     assert [(answer.rank, answer.document_id) for answer in result.answers] == [(1, "a"), (2, "b")]
     assert result.answers[0].metadata == {"of": "a"}

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from qa_cluster import client as public
+from qa_cluster import cluster_client
 from qa_cluster.client import AsyncClusterClient, ClusterClient, Document, InvalidInput, NotFound, VersionConflict
 from qa_cluster.errors import ClusterError, ConfigError
 from tests.client.scripted_cluster import ScriptedCluster
@@ -127,6 +128,34 @@ def test_closing_ends_every_task_and_waits_for_it(cluster: ScriptedCluster, run:
 
     run(asyncio.to_thread(work))
     assert ended == ["cancelled by its caller", "forgotten"]
+
+
+def test_closing_does_not_wait_for_a_task_whose_time_limit_passes(
+    cluster: ScriptedCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is cancelled by its limit again and again, and counts as such for a third of the time."""
+    monkeypatch.setattr(cluster_client, "CLOSE_SECONDS", 1.0)
+
+    async def ticking() -> None:
+        while True:
+            try:
+                async with asyncio.timeout(0):
+                    await asyncio.Event().wait()
+            except TimeoutError:
+                continue
+
+    async def begin() -> None:
+        background.update(asyncio.create_task(ticking()) for _ in range(20))
+
+    background: set[asyncio.Task[None]] = set()
+
+    def work() -> None:
+        with ClusterClient(cluster.url) as client:
+            assert client._loop is not None
+            asyncio.run_coroutine_threadsafe(begin(), client._loop).result(5)
+
+    run(asyncio.to_thread(work))
+    assert all(task.cancelled() for task in background)
 
 
 def test_an_interrupted_open_says_nothing_but_that() -> None:

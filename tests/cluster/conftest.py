@@ -11,7 +11,9 @@ import pytest
 from qa_cluster.cluster.local import LocalCluster
 
 from qa_cluster.config import Settings
+from tests.servers import server_binary, shared_binary
 
+__all__ = ["server_binary", "shared_binary"]
 MakeCluster = Callable[..., LocalCluster]
 
 

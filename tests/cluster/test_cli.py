@@ -26,7 +26,7 @@ from qa_cluster.errors import (
     QueueFull,
 )
 
-COMMANDS = ("demo", "up", "down", "status", "ingest", "pretokenize", "ask", "serve", "model", "bench", "config")
+COMMANDS = ("demo", "up", "down", "status", "ingest", "pretokenize", "ask", "eval", "serve", "model", "bench", "config")
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from qa_cluster.cluster.ports import free_node_ports
-from qa_cluster.cluster.setup import default_reader_folder
+from qa_cluster.cluster.reader_files import default_reader_folder
 
 from qa_cluster.manifest import MODEL_FILE
 
@@ -125,15 +125,16 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(qa: Run, tmp_path: Path) -
 
     qa("up")
     rows = json.loads(qa("model", "list", "--json").stdout)
-    assert len(rows) == 3
-    assert all(row["complete"] for row in rows)
-    host, port = rows[1]["shard"].split(":")
+    assert [(row["default"], row["warm"], row["shards"]) for row in rows] == [(True, 3, 3)]
+    shard = json.loads(qa("status", "--json").stdout)["shards"][1]
+    key = f"bert-qa{{{shard['tag']}}}"
+    host, port = shard["address"].split(":")
     with redis.Redis(host=host, port=int(port)) as client:
-        assert client.delete(rows[1]["key"]) == 1
+        assert client.delete(key) == 1
         # the shard gets it from another one, and answers meanwhile
         qa("status")
         deadline = time.monotonic() + 20
-        while not client.exists(rows[1]["key"]):
+        while not client.exists(key):
             assert time.monotonic() < deadline, "the reader has not come back"
             time.sleep(0.05)
     assert json.loads(qa("model", "list", "--json").stdout) == rows

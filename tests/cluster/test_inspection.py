@@ -14,8 +14,9 @@ from qa_cluster.cluster.inspection import inspect_cluster
 from qa_cluster.cluster.local import LocalCluster
 from qa_cluster.cluster.ports import free_node_ports
 from qa_cluster.cluster.processes import stop
+from qa_cluster.cluster.reader_files import read_reader
 from qa_cluster.cluster.server_process import ServerSpec, find_program, start
-from qa_cluster.cluster.setup import provision, read_reader
+from qa_cluster.cluster.setup import provision
 from qa_cluster.cluster.state import read_state
 from qa_cluster.cluster.topology import slot_ranges
 

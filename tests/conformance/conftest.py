@@ -92,7 +92,8 @@ def torch_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     from tests.conformance.deployment import worker_python
 
     folder = tmp_path_factory.mktemp("torch")
-    subprocess.run([worker_python(), "-W", "ignore", HERE / "torch_models.py", folder], check=True)
+    command = [worker_python(), "-W", "ignore", "-m", "tests.conformance.torch_models", folder]
+    subprocess.run(command, cwd=HERE.parents[1], check=True)
     return {path.stem: path.read_bytes() for path in folder.iterdir()}
 
 

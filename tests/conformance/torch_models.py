@@ -7,21 +7,7 @@ from pathlib import Path
 
 import torch
 
-
-class Add(torch.nn.Module):
-    """The sum of two tensors."""
-
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """a + b."""
-        return a + b
-
-
-class AddAndOne(torch.nn.Module):
-    """Two outputs, the second of which has not the batch's first dimension."""
-
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """a + b, and a one."""
-        return a + b, torch.ones(1)
+from tests.torch.models import Add, AddAndOne
 
 
 class Crash(torch.nn.Module):

@@ -9,9 +9,11 @@ import pytest
 import redis
 
 from tests.ports import free_port
-from tests.servers import MODULE, chosen_servers, eventually, find_binary
+from tests.servers import MODULE, chosen_servers, eventually, find_binary, server_binary, shared_binary
 
 from .running_shards import Shards, running
+
+__all__ = ["server_binary", "shared_binary"]
 
 
 @pytest.fixture(scope="session", params=chosen_servers())

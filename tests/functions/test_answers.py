@@ -138,7 +138,7 @@ def test_readers_and_a_writer_at_once_never_see_an_old_version(shards: Shards) -
 
 def read(shards: Shards, question: str, *names: str) -> list[Any]:
     node = shards.node_of(names[0])
-    replies = shards.on(node, "RG.TRIGGER", "qa.read", question, *names)
+    replies = shards.on(node, "RG.TRIGGER", "qa.read", "", question, *names)
     return [reply if isinstance(reply, Exception) else json.loads(reply) for reply in replies]
 
 
@@ -165,14 +165,14 @@ def test_one_bad_sentence_does_not_spoil_the_others(shards: Shards) -> None:
         f"x:{{{found}}}:0" for found in keys.partition_tags(12) if shards.node_of(f"{{{found}}}") is not here
     )
     missing = sentence_name("good", 9)
-    replies = shards.on(here, "RG.TRIGGER", "qa.read", "What sat?", good, elsewhere, "nonsense", missing)
+    replies = shards.on(here, "RG.TRIGGER", "qa.read", "", "What sat?", good, elsewhere, "nonsense", missing)
     assert json.loads(replies[0])["answer"]
     assert isinstance(replies[1], redis.exceptions.MovedError)
     assert "sentence key must be" in str(replies[2])
     assert "NOTFOUND" in str(replies[3])
 
 
-@pytest.mark.parametrize("arguments", [[], ["question only"], ["", "x:{a}:0"], [" ", "x:{a}:0"]])
+@pytest.mark.parametrize("arguments", [[], ["", "question only"], ["", "", "x:{a}:0"], ["", " ", "x:{a}:0"]])
 def test_bad_arguments_of_the_trigger_are_refused(shards: Shards, arguments: list[str]) -> None:
     with pytest.raises(redis.ResponseError, match="question"):
         shards.on(shards.nodes[0], "RG.TRIGGER", "qa.read", *arguments)
@@ -201,7 +201,7 @@ def test_what_a_client_put_in_the_place_of_an_answer_is_not_given_by_the_trigger
     node = shards.node_of(key)
     for value in ("no JSON", "[]", "{}", '{"document_version": 1, "model": 2}'):
         shards.client.set(key, value)
-        (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", question, name)
+        (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", "", question, name)
         assert (json.loads(reply)["answer"], json.loads(reply)["cache"]) == ("Wolverines", "miss")
-    (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", question, name)
+    (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", "", question, name)
     assert (json.loads(reply)["answer"], json.loads(reply)["cache"]) == ("Wolverines", "shard")

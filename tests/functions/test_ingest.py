@@ -79,13 +79,13 @@ def test_answers_of_another_reader_are_dropped_when_the_manifest_changes(shards:
     shards.wait_tokenized("model")
     first = shards.ask("model", 0, "What is the kakapo?")
     assert first is not None
-    manifest = json.loads((MODEL / "manifest.json").read_text())
-    other = {**manifest, "revision": "0" * 12, "model_sha256": "0" * 64}
+    text = (MODEL / "manifest.json").read_text()
+    other = {**json.loads(text), "revision": "0" * 12, "model_sha256": "0" * 64}
     try:
         shards.write_manifest(json.dumps(other))
         eventually(lambda: answered_by(shards, "0" * 12), SECONDS)
     finally:
-        shards.write_manifest(json.dumps(manifest))
+        shards.write_manifest(text)
     eventually(lambda: answered_by(shards, first["model"]["revision"]), SECONDS)
 
 

@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+import redis
 
-from tests.servers import Cluster, Server, eventually, server_binary
+from tests.servers import Cluster, Server, eventually, execute, server_binary, shared_binary
 
-__all__ = ["server_binary"]
+__all__ = ["server_binary", "shared_binary"]
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 
 
-@pytest.fixture
-def shard(server_binary: Path) -> Iterator[Server]:
-    """A server alone with a worker that is ready."""
-    with Server(server_binary, worker=WORKER) as running:
+@pytest.fixture(scope="module")
+def shared_shard(shared_binary: Path) -> Iterator[Server]:
+    """A server alone with a worker that is ready, one for all tests of a file."""
+    with Server(shared_binary, worker=WORKER) as running:
         running.wait_ready()
         yield running
+
+
+@pytest.fixture
+def shard(shared_shard: Server) -> Iterator[Server]:
+    """The shared one, with nothing in it: no keys, registrations, executions, nor counted commands."""
+    yield shared_shard
+    shared_shard.wait_ready()
+    for entry in execute(shared_shard, "RG.DUMPREGISTRATIONS"):
+        execute(shared_shard, "RG.UNREGISTER", entry[1])
+    for entry in execute(shared_shard, "RG.DUMPEXECUTIONS"):
+        execute(shared_shard, "RG.ABORTEXECUTION", entry[1])
+        eventually(partial(dropped, shared_shard, entry[1]))
+    execute(shared_shard, "FLUSHALL")
+    execute(shared_shard, "CONFIG", "RESETSTAT")
+
+
+def dropped(server: Server, execution_id: str) -> bool:
+    """Whether an execution could be dropped: one that is aborted ends a little later."""
+    try:
+        return bool(execute(server, "RG.DROPEXECUTION", execution_id) == "OK")
+    except redis.ResponseError:
+        return False
 
 
 def reaches_all(node: Server) -> bool:
@@ -32,13 +57,41 @@ def reaches_all(node: Server) -> bool:
     return len(results) == 3 and not errors
 
 
-@pytest.fixture
-def cluster(server_binary: Path) -> Iterator[Cluster]:
+@contextmanager
+def ready_cluster(binary: Path) -> Iterator[Cluster]:
     """Three primaries with workers that are ready."""
-    with Cluster(server_binary, worker=WORKER) as running:
+    with Cluster(binary, worker=WORKER) as running:
         for node in running.nodes:
             node.wait_ready()
         for node in running.nodes:
             # the bus of a young cluster loses messages until all links stand
             eventually(lambda node=node: reaches_all(node), 30)  # type: ignore[misc]
         yield running
+
+
+@pytest.fixture
+def own_cluster(server_binary: Path) -> Iterator[Cluster]:
+    """A cluster for a test that does not leave it as it was."""
+    with ready_cluster(server_binary) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(shared_binary: Path) -> Iterator[Cluster]:
+    """One for all tests of a file."""
+    with ready_cluster(shared_binary) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """The shared one; keys, users, registrations and the idle time of executions are put back after the test."""
+    yield shared_cluster
+    first = shared_cluster.nodes[0]
+    for entry in execute(first, "RG.DUMPREGISTRATIONS"):
+        execute(first, "RG.UNREGISTER", entry[1])
+    for node in shared_cluster.nodes:
+        eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [])  # type: ignore[misc]
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
+        execute(node, "ACL", "DELUSER", "tenant")
+        execute(node, "FLUSHALL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 FLOAT, UINT8, INT64, BOOL = 1, 2, 7, 9
@@ -80,6 +81,41 @@ def table_model(rows: int, columns: int, weights: bytes) -> bytes:
     initializer = _number(1, rows) + _number(1, columns) + _number(2, FLOAT) + _bytes(8, "table") + _bytes(9, weights)
     node = _node("Gather", ["table", "x"], ["y"])
     return _model([node], [_value("x", INT64, ["n"])], [_value("y", FLOAT, ["n", columns])], [initializer])
+
+
+def span_model(*, last: bool, weights: bytes = b"") -> bytes:
+    """A reader that always answers with the last token of the passage, or with the first.
+
+    Its logits are 1000 in the passage, plus or minus the token's position; `weights` (FLOAT) only make it larger.
+    """
+    shape = ["batch", "length"]
+    to_float = _bytes(5, _bytes(1, "to") + _number(3, FLOAT) + _number(20, 2))
+    constants = {"axis": (INT64, (1).to_bytes(8, "little"), []), "big": (FLOAT, struct.pack("<f", 1000.0), [])}
+    if weights:
+        constants |= {"table": (FLOAT, weights, [len(weights) // 4]), "zero": (INT64, bytes(8), [])}
+    initializers = [
+        b"".join(_number(1, dim) for dim in dims) + _number(2, dtype) + _bytes(8, name) + _bytes(9, data)
+        for name, (dtype, data, dims) in constants.items()
+    ]
+    nodes = [
+        _node("CumSum", ["attention_mask", "axis"], ["counted"]),
+        _node("Cast", ["counted"], ["position"], to_float),
+        _node("Cast", ["token_type_ids"], ["in_passage"], to_float),
+        _node("Mul", ["in_passage", "big"], ["high"]),
+        _node("Add" if last else "Sub", ["high", "position"], ["plain"]),
+    ]
+    if weights:
+        nodes += [
+            _node("Mul", ["input_ids", "zero"], ["first"]),
+            _node("Gather", ["table", "first"], ["nothing"]),
+            _node("Add", ["plain", "nothing"], ["score"]),
+        ]
+    else:
+        nodes.append(_node("Identity", ["plain"], ["score"]))
+    nodes += [_node("Identity", ["score"], [name]) for name in ("start_logits", "end_logits")]
+    inputs = [_value(name, INT64, shape) for name in ("input_ids", "attention_mask", "token_type_ids")]
+    outputs = [_value(name, FLOAT, shape) for name in ("start_logits", "end_logits")]
+    return _model(nodes, inputs, outputs, initializers)
 
 
 def outside_model(location: str, size: int) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from qa_cluster.gears.backends import Port, RuntimeLimits
 from qa_cluster.gears.devices import Devices
 from qa_cluster.gears.model_store import ModelStore
@@ -41,6 +42,20 @@ class AddModel:
 
 def pair(rows: int, value: float = 1.0, width: int = 2) -> list[Array]:
     return [np.full((rows, width), value, "<f4"), np.full((rows, width), value, "<f4")]
+
+
+async def over_only_when_it_ends(model: AddModel, work: Coroutine[Any, Any, object]) -> None:
+    """Cancel a run again and again while its model is held up: it must not look finished."""
+    model.gate.clear()
+    run = asyncio.ensure_future(work)
+    await asyncio.to_thread(model.entered.wait, 5)
+    for _ in range(3):
+        run.cancel()
+        await asyncio.sleep(0.05)
+    assert not run.done()
+    model.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
 
 
 def run_store(main: Callable[[ModelStore], Awaitable[None]], *, threads_per_queue: int = 1) -> None:

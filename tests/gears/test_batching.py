@@ -15,7 +15,7 @@ from qa_cluster.gears.served import Batching, Item, ServedModel, TimedOut, withi
 from qa_cluster.gears.tensors import Array, to_wire
 
 from qa_cluster.errors import InferenceFailed
-from tests.gears.runtimes import POISON, AddModel, add, pair, run_store
+from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair, run_store
 
 
 async def outputs(store: ModelStore, arrays: list[Array], batching: Batching) -> list[list[float]]:
@@ -142,16 +142,7 @@ def test_a_cancelled_run_is_not_over_before_it_ends() -> None:
 
     async def main(store: ModelStore) -> None:
         model = await add(store, 1, AddModel())
-        model.gate.clear()
-        run = asyncio.ensure_future(store.run(1, pair(1)))
-        await asyncio.to_thread(model.entered.wait, 5)
-        for _ in range(3):
-            run.cancel()
-            await asyncio.sleep(0.05)
-        assert not run.done()
-        model.gate.set()
-        with pytest.raises(asyncio.CancelledError):
-            await run
+        await over_only_when_it_ends(model, store.run(1, pair(1)))
 
     run_store(main)
 

@@ -13,12 +13,7 @@ import redis
 
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.gears.conftest import WORKER
-from tests.servers import Cluster, Server, eventually
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
+from tests.servers import Cluster, Server, eventually, execute
 
 
 def test_runs_cover_all_shards(cluster: Cluster) -> None:
@@ -82,6 +77,7 @@ where.register(trigger='where', convertToStr=False)
 
 def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> None:
     silent = cluster.nodes[1]
+    patience = execute(silent, "CONFIG", "GET", "qa.worker-silence-ms")["qa.worker-silence-ms"]
     execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", 60000)
     pid = silent.signal_worker(signal.SIGSTOP)
     try:
@@ -89,6 +85,7 @@ def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> N
         (error,) = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
     finally:
         os.kill(pid, signal.SIGCONT)
+        execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", patience)
     assert execute(silent, "CLUSTER", "MYID") in error
     assert "did not answer within" in error
     for node in cluster.nodes:
@@ -112,17 +109,17 @@ GB('ShardsIDReader').map(f).run()
     assert time.monotonic() - began < 5
 
 
-def test_shard_that_gets_slots_later_gets_the_sessions(cluster: Cluster, server_binary: Path) -> None:
-    execute(cluster.nodes[0], "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 'here').register(trigger='t')")
+def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, server_binary: Path) -> None:
+    execute(own_cluster.nodes[0], "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 'here').register(trigger='t')")
     with Server(server_binary, {"cluster-enabled": "yes"}, worker=WORKER) as joining:
         joining.wait_ready()
-        execute(joining, "CLUSTER MEET", "127.0.0.1", cluster.nodes[0].port)
+        execute(joining, "CLUSTER MEET", "127.0.0.1", own_cluster.nodes[0].port)
         name = execute(joining, "CLUSTER", "MYID")
-        eventually(lambda: name in str(execute(cluster.nodes[0], "CLUSTER", "NODES")))
+        eventually(lambda: name in str(execute(own_cluster.nodes[0], "CLUSTER", "NODES")))
         eventually(lambda: len(execute(joining, "CLUSTER", "SHARDS")) == 4)
-        owner = execute(cluster.nodes[0], "CLUSTER", "MYID")
+        owner = execute(own_cluster.nodes[0], "CLUSTER", "MYID")
         execute(joining, "CLUSTER", "SETSLOT", 0, "IMPORTING", owner)
-        for node in (joining, *cluster.nodes):
+        for node in (joining, *own_cluster.nodes):
             eventually(lambda node=node: len(execute(node, "CLUSTER", "SHARDS")) == 4)  # type: ignore[misc]
             execute(node, "CLUSTER", "SETSLOT", 0, "NODE", name)
         assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), 20, ignore=redis.ResponseError) == ["here"]
@@ -193,9 +190,9 @@ def test_an_execution_is_aborted_from_another_shard(cluster: Cluster) -> None:
     assert "execution was aborted" in execute(first, "RG.GETRESULTS", execution_id)[1]
 
 
-def test_a_run_ends_with_an_error_when_a_shard_dies(cluster: Cluster) -> None:
-    first, second, _ = cluster.nodes
-    for node in cluster.nodes:
+def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> None:
+    first, second, _ = own_cluster.nodes
+    for node in own_cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
     script = "async def slow(r):\n    await asyncio.sleep(0.5)\n    return r\nGB('ShardsIDReader').map(slow).run()"
     execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
@@ -235,8 +232,8 @@ GB('CommandReader').repartition(lambda r: r[1]).map(read).register(trigger='read
                 tenant.execute_command("RG.TRIGGER", "read", f"b:{number}")
 
 
-def test_a_stream_that_moves_is_read_where_it_is(cluster: Cluster) -> None:
-    source, target, _ = cluster.nodes
+def test_a_stream_that_moves_is_read_where_it_is(own_cluster: Cluster) -> None:
+    source, target, _ = own_cluster.nodes
     slot = 100  # of the first shard
     tag = hashtag_for_slot(slot)
     script = f"GB('StreamReader').foreach(lambda r: execute('INCR', 'n:{{{tag}}}')).register(prefix='in:*', batch=10)"
@@ -249,7 +246,7 @@ def test_a_stream_that_moves_is_read_where_it_is(cluster: Cluster) -> None:
     execute(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
     execute(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
     execute(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
-    for node in (target, *cluster.nodes):
+    for node in (target, *own_cluster.nodes):
         execute(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[1])
     eventually(lambda: execute(target, "GET", f"n:{{{tag}}}") == "5")
     eventually(lambda: execute(target, "XLEN", key) == 0)

@@ -12,7 +12,7 @@ from qa_cluster.gears.dag import Dag, Step
 from qa_cluster.gears.model_store import ModelStore
 from qa_cluster.gears.served import Batching, TimedOut
 
-from tests.gears.runtimes import POISON, AddModel, add, pair, run_store
+from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair, run_store
 
 
 def states(dag: Dag) -> list[str]:
@@ -90,16 +90,7 @@ def test_a_run_that_has_not_begun_times_out() -> None:
 def test_a_cancelled_run_waits_for_the_step_that_runs() -> None:
     async def main(store: ModelStore) -> None:
         model = await add(store, 1, AddModel())
-        model.gate.clear()
-        run = asyncio.ensure_future(Dag([Step(1, [0, 0], [1])], {0: pair(1)[0]}).run(store))
-        await asyncio.to_thread(model.entered.wait, 5)
-        for _ in range(3):
-            run.cancel()
-            await asyncio.sleep(0.05)
-        assert not run.done()
-        model.gate.set()
-        with pytest.raises(asyncio.CancelledError):
-            await run
+        await over_only_when_it_ends(model, Dag([Step(1, [0, 0], [1])], {0: pair(1)[0]}).run(store))
 
     run_store(main)
 

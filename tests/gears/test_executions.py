@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 
-from tests.gears.conftest import WORKER
-from tests.servers import Pending, Server, chosen_servers, eventually, find_binary
+from tests.servers import Pending, Server, eventually, execute
 
 SLOW = "async def slow(r):\n    await asyncio.sleep(30)\nGB('ShardsIDReader').map(slow).run()"
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def shard(request: pytest.FixtureRequest) -> Iterator[Server]:
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with Server(binary, worker=WORKER) as running:
-        running.wait_ready()
-        yield running
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
+@pytest.fixture(scope="module")
+def shard(shared_shard: Server) -> Server:
+    return shared_shard
 
 
 def pairs(flat: list[Any]) -> dict[str, Any]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import redis
 
-from tests.gears.conftest import WORKER
-from tests.servers import Server, chosen_servers, eventually, find_binary
+from tests.servers import Server, eventually, execute
 
 SCRIPT = """
 import threading
@@ -83,21 +80,10 @@ GB('CommandReader').repartition(lambda r: gearsFuture()).register(trigger='no_st
 """
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def shard(request: pytest.FixtureRequest) -> Iterator[Server]:
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with Server(binary, worker=WORKER) as running:
-        running.wait_ready()
-        with running.client() as client:
-            assert client.execute_command("RG.PYEXECUTE", SCRIPT, "ID", "futures") == "OK"
-        yield running
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
+@pytest.fixture(scope="module")
+def shard(shared_shard: Server) -> Server:
+    assert execute(shared_shard, "RG.PYEXECUTE", SCRIPT, "ID", "futures") == "OK"
+    return shared_shard
 
 
 @pytest.mark.parametrize(

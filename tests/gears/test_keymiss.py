@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Pending, Server, eventually
+from tests.servers import Pending, Server, eventually, execute
 
 ANSWER = """
 import asyncio
@@ -20,11 +20,6 @@ async def answer(record):
     override_reply('computed %d' % calls[0])
 GB('KeysReader').map(answer).register(prefix='ask*', commands=['get'], eventTypes=['keymiss'], mode='async_local')
 """
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
 
 
 def registration(server: Server) -> dict[str, Any]:

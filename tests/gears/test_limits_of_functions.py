@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 from tests.gears.conftest import WORKER
-from tests.servers import Pending, Server, eventually
+from tests.servers import Pending, Server, eventually, execute
 
 LIMITS = {"qa.job-timeout-ms": 700, "qa.cancel-grace-ms": 200, "qa.worker-backoff-ms": 1}
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
 
 
 def test_an_endless_loop_ends_with_its_worker_and_others_are_served(server_binary: Path) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tests.gears.conftest import WORKER
-from tests.servers import Server, eventually
+from tests.servers import Server, eventually, execute
 
 SCRIPT = """
 async def step(r):
@@ -18,11 +17,6 @@ def started():
 GB('StreamReader').foreach(step).register(prefix='in', onRegistered=started)
 GB('CommandReader').map(lambda r: execute('GET', 'started')).register(trigger='t')
 """
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
 
 
 def test_a_promoted_replica_takes_up_what_its_primary_left(server_binary: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 import numpy as np
 import pytest
 import redis
 
 from tests.gears.onnx_file import add_model, token_model
-from tests.servers import Server, eventually
+from tests.servers import Server, eventually, execute
 
 SCORE = """
 import redisAI
@@ -25,11 +24,6 @@ async def score(record):
     override_reply(str(scores))
 GB('KeysReader').map(score).register(prefix='score:*', commands=['get'], eventTypes=['keymiss'], mode='async_local')
 """
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
 
 
 def test_generic_model_by_commands(shard: Server) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 
-from tests.gears.conftest import WORKER
-from tests.servers import Server, chosen_servers, eventually, find_binary
+from tests.servers import Server, eventually
 
 SCRIPT = """
 import threading, time
@@ -39,18 +37,6 @@ def in_thread(record):
     return future
 async def in_pool(record):
     return await asyncio.get_running_loop().run_in_executor(None, lambda: execute('GET', record[1]))
-pools = []
-async def in_callback(record):
-    found = asyncio.get_running_loop().create_future()
-    if not pools:
-        pools.append(ThreadPoolExecutor(1))
-    def read(_):
-        try:
-            setFutureResults(found, execute('GET', record[1]))
-        except Exception as error:
-            setFutureException(found, error)
-    pools[0].submit(time.sleep, 0.02).add_done_callback(read)
-    return await found
 pools = []
 async def in_callback(record):
     found = asyncio.get_running_loop().create_future()
@@ -110,19 +96,14 @@ GB('CommandReader').filter(lambda r: seen).map(lambda r: seen).register(
 WAYS = ("get", "get_many", "late", "own_coroutine", "in_block", "in_thread", "in_pool", "in_callback", "in_session")
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def shard(request: pytest.FixtureRequest) -> Iterator[Server]:
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with Server(binary, worker=WORKER) as running:
-        running.wait_ready()
-        with running.client() as client:
-            assert client.execute_command("RG.PYEXECUTE", SCRIPT, "ID", "rights") == "OK"
-            client.set("a:1", "mine")
-            client.set("b:1", "secret")
-            client.execute_command("ACL SETUSER", "tenant", "on", ">p", "~a:*", "+@all", "-@admin", "-flushall")
-        yield running
+@pytest.fixture(scope="module")
+def shard(shared_shard: Server) -> Server:
+    with shared_shard.client() as client:
+        assert client.execute_command("RG.PYEXECUTE", SCRIPT, "ID", "rights") == "OK"
+        client.set("a:1", "mine")
+        client.set("b:1", "secret")
+        client.execute_command("ACL SETUSER", "tenant", "on", ">p", "~a:*", "+@all", "-@admin", "-flushall")
+    return shared_shard
 
 
 def trigger(shard: Server, name: str, *arguments: str) -> Any:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import ast
 import signal
-from typing import Any
 
 import pytest
 import redis
 
-from tests.servers import Server, eventually
+from tests.servers import Server, eventually, execute
 
 ECHO = "GB('CommandReader').map(lambda r: r[1:]).register(trigger='echo', convertToStr=False)"
-
-
-def execute(server: Server, *words: object) -> Any:
-    with server.client() as client:
-        return client.execute_command(*words)
 
 
 def test_runs_answer_results_and_errors(shard: Server) -> None:

@@ -10,26 +10,15 @@ from typing import Any
 import pytest
 import redis
 
-from tests.gears.conftest import WORKER
-from tests.servers import Server, chosen_servers, eventually, find_binary
+from tests.servers import Server, eventually
 
 GROUP = "__gears_consumer_group__"
 _names = itertools.count()
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def running(request: pytest.FixtureRequest) -> Iterator[Server]:
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with Server(binary, worker=WORKER) as server:
-        server.wait_ready()
-        yield server
-
-
 @pytest.fixture
-def client(running: Server) -> Iterator[Any]:
-    with running.client() as connected:
+def client(shared_shard: Server) -> Iterator[Any]:
+    with shared_shard.client() as connected:
         connected.flushall()
         yield connected
         for entry in connected.execute_command("RG.DUMPREGISTRATIONS"):
@@ -133,7 +122,7 @@ def test_a_failed_batch_ends_the_registration(client: Any) -> None:
     assert client.xlen("in") == 3  # the failed one and those behind it are kept
 
 
-def test_a_function_pauses_its_registration(client: Any, running: Server) -> None:
+def test_a_function_pauses_its_registration(client: Any, shared_shard: Server) -> None:
     script = """
 def step(r):
     execute('RPUSH', 'seen', r['value']['n'])
@@ -152,10 +141,10 @@ GB('StreamReader').foreach(step).register(prefix='in')
     eventually(lambda: client.lrange("seen", 0, -1) == ["1", "1", "2"])
     client.execute_command("RG.PAUSEREGISTRATIONS", entry[1])
     eventually(lambda: data(client)["status"] == "PAUSED")
-    number = running.field("worker_number")
-    running.signal_worker(signal.SIGKILL)
-    eventually(lambda: running.field("worker_number") == number + 1)
-    running.wait_ready()
+    number = shared_shard.field("worker_number")
+    shared_shard.signal_worker(signal.SIGKILL)
+    eventually(lambda: shared_shard.field("worker_number") == number + 1)
+    shared_shard.wait_ready()
     client.xadd("in", {"n": "3"})
     register(client, COLLECT % "prefix='other'")
     client.xadd("other", {"n": 4})
@@ -184,7 +173,7 @@ def test_streams_and_groups_may_vanish(client: Any) -> None:
     eventually(lambda: client.lrange("seen", 0, -1)[-1] == "4")
 
 
-def test_what_a_dead_worker_had_not_acknowledged_comes_first(client: Any, running: Server) -> None:
+def test_what_a_dead_worker_had_not_acknowledged_comes_first(client: Any, shared_shard: Server) -> None:
     script = """
 async def step(r):
     execute('RPUSH', 'seen', r['value']['n'])
@@ -197,13 +186,13 @@ GB('StreamReader').foreach(step).register(prefix='in')
         client.xadd("in", {"n": number})
     eventually(lambda: client.lrange("seen", 0, -1) == ["0"])
     assert client.xpending("in", GROUP)["pending"] >= 1
-    running.signal_worker(signal.SIGKILL)
+    shared_shard.signal_worker(signal.SIGKILL)
     client.set("go", 1)
     eventually(lambda: client.lrange("seen", 0, -1) == ["0", "0", "1", "2"])
     eventually(lambda: client.xlen("in") == 0)
 
 
-def test_batches_that_are_run_again_do_not_keep_others_waiting(client: Any, running: Server) -> None:
+def test_batches_that_are_run_again_do_not_keep_others_waiting(client: Any, shared_shard: Server) -> None:
     script = """
 async def step(r):
     execute('SADD', 'begun', r['key'])
@@ -216,7 +205,7 @@ GB('StreamReader').foreach(step).register(prefix='in:*')
         client.xadd(f"in:{number}", {"n": "slow"})
     eventually(lambda: client.scard("begun") == 64)
     client.delete("begun")
-    running.signal_worker(signal.SIGKILL)
+    shared_shard.signal_worker(signal.SIGKILL)
     eventually(lambda: client.scard("begun") == 1)
     client.xadd("in:new", {"n": "quick"})
     eventually(lambda: client.sismember("begun", "in:new"))

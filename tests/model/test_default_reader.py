@@ -62,9 +62,7 @@ class Batches:
         for start, end, index in zip(starts, ends, indices, strict=True):
             window, context = self._windows[index]
             passage = self._encoder.passage(context)
-            place = (passage.starts[: window.tokens], passage.ends[: window.tokens])
-            first = window.passage_start
-            reading = best_spans(start, end, place, context, sentence_start=first, max_answer_tokens=30)
+            reading = best_spans([window], [(start, end)], passage, context, max_answer_tokens=30)
             found.append((reading.spans[0], start[: len(window.input_ids)]))
         return found
 

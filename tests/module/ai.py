@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import Server, chosen_servers, eventually, find_binary
+from tests.servers import Server, eventually
 
 WORKER = f'"{sys.executable}" -S "{Path(__file__).with_name("ai_worker.py")}"'
 
@@ -18,7 +18,7 @@ WORKER = f'"{sys.executable}" -S "{Path(__file__).with_name("ai_worker.py")}"'
 @pytest.fixture
 def ai_server(server_binary: Path) -> Iterator[Server]:
     """A server whose worker is the one of ai_worker.py, and ready."""
-    with Server(server_binary, {"appendonly": "yes", "repl-diskless-sync-delay": 0}, worker=WORKER) as running:
+    with Server(server_binary, {"appendonly": "yes"}, worker=WORKER) as running:
         running.wait_ready()
         yield running
 
@@ -31,13 +31,10 @@ def ai(ai_server: Server) -> Iterator[redis.Redis]:
         yield client
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def shared_ai_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
     """As `ai_server`, one for all tests of a file that ask for it."""
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with Server(binary, worker=WORKER) as running:
+    with Server(shared_binary, worker=WORKER) as running:
         running.wait_ready()
         yield running
 

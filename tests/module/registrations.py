@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.servers import Server, chosen_servers, fake_worker_command, find_binary
+from tests.servers import Server, fake_worker_command
 
 NO_ARGS = "*0\r\n"
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def shared(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def shared(shared_binary: Path) -> Iterator[Server]:
     """A server with the scriptable worker for all tests of a file: each uses names of its own."""
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with Server(binary, worker=fake_worker_command()) as running:
+    with Server(shared_binary, worker=fake_worker_command()) as running:
         running.wait_ready()
         yield running
 

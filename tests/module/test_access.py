@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from tests.module.registrations import run
-from tests.servers import ROOT, Pending, Server, chosen_servers, eventually, fake_worker_command, find_binary
+from tests.servers import ROOT, Pending, Server, eventually, fake_worker_command
 
 ROW = re.compile(r"^\| `((?:AI|RG|QA)\.[A-Z_]+)` \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 TABLE = {
@@ -21,14 +21,11 @@ TABLE = {
 TENSOR = ["FLOAT", "1", "VALUES", "1"]
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def guarded(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def guarded(shared_binary: Path) -> Iterator[Server]:
     """A server with three users besides the administrator."""
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
     settings = {"slowlog-log-slower-than": 0, "latency-monitor-threshold": 1}
-    with Server(binary, settings, worker=fake_worker_command()) as server:
+    with Server(shared_binary, settings, worker=fake_worker_command()) as server:
         server.wait_ready()
         with server.client() as client:
             for name, rules in {

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from tests.module.rogue_worker import POINTS
-from tests.servers import Server, chosen_servers, eventually, find_binary
+from tests.servers import Server, eventually
 
 ROGUE = Path(__file__).with_name("rogue_worker.py")
 SETTINGS: dict[str, object] = {
@@ -82,13 +82,10 @@ def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]
         yield server
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def rogue(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def rogue(shared_binary: Path) -> Iterator[Server]:
     """One server for all that can be told to a worker that runs; it has a tensor, a model and a script."""
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with started(binary) as server:
+    with started(shared_binary) as server:
         server.wait_ready()
         with server.client() as client:
             tell(server, "model.load", ["OK", b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"])

@@ -204,5 +204,9 @@ def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> Non
         eventually(lambda: other.execute_command("CLUSTER", "REPLICATE", primary_id), ignore=redis.ResponseError)
         eventually(lambda: other.info("replication").get("master_link_status") == "up", 30)
         replica.wait_ready()
+        # both must know who follows whom: a failover that its primary does not know of times out
+        eventually(lambda: client.execute_command("CLUSTER REPLICAS", primary_id))
+        for one in (client, other):
+            eventually(lambda one=one: one.execute_command("CLUSTER INFO")["cluster_state"] == "ok")  # type: ignore[misc]
         eventually(lambda: other.execute_command("CLUSTER", "FAILOVER"), ignore=redis.ResponseError)
         eventually(lambda: notices(replica, "promoted") == ["promoted"], 20, ignore=redis.ResponseError)

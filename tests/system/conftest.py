@@ -21,8 +21,9 @@ import pytest
 import redis
 
 from tests.ports import free_port
-from tests.servers import chosen_servers, find_binary
+from tests.servers import binary_or_skip, chosen_servers, server_binary, shared_binary
 
+__all__ = ["server_binary", "shared_binary"]
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 
 
@@ -136,9 +137,7 @@ def system(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, clean_settings: dict[str, str]
 ) -> Iterator[System]:
     """Three shards with the bundled reader and functions."""
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
+    binary = binary_or_skip(request.param)
     folder = tmp_path_factory.mktemp("system")
     environment = clean_settings | {
         "QA_DATA_DIR": str(folder / "data"),
@@ -157,8 +156,8 @@ def system(
 
 
 @pytest.fixture
-def service(system: System) -> Iterator[System]:
-    """The system with a REST service of the test's own."""
-    system.start_service()
-    yield system
-    system.stop_service()
+def service(system: System) -> System:
+    """The system with a REST service, which runs from the first test that wants one to the end of the system."""
+    if system.service is None:
+        system.start_service()
+    return system

@@ -17,7 +17,6 @@ SETTINGS = {
     "cluster-node-timeout": 1500,
     "cluster-require-full-coverage": "no",
     "appendonly": "yes",
-    "repl-diskless-sync-delay": 0,
     "repl-backlog-size": "16kb",
 }
 

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from qa_cluster import keys
 from qa_cluster.keys import SentenceRef
 from tests.functions.running_shards import PARTITIONS, tag
-from tests.servers import MODULE, Server, chosen_servers, eventually, find_binary
+from tests.servers import Server, eventually
 
 from .load import FACTS, Load
 from .replicated import Replicated, replicated
@@ -22,13 +23,10 @@ GAP_SECONDS = 15.0
 SCRIPT = "def twice(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0] * 2\n"
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def shards(request: pytest.FixtureRequest) -> Iterator[Replicated]:
+@pytest.fixture(scope="module")
+def shards(shared_binary: Path) -> Iterator[Replicated]:
     """One cluster for all: each test leaves it whole."""
-    binary = find_binary(request.param)
-    if binary is None or not MODULE.exists():
-        pytest.skip(f"no {request.param} server on this machine")
-    with replicated(binary) as found:
+    with replicated(shared_binary) as found:
         Load(found.url).store_facts()
         store_scripts(found)
         yield found

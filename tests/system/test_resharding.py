@@ -14,24 +14,15 @@ from qa_cluster.cluster.topology import Node
 
 from qa_cluster.keys import SLOTS
 from tests.functions.running_shards import WORKER, Shards, running
-from tests.servers import MODULE, Server, chosen_servers, eventually, find_binary
+from tests.servers import Server, eventually
 
 from .load import Load
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def binary(request: pytest.FixtureRequest) -> Path:
-    """Each server in turn."""
-    found = find_binary(request.param)
-    if found is None or not MODULE.exists():
-        pytest.skip(f"no {request.param} server on this machine")
-    return found
-
-
 @pytest.fixture
-def shards(binary: Path) -> Iterator[Shards]:
+def shards(server_binary: Path) -> Iterator[Shards]:
     """A cluster of the test's own: its slots are moved."""
-    with running(binary) as found:
+    with running(server_binary) as found:
         yield found
 
 
@@ -117,13 +108,15 @@ HEAVY = [pytest.param(way, marks=pytest.mark.cluster) for way in (from_the_lower
 
 
 @pytest.mark.parametrize("way", [from_the_upper_end, *HEAVY])
-def test_a_fourth_shard_gets_its_share_under_load(shards: Shards, binary: Path, way: Callable[[Shards], int]) -> None:
+def test_a_fourth_shard_gets_its_share_under_load(
+    shards: Shards, server_binary: Path, way: Callable[[Shards], int]
+) -> None:
     if way is at_once and shards.on(shards.nodes[0], "INFO").get("server_name") != "valkey":
         pytest.skip("CLUSTER MIGRATESLOTS is Valkey's")
     load = Load(url(shards))
     load.store_facts()
     settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
-    with Server(binary, settings, worker=WORKER) as fourth:
+    with Server(server_binary, settings, worker=WORKER) as fourth:
         joined(shards, fourth)
         work = [partial(load.ask, "use"), partial(load.ask, "off"), partial(load.ask, "off"), load.get, load.write]
         with load.running(*work):

@@ -9,8 +9,9 @@ import pytest
 
 from qa_cluster.cluster_client import ClusterClient
 from tests.servers import MODULE, chosen_servers, find_binary
+from tests.tiny_readers import tiny_reader
 
-from .conftest import System
+from .conftest import System, wait_until
 from .load import FACTS, Load
 
 pytestmark = pytest.mark.cluster
@@ -30,7 +31,16 @@ def test_a_local_cluster_grows(name: str, tmp_path: Path, clean_settings: dict[s
         refused = own.cli("scale", "1", check=False)
         assert refused.returncode == 2
         assert "cannot be scaled to 1" in refused.stderr
+        beside = tiny_reader(tmp_path / "last", "last", last=True).name
+        own.cli("model", "load", str(tmp_path / "last"), "--beside")
         own.cli("scale", "3")
+
+        def warm() -> bool:
+            listed = json.loads(own.cli("model", "list", "--json").stdout)
+            found = [(row["name"] == beside, row["default"], row["warm"]) for row in listed]
+            return found == [(False, True, 3), (True, False, 3)]
+
+        wait_until(warm, 20, "both readers are ready on all shards")
         shown = json.loads(own.cli("status", "--json").stdout)
         assert shown["ready"], shown
         assert sorted(shard["slots"] for shard in shown["shards"]) == [5461, 5461, 5462]
@@ -44,6 +54,7 @@ def test_a_local_cluster_grows(name: str, tmp_path: Path, clean_settings: dict[s
                 best = client.ask(question, cache="off").best
                 assert best is not None
                 assert (best.document_id, best.answer) == (document, load.answers[document][0])
+                assert client.ask(question, model="last").model.id == "last"
     finally:
         own.cli("down")
 

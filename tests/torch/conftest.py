@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Server, chosen_servers, find_binary
+from tests.servers import Server, shared_binary
 
+__all__ = ["shared_binary"]
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def torch_shard(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def torch_shard(shared_binary: Path) -> Iterator[Server]:
     """A server whose worker has torch, for all tests of a module."""
-    binary = find_binary(request.param)
-    if binary is None:
-        pytest.skip(f"no {request.param} server on this machine")
-    with Server(Path(binary), {"qa.job-timeout-ms": 20000}, worker=WORKER) as running:
+    with Server(shared_binary, {"qa.job-timeout-ms": 20000}, worker=WORKER) as running:
         running.wait_ready(30)
         yield running

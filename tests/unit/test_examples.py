@@ -15,7 +15,7 @@ ROWS = [
     {"question": "Who?", "context": "Ada did.", "answer": "Ada", "answer_start": 0},
     {"question": "When?", "context": "Ada did.", "answer": "", "answer_start": -1},
 ]
-EXAMPLES = [Example("Who?", "Ada did.", ("Ada",)), Example("When?", "Ada did.", ())]
+EXAMPLES = [Example("Who?", "Ada did.", ("Ada",), (0,)), Example("When?", "Ada did.", ())]
 SQUAD = {
     "data": [
         {
@@ -69,6 +69,42 @@ def test_bad_files_are_refused(tmp_path: Path, name: str, content: bytes, messag
     assert name in str(refused.value)
 
 
+def squad(paragraph: object) -> bytes:
+    return json.dumps({"data": [{"paragraphs": [SQUAD["data"][0]["paragraphs"][0], paragraph]}]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "message"),
+    [
+        ([], r"data\[0\].paragraphs\[1\] must be an object with 'context'"),
+        ({"context": "c"}, r"paragraphs\[1\] must be an object with 'qas'"),
+        ({"context": "c", "qas": {}}, r"paragraphs\[1\].qas must be a list"),
+        ({"context": "c", "qas": [{"answers": []}]}, r"qas\[0\] \(question 3\) must be an object with 'question'"),
+        ({"context": "c", "qas": [{"question": "q"}]}, r"question 3\) must be an object with 'answers'"),
+        ({"context": "c", "qas": [{"question": "q", "answers": [{}]}]}, r"question 3\).answers must be .* 'text'"),
+        ({"context": 5, "qas": [{"question": "q", "answers": []}]}, r"question 3\): question, context and"),
+        ({"context": "c", "qas": [{"question": " ", "answers": []}]}, r"question 3\): question or context is empty"),
+    ],
+)
+def test_what_is_wrong_in_squad_format_is_told_with_its_place(tmp_path: Path, paragraph: object, message: str) -> None:
+    (tmp_path / "set.json").write_bytes(squad(paragraph))
+    with pytest.raises(InvalidInput, match=message):
+        load_examples(tmp_path / "set.json")
+
+
+def test_places_are_optional_and_impossible_questions_have_no_answer(tmp_path: Path) -> None:
+    paragraph = {
+        "context": "Ada did.",
+        "qas": [
+            {"question": "Who?", "answers": [{"text": "Ada"}]},
+            {"question": "Why?", "is_impossible": True, "answers": [{"text": "Ada", "answer_start": 0}]},
+        ],
+    }
+    (tmp_path / "set.json").write_bytes(squad(paragraph))
+    found = load_examples(tmp_path / "set.json")[2:]
+    assert found == [Example("Who?", "Ada did.", ("Ada",)), Example("Why?", "Ada did.", ())]
+
+
 def test_missing_file_and_bad_limit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot read"):
         load_examples(tmp_path / "none.json")
@@ -81,3 +117,5 @@ def test_spread_takes_from_everywhere() -> None:
     chosen = [int(example.question) for example in spread(examples, 10)]
     assert chosen == list(range(0, 1000, 100))
     assert spread(examples[:3], 10) == examples[:3]
+    with pytest.raises(InvalidInput, match="limit is 0"):
+        spread(examples, 0)

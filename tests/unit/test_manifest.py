@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from qa_cluster.manifest import (
     PairLayout,
     Score,
     Shapes,
+    WaveFit,
     sha256_hex,
 )
 
@@ -56,6 +58,17 @@ MANIFEST = Manifest(
 )
 
 
+WAVES = {
+    "threshold": 5.9,
+    "questions": 600,
+    "sentences": 747,
+    "ends": [1, 3, 8],
+    "read": 3.1,
+    "f1": 0.61,
+    "f1_all": 0.6,
+}
+
+
 def document(**changes: Any) -> str:
     return json.dumps({**json.loads(MANIFEST.to_json()), **changes})
 
@@ -64,6 +77,13 @@ def test_round_trip() -> None:
     assert Manifest.from_json(MANIFEST.to_json()) == MANIFEST
     assert Manifest.from_json(MANIFEST.to_json().encode()) == MANIFEST
     assert json.loads(MANIFEST.to_json())["revision"] == MANIFEST.revision == sha256_hex(b"model")[:12]
+
+
+def test_how_the_waves_were_fitted_comes_back() -> None:
+    fit = WaveFit(5.9, 600, 747, (1, 3, 8), 3.1, 0.61, 0.6)
+    assert Manifest.from_json(document(waves=WAVES)) == replace(MANIFEST, waves=fit)
+    assert Manifest.from_json(replace(MANIFEST, waves=fit).to_json()).waves == fit
+    assert Manifest.from_json(document(waves=None)).waves is None
 
 
 @pytest.mark.parametrize("name", sorted(json.loads(MANIFEST.to_json())))
@@ -123,6 +143,11 @@ def test_a_bad_value_is_named_with_its_field(name: str, value: object) -> None:
         ({"calibration": [1, 0]}, "'calibration'"),
         ({"metrics": [{"dataset": "x"}]}, "'questions'"),
         ({"metrics": [5]}, "metrics[0]"),
+        ({"waves": 5}, "'waves'"),
+        ({"waves": {**WAVES, "read": -1}}, "'read'"),
+        ({"waves": {**WAVES, "ends": [1, 1]}}, "'ends'"),
+        ({"waves": {**WAVES, "f1_all": 1.5}}, "'f1_all'"),
+        ({"waves": {**WAVES, "extra": 1}}, "'extra'"),
     ],
 )
 def test_inner_and_unknown_fields_are_checked(changes: dict[str, Any], named: str) -> None:

@@ -1,0 +1,84 @@
+"""The OpenAPI description of `POST /models/{id}`, built from the table of parameters and the limits of the service."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from qa_cluster.hf_parameters import PADDINGS, Parameters
+from qa_cluster.hf_request import PipelineLimits
+
+_NUMBER, _INTEGER, _STRING = ({"type": kind} for kind in ("number", "integer", "string"))
+
+ANSWER: dict[str, Any] = {
+    "type": "object",
+    "required": ["score", "start", "end", "answer"],
+    "properties": {
+        "score": {**_NUMBER, "description": "product of two softmaxes over a window, added up over equal answers"},
+        "start": {**_INTEGER, "description": "first code point in the context"},
+        "end": {**_INTEGER, "description": "code point after the last"},
+        "answer": {**_STRING, "description": "empty, from 0 to 0: no answer"},
+    },
+}
+_ONE_OR_SOME = {
+    "oneOf": [
+        {"$ref": "#/components/schemas/PipelineAnswer"},
+        {"type": "array", "items": {"$ref": "#/components/schemas/PipelineAnswer"}},
+    ]
+}
+RESULT: dict[str, Any] = {
+    "description": "for one input its answer, or a list of up to top_k; for a list of inputs a list of these",
+    "anyOf": [_ONE_OR_SOME, {"type": "array", "items": _ONE_OR_SOME}],
+}
+
+
+def model_id() -> dict[str, Any]:
+    """The parameter in the path."""
+    return {
+        "name": "id",
+        "in": "path",
+        "required": True,
+        "description": "`default`, an id, or id@revision; slashes may stand as they are",
+        "schema": {"type": "string", "minLength": 1},
+    }
+
+
+def request_body(limits: PipelineLimits) -> dict[str, Any]:
+    """What is sent."""
+    pair = {
+        "type": "object",
+        "required": ["question", "context"],
+        "properties": {
+            "question": {"type": "string", "minLength": 1, "maxLength": limits.question_chars},
+            "context": {"type": "string", "minLength": 1, "maxLength": limits.context_chars},
+        },
+        "additionalProperties": False,
+    }
+    many = {"type": "array", "items": pair, "minItems": 1, "maxItems": limits.pairs}
+    properties = {
+        "inputs": {"oneOf": [pair, many], "description": "a question and a context, or a list of such"},
+        "parameters": {
+            "type": ["object", "null"],
+            "properties": _parameters(limits),
+            "additionalProperties": False,
+            "description": "how to read",
+        },
+        "options": {"type": ["object", "null"], "description": "taken, without effect"},
+    }
+    schema = {"type": "object", "required": ["inputs"], "properties": properties, "additionalProperties": False}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _parameters(limits: PipelineLimits) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in fields(Parameters):
+        schema = {"type": [item.metadata["kind"], "null"], "description": item.metadata["help"]}
+        if item.metadata["minimum"] is not None:
+            schema["minimum"] = item.metadata["minimum"]
+        if item.name == "top_k":
+            schema["maximum"] = limits.top_k
+        if item.default is not None:
+            schema["default"] = item.default
+        found[item.name] = schema
+    found["padding"] = {"enum": [*PADDINGS, True, False, None], "description": "without effect on answers"}
+    return found

@@ -1,0 +1,81 @@
+"""`POST /models/{id}`: questions and contexts in the shape of Hugging Face's question-answering task.
+
+A shard's worker reads them; this process only checks the request and hands it on. The list of models is `GET /models`
+in `routes_status`.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from urllib.parse import quote, unquote_to_bytes
+
+import orjson
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.hf_request import InvalidRequest, PipelineRequest, parse_request
+from qa_cluster.questions import MAX_MODEL_BYTES
+
+from .error_map import HttpProblem
+from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
+from .lifespan import State
+from .schemas import parse_query, pipeline_parameters
+
+PREFIX = b"/models/"
+DEFAULT = "default"
+
+
+class ModelRoute:
+    """One model by its id, which is the rest of the path: ``owner/name@revision``, slashes as they are or encoded."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._parameters = pipeline_parameters(state.options.limits)
+        self._timeout_ms = state.options.limits.timeout_ms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read what is in the body."""
+        begun = perf_counter()
+        model = _model(scope)
+        if scope["method"] != "POST":
+            raise HttpProblem(
+                "method-not-allowed", f"a model has POST, not {scope['method']}", headers=[(b"allow", b"POST")]
+            )
+        timeout_ms = parse_query(scope["query_string"], self._parameters).get("timeout_ms") or self._timeout_ms
+        require_json(scope)
+        options = self._state.options
+        request = self._request(await read_body(scope, receive, options.body_max_bytes))
+        pipeline = self._state.engine.pipeline
+        reading = pipeline.read("" if model == DEFAULT else model, request, timeout_seconds=timeout_ms / 1000)
+        name, results = await while_connected(receive, reading, self._state.metrics.disconnects.inc)
+        self._state.metrics.pipeline_pairs.inc(by=len(results))
+        taken = (perf_counter() - begun) * 1000
+        headers = [
+            (b"content-type", JSON),
+            (b"cache-control", b"no-store"),
+            (b"server-timing", b"total;dur=%.3f" % taken),
+            (b"x-model", quote(name, safe="/@:+").encode()),
+        ]
+        await send_response(send, 200, headers, orjson.dumps(results[0] if request.single else results))
+
+    def _request(self, body: bytes) -> PipelineRequest:
+        try:
+            return parse_request(orjson.loads(body), self._state.options.pipeline)
+        except orjson.JSONDecodeError as error:
+            raise HttpProblem("malformed-json", f"body is not JSON: {error}") from error
+        except InvalidRequest as error:
+            found = [{"pointer": pointer, "detail": fault} for pointer, fault in error.errors]
+            raise HttpProblem("validation", str(error), errors=found) from error
+
+
+def _model(scope: Scope) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    encoded = raw.partition(b"?")[0].removeprefix(PREFIX)
+    try:
+        model = unquote_to_bytes(encoded).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput("model id in the path is not percent-encoded UTF-8") from error
+    if not model:
+        raise HttpProblem("route-not-found", "a model's id is missing in the path: /models/default is the default one")
+    if len(model.encode()) > MAX_MODEL_BYTES:
+        raise InputTooLong(f"model id has {len(model.encode())} bytes, the limit is {MAX_MODEL_BYTES}")
+    return model

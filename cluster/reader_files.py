@@ -1,0 +1,101 @@
+"""A reader as three files in a folder, read and checked before any shard is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError, ModelError
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.tokenization import ReaderTokenizer
+
+MAX_ID_BYTES = 400
+
+
+@dataclass(frozen=True)
+class ReaderFiles:
+    """ONNX file, tokenizer and manifest, checked to belong together."""
+
+    model: bytes
+    tokenizer: bytes
+    manifest_text: str
+    manifest: Manifest
+
+    @property
+    def tag(self) -> str:
+        """How the stored model is marked."""
+        return self.manifest.name
+
+
+def default_reader_folder() -> Path:
+    """The folder of the bundled reader."""
+    return Path(str(files("qa_cluster.models"))) / "default"
+
+
+def budget_of(settings: Settings) -> int | None:
+    """The budget that the settings give a reader; None leaves it the manifest's."""
+    return None if settings.context_tokens < 0 else settings.context_tokens
+
+
+def read_reader(folder: Path, context_tokens: int | None = None, model_id: str | None = None) -> ReaderFiles:
+    """Read the reader in `folder`; ModelError names what is missing, damaged or does not fit.
+
+    `context_tokens` replaces the manifest's budget for a sentence with its neighbours, `model_id` its id.
+    """
+    manifest = Manifest.load(folder / MANIFEST_FILE)
+    try:
+        model = (folder / MODEL_FILE).read_bytes()
+        tokenizer = (folder / TOKENIZER_FILE).read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read {error.filename!r}: {error.strerror}") from error
+    manifest.verify(model, tokenizer)
+    ReaderTokenizer(tokenizer)
+    _check_onnx(folder / MODEL_FILE, manifest)
+    if context_tokens is not None:
+        if not 0 <= context_tokens <= manifest.max_tokens:
+            raise ConfigError(
+                f"context tokens must be from 0 to {manifest.max_tokens}, what {manifest.name} can read at once,"
+                f" got {context_tokens}"
+            )
+        manifest = replace(manifest, context_tokens=context_tokens)
+    if model_id is not None:
+        if not model_id or len(model_id.encode()) > MAX_ID_BYTES or "@" in model_id or not model_id.isprintable():
+            raise ConfigError(
+                f"a reader's id must have 1 to {MAX_ID_BYTES} bytes, without '@' and control characters,"
+                f" got {model_id!r}"
+            )
+        manifest = replace(manifest, model_id=model_id)
+    return ReaderFiles(model, tokenizer, manifest.to_json(), manifest)
+
+
+def _check_onnx(path: Path, manifest: Manifest) -> None:
+    """A file can be the one that the manifest names and still be none that a runtime reads."""
+    inputs, outputs = _ports(path)
+    for what, found, wanted in (("inputs", inputs, manifest.inputs), ("outputs", outputs, manifest.outputs)):
+        if set(found) != set(wanted):
+            raise ModelError(f"{str(path)!r} has the {what} {', '.join(found)}, its manifest names {', '.join(wanted)}")
+
+
+def _ports(path: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """The names of a model's inputs and outputs, by the first runtime that can read it, as a worker would."""
+    import openvino
+    from openvino.frontend import FrontEndManager
+
+    try:
+        # what no reader of another format may try: that of TensorFlow takes text, and prints what it does not like
+        if not FrontEndManager().load_by_framework("onnx").supported(str(path)):
+            raise ModelError("no ONNX file")
+        model = openvino.Core().read_model(str(path))
+        return [port.any_name for port in model.inputs], [port.any_name for port in model.outputs]
+    except Exception:  # OpenVINO raises bare RuntimeError; what it does not take the other runtime may
+        import onnxruntime
+
+        try:
+            session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        except Exception as error:  # its errors have no common type of their own
+            cause = " ".join(str(error).split())[:300]
+            raise ModelError(f"{str(path)!r} cannot be read as an ONNX model, export it again: {cause}") from error
+        return [port.name for port in session.get_inputs()], [port.name for port in session.get_outputs()]

@@ -1,0 +1,275 @@
+"""Puts a reader on every shard, makes one the default, takes one away: each step on all shards, undone, or repeatable.
+
+A reader is stored beside those that answer, compiled there by each shard's worker, and made the default by renaming its
+keys, one transaction a shard. Until then nothing has changed for who asks, so whatever fails before is taken back. The
+renaming itself cannot be taken back on a shard that has gone meanwhile: the same command, repeated, goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import redis
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, InvalidInput, NotFound, from_reply
+
+from . import shard_readers
+from .connect import shards_of
+from .reader_files import ReaderFiles
+from .shard_readers import ShardReader
+from .topology import Node
+
+_POLL_SECONDS = 0.1
+_THREADS = 16
+_MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
+# redis-py takes the code off what it knows.
+_CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}
+_ELSEWHERE = (
+    redis.exceptions.AskError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.BusyLoadingError,
+)
+Step = Callable[[str], None]
+# What is done on one shard: what still stands against it, empty when it is done.
+Work = Callable[[Node, redis.Redis], str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where readers are loaded: the cluster, how long that may take, and who is told of each step."""
+
+    settings: Settings
+    url: str
+    deadline: float
+    on_step: Step
+
+    @classmethod
+    def of(cls, settings: Settings, url: str, seconds: float, on_step: Step) -> Place:
+        """A place whose time begins now."""
+        return cls(settings, url, time.monotonic() + seconds, on_step)
+
+
+def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: bool = False) -> list[str]:
+    """Bring a reader to every shard and, unless `beside`, make it the default and remove the former one.
+
+    Returns the names of the readers that were removed.
+    """
+    name = reader.tag
+    before = listing(place)
+    former = {entry.name for entries in before.values() for entry in entries if entry.default} - {name}
+    new = not any(entry.name == name for entries in before.values() for entry in entries)
+    try:
+        _store(place, reader)
+        _until_all(place, lambda node, client: _is_warm(client, reader), f"{name} did not get ready on every shard")
+    except BaseException:
+        if new:
+            place.on_step(f"taking {name} away again: the readers that were there go on answering")
+            _remove(place, name, time.monotonic() + place.settings.start_timeout_ms / 1000)
+        raise
+    if beside:
+        return []
+    make_default(place, name)
+    removed = [] if keep_old else sorted(former)
+    for old in removed:
+        place.on_step(f"removing {old}")
+        _remove(place, old, place.deadline)
+    return removed
+
+
+def use(place: Place, model: str) -> str:
+    """Make a loaded reader the default one on every shard; returns its name. The former one stays loaded."""
+    name = find(listing(place), model)
+    _until_all(place, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
+    make_default(place, name)
+    return name
+
+
+def unload(place: Place, model: str, *, force: bool = False) -> str:
+    """Remove a reader from every shard; returns its name."""
+    found = listing(place)
+    name = find(found, model)
+    answering = [address for address, entries in found.items() for e in entries if e.name == name and e.default]
+    if answering and not force:
+        raise InvalidInput(
+            f"{name} is the default reader of {', '.join(answering)}: make another one the default first"
+            " (`qa-cluster model use NAME`), or take it away all the same with --force, and nothing is answered"
+        )
+    _remove(place, name, place.deadline)
+    return name
+
+
+def make_default(place: Place, name: str) -> None:
+    """Make a reader that is warm everywhere the default one, and wait until no shard answers by another one."""
+    place.on_step(f"making {name} the default")
+    try:
+        _until_all(place, lambda node, client: shard_readers.make_default(node, client, name), "")
+        _until_all(place, lambda node, client: _answers_by(client, name), "")
+    except ClusterError as error:
+        raise ClusterError(
+            f"{name} is the default on some shards and not on others ({_defaults(place)}; {error}): all of them answer;"
+            f" repeat the command, or `qa-cluster model use {name}`, when the shard can be reached"
+        ) from error
+
+
+def spread(place: Place) -> None:
+    """Bring every reader that is on some shard, beside the default one, to the shards that lack it."""
+    found = listing(place)
+    names = {entry.name for entries in found.values() for entry in entries if not entry.default}
+    for name in sorted(names):
+        lacking = [address for address, entries in found.items() if all(entry.name != name for entry in entries)]
+        reader = _read_anywhere(place, name) if lacking else None
+        if reader is not None:  # else in a worker's memory only: that shard stores it itself soon
+            place.on_step(f"storing {name} on {', '.join(lacking)}")
+            _store(place, reader)
+
+
+def _read_anywhere(place: Place, name: str) -> ReaderFiles | None:
+    with ExitStack() as stack:
+        for node, client in shards_of(place.settings, place.url):
+            stack.enter_context(client)
+            key_name = _key_name(node, client, name)
+            if not key_name or shard_readers.manifest_name(client, node.tag, name) == name:
+                return shard_readers.read_from(node, client, key_name)
+    return None
+
+
+def listing(place: Place) -> dict[str, list[ShardReader]]:
+    """The readers of each shard, by its address; ClusterError when a worker cannot be asked in time."""
+    found: dict[str, list[ShardReader]] = {}
+
+    def look(node: Node, client: redis.Redis) -> str:
+        found[node.address] = shard_readers.readers_on(client)
+        return ""
+
+    _until_all(place, look, "the shards' readers are not known")
+    return found
+
+
+def find(found: dict[str, list[ShardReader]], model: str) -> str:
+    """The full name of a loaded reader; NotFound or InvalidInput name those that are meant or there."""
+    names = sorted({entry.name for entries in found.values() for entry in entries})
+    fitting = [name for name in names if model in (name, name.rpartition("@")[0])]
+    if model in fitting:
+        return model
+    if not fitting:
+        raise NotFound(f"model {model!r} is not loaded, loaded are: {', '.join(names) or 'none'}")
+    if len(fitting) > 1:
+        raise InvalidInput(f"model {model!r} is loaded in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
+    return fitting[0]
+
+
+def _key_name(node: Node, client: redis.Redis, name: str) -> str:
+    """How the keys of a reader on a shard are named: empty where it is the default one."""
+    return "" if shard_readers.default_on(node, client) == name else name
+
+
+def _store(place: Place, reader: ReaderFiles) -> None:
+    """Tokenizer and ONNX file to all shards; then, on all of them, the manifest, which makes the reader whole."""
+    name = reader.tag
+    size = f"{len(reader.model) / 1e6:.1f} MB"
+
+    def store(node: Node, client: redis.Redis) -> str:
+        key_name = _key_name(node, client, name)
+        if shard_readers.model_mark(client, node.tag, key_name) != name:
+            shard_readers.store_model(node, client, reader, key_name, place.deadline)
+            place.on_step(f"{name} ({size}) is compiled and stored on {node.address}")
+        return ""
+
+    def complete(node: Node, client: redis.Redis) -> str:
+        shard_readers.store_texts(node, client, reader, _key_name(node, client, name))
+        return ""
+
+    for work in (store, complete):
+        _until_all(place, work, f"{name} could not be stored on every shard")
+
+
+def _remove(place: Place, name: str, deadline: float) -> None:
+    def remove(node: Node, client: redis.Redis) -> str:
+        shard_readers.remove(client, node, name)
+        return ""
+
+    def is_gone(node: Node, client: redis.Redis) -> str:
+        if all(entry.name != name for entry in shard_readers.readers_on(client)):
+            return ""
+        shard_readers.remove(client, node, name)  # it may have taken a copy from a shard that still had it
+        return "its worker still has it"
+
+    for work in (remove, is_gone):
+        _until_all(replace(place, deadline=deadline), work, f"{name} could not be removed from every shard")
+
+
+def _is_warm(client: redis.Redis, reader: ReaderFiles) -> str:
+    problem = _is_ready(client, reader.tag)
+    if not problem:
+        entry = next(entry for entry in shard_readers.readers_on(client) if entry.name == reader.tag)
+        wanted = reader.manifest.reading_revision
+        problem = "" if entry.reading_revision == wanted else f"it still reads as {entry.reading_revision}"
+    return problem
+
+
+def _is_ready(client: redis.Redis, name: str) -> str:
+    entry = next((entry for entry in shard_readers.readers_on(client) if entry.name == name), None)
+    if entry is None:
+        return "its worker has not taken it up yet"
+    if not entry.stored:
+        return "it is only in its worker's memory yet"
+    return "" if entry.warm else entry.problem or "its worker is still compiling it"
+
+
+def _answers_by(client: redis.Redis, name: str) -> str:
+    entry = next((entry for entry in shard_readers.readers_on(client) if entry.default), None)
+    if entry is None or entry.name != name:
+        return f"its worker still answers by {entry.name if entry is not None else 'none'}"
+    return "" if entry.settled else "cached answers of the former one are being removed"
+
+
+def _defaults(place: Place) -> str:
+    """Which shard has which default, as far as they can be asked."""
+    told: dict[str, list[str]] = {}
+    with ExitStack() as stack:
+        for node, client in shards_of(place.settings, place.url):
+            stack.enter_context(client)
+            try:
+                name = shard_readers.default_on(node, client) or "none"
+            except redis.exceptions.RedisError:
+                name = "not reachable"
+            told.setdefault(name, []).append(node.address)
+    return "; ".join(f"{name}: {', '.join(addresses)}" for name, addresses in told.items())
+
+
+def _until_all(place: Place, work: Work, what: str) -> None:
+    """Do `work` on all shards at once, again where something stands against it that may pass, until the time is up.
+
+    The shards are looked up each time: slots may move, and replicas be promoted, meanwhile.
+    """
+    while problems := _on_all(place, work):
+        if time.monotonic() > place.deadline:
+            told = "; ".join(f"shard {address}: {problem}" for address, problem in problems.items())
+            raise ClusterError(f"{what}: {told}" if what else told)
+        time.sleep(_POLL_SECONDS)
+
+
+def _on_all(place: Place, work: Work) -> dict[str, str]:
+    with ExitStack() as stack:
+        shards = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
+        with ThreadPoolExecutor(max_workers=min(len(shards), _THREADS)) as pool:
+            problems = pool.map(lambda shard: _attempt(work, *shard), shards)
+        return {node.address: problem for (node, _), problem in zip(shards, problems, strict=True) if problem}
+
+
+def _attempt(work: Work, node: Node, client: redis.Redis) -> str:
+    try:
+        return work(node, client)
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, *_ELSEWHERE) as error:
+        return f"{type(error).__name__}: {error}"
+    except redis.exceptions.ResponseError as error:
+        if str(error).startswith(_MAY_PASS):
+            return str(error)
+        found = from_reply(f"{_CODES.get(type(error), '')} {error}".strip())
+        raise type(found)(f"shard {node.address}: {found}") from error

@@ -1,0 +1,96 @@
+"""The command `export`: its options, and what it prints."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from qa_cluster.manifest import PRECISIONS
+from qa_cluster.runtimes import RUNTIMES
+
+from .evaluate import Progress
+from .export import TOLERANCE, ExportOptions, export
+from .report import ExportReport
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+_EPILOG = """\
+Question sets are SQuAD-format .json, or .jsonl(.gz) with question, context, answer, answer_start (-1: no answer).
+
+examples:
+  qa-cluster model export deepset/tinyroberta-squad2 my-reader
+  qa-cluster model export ./checkpoint my-reader --calibration train.jsonl.gz --held-out dev.jsonl.gz \\
+      --evaluation squad-dev.json
+  qa-cluster model export ./checkpoint my-reader --calibration train.jsonl.gz --evaluation squad-dev.json \\
+      --compare --limit 500
+"""
+
+
+def add_export(commands: "Commands") -> argparse.ArgumentParser:
+    """Add the command's parser and return it."""
+    parser = commands.add_parser(
+        "export",
+        help="turn a Hugging Face question-answering checkpoint into a reader that shards run",
+        description="Turn a Hugging Face question-answering checkpoint into a reader that shards run, and report what "
+        "it scores before and after. Needs the extra: pip install 'qa-cluster[export]' -c constraints.txt",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", help="folder of the checkpoint, or its hub id: owner/name or owner/name@revision")
+    parser.add_argument("out", type=Path, help="folder to write the reader, its manifest and the report to")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, help="of the file (default: int8 with --calibration, float32 without)"
+    )
+    parser.add_argument("--compare", action="store_true", help="measure every precision, not only the chosen one")
+    parser.add_argument("--calibration", type=Path, help="question set that int8 ranges are measured on")
+    parser.add_argument("--held-out", type=Path, help="question set not trained on, to fit the thresholds")
+    parser.add_argument(
+        "--evaluation", type=Path, action="append", default=[], help="question set to score on; may be repeated"
+    )
+    parser.add_argument("--limit", type=int, help="only so many questions of each evaluation set, spread over it")
+    parser.add_argument("--max-examples", type=int, default=300, help="calibration examples used (default 300)")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        help=f"points of F1 the file may lose on any evaluation set (default {TOLERANCE})",
+    )
+    parser.add_argument("--force", action="store_true", help="write it even if it loses more")
+    parser.add_argument(
+        "--runtime", choices=RUNTIMES, action="append", help="measured in; may be repeated (default: all)"
+    )
+    parser.add_argument("--model-id", help="name in the manifest (default: that of the folder or the hub id)")
+    parser.add_argument("--licence", help="licence in the manifest (default: that of the checkpoint's card)")
+    parser.add_argument("--provenance", help="what it was trained on, for the manifest")
+    return parser
+
+
+def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
+    """Export, show the report on standard error, and return the manifest as JSON."""
+
+    def show(report: ExportReport) -> None:
+        console = Console(stderr=True)
+        # tables that are redirected to a file keep their columns
+        report.show(console if console.is_terminal else Console(stderr=True, width=160))
+
+    options = ExportOptions(
+        precision=chosen.precision,
+        compare=chosen.compare,
+        calibration=chosen.calibration,
+        held_out=chosen.held_out,
+        evaluation=chosen.evaluation,
+        limit=chosen.limit,
+        max_examples=chosen.max_examples,
+        tolerance=chosen.tolerance,
+        force=chosen.force,
+        model_id=chosen.model_id,
+        licence=chosen.licence,
+        provenance=chosen.provenance,
+        runtimes=tuple(dict.fromkeys(chosen.runtime or RUNTIMES)),
+        threads=chosen.threads,
+        progress=progress,
+        report=show,
+    )
+    return export(chosen.source, chosen.out, options).to_json().rstrip()

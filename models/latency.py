@@ -1,0 +1,59 @@
+"""How long one pair takes by its length, for several ways to run it side by side.
+
+What is compared takes turns, round by round: another load on the machine then slows all of it, not one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from qa_cluster.manifest import Manifest
+from qa_cluster.runtimes import Runner
+from qa_cluster.windows import Arrays
+
+LENGTHS = (16, 32, 64, 128, 256, 384)
+ROUNDS = 15
+_WARM_UP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds of one pair: the median, and the quarters below and above it."""
+
+    median_ms: float
+    low_ms: float
+    high_ms: float
+
+
+def measure_latency(
+    runners: Mapping[str, tuple[Runner, Manifest]], lengths: Sequence[int] = LENGTHS, rounds: int = ROUNDS
+) -> dict[str, dict[int, Latency]]:
+    """Return the latency of each runner at each length that its model takes, batch of one."""
+    found: dict[str, dict[int, Latency]] = {name: {} for name in runners}
+    for length in lengths:
+        fitting = {name: way for name, way in runners.items() if length <= way[1].max_tokens}
+        inputs = {name: _inputs(manifest, length) for name, (_, manifest) in fitting.items()}
+        taken: dict[str, list[float]] = {name: [] for name in fitting}
+        for turn in range(_WARM_UP + rounds):
+            for name, (run, _) in fitting.items():
+                began = perf_counter()
+                run(inputs[name])
+                if turn >= _WARM_UP:
+                    taken[name].append((perf_counter() - began) * 1000)
+        for name, times in taken.items():
+            low, median, high = (round(float(value), 3) for value in np.quantile(times, (0.25, 0.5, 0.75)))
+            found[name][length] = Latency(median, low, high)
+    return found
+
+
+def _inputs(manifest: Manifest, length: int) -> Arrays:
+    """A pair of exactly so many tokens; which ones does not matter."""
+    pair = manifest.pair
+    ids = np.full((1, length), pair.tail[-1], np.int64)
+    ids[0, : len(pair.head)] = pair.head
+    types = np.full_like(ids, pair.context_type)
+    types[0, : length // 3] = 0
+    arrays = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": types}
+    return {name: arrays[name] for name in manifest.inputs}

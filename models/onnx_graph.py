@@ -1,0 +1,104 @@
+"""What an ONNX graph multiplies by stored weights, and what flows into those products on real examples.
+
+A *site* is a tensor that one or more `MatMul` nodes multiply by stored matrices: the output of a layer normalization
+that queries, keys and values are made of is one site with three matrices.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import ModelError
+from qa_cluster.windows import Arrays
+
+from .smoothing import Activations
+
+FloatArray = NDArray[np.float32]
+MAX_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A `MatMul` by a stored matrix: its node, the matrix' name, and that of the stored bias added next, or None."""
+
+    node: Any
+    weights: str
+    bias: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A tensor and the products made of it."""
+
+    tensor: str
+    products: tuple[Product, ...]
+
+
+def stored(graph: Any) -> dict[str, Any]:
+    """Return the stored tensors of a graph by name."""
+    return {tensor.name: tensor for tensor in graph.initializer}
+
+
+def sites(graph: Any) -> list[Site]:
+    """Return the sites of a graph in the order of their first product; ModelError when there is none."""
+    from onnx import TensorProto
+
+    tensors = stored(graph)
+    found: dict[str, list[Product]] = {}
+    for node in graph.node:
+        weights = tensors.get(node.input[1]) if node.op_type == "MatMul" else None
+        if weights is not None and len(weights.dims) == 2 and weights.data_type == TensorProto.FLOAT:
+            product = Product(node, weights.name, _bias(graph, node, tensors))
+            found.setdefault(node.input[0], []).append(product)
+    if not found:
+        raise ModelError("the network multiplies nothing by stored weights: there is nothing to make int8")
+    return [Site(tensor, tuple(products)) for tensor, products in found.items()]
+
+
+def _bias(graph: Any, product: Any, tensors: dict[str, Any]) -> str | None:
+    users = [node for node in graph.node if product.output[0] in node.input]
+    if len(users) != 1 or users[0].op_type != "Add":
+        return None
+    other = next((name for name in users[0].input if name != product.output[0]), "")
+    return other if other in tensors and len(tensors[other].dims) == 1 else None
+
+
+def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dict[str, Activations]:
+    """Run a float32 model on examples and return what was seen of some of its tensors, the last dimension as channels.
+
+    At most `MAX_ROWS` rows are kept of each, as many of every example.
+    """
+    least: dict[str, FloatArray] = {}
+    greatest: dict[str, FloatArray] = {}
+    kept: dict[str, list[FloatArray]] = {name: [] for name in tensors}
+    share = max(1, MAX_ROWS // max(1, len(examples)))
+    for values in _run(model, tensors, examples):
+        for name, value in zip(tensors, values, strict=True):
+            rows = value.reshape(-1, value.shape[-1])
+            low, high = rows.min(axis=0), rows.max(axis=0)
+            least[name] = np.minimum(least[name], low) if name in least else low
+            greatest[name] = np.maximum(greatest[name], high) if name in greatest else high
+            # the first row is the null answer's, which every score is measured against
+            places = np.unique(np.linspace(0, len(rows) - 1, min(share, len(rows))).astype(int))
+            kept[name].append(rows[places])
+    return {name: Activations(least[name], greatest[name], np.concatenate(kept[name])) for name in tensors}
+
+
+def _run(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> Iterator[list[FloatArray]]:
+    import onnxruntime
+    from onnx import ModelProto, TensorProto, helper
+
+    watched = ModelProto()
+    watched.CopyFrom(model)
+    del watched.graph.output[:]
+    for name in tensors:
+        watched.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(watched.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    for example in examples:
+        yield session.run(list(tensors), example)

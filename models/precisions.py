@@ -1,0 +1,74 @@
+"""Makes a file of the wanted precision out of the float32 ONNX file.
+
+`float16` and `bfloat16` store the weights in half the space. OpenVINO and ONNX Runtime compute float16 files in
+float32; bfloat16 files OpenVINO computes in bfloat16 where the processor can. `int8` is for processors, see `quantize`;
+`int8-dynamic` stores int8 weights, and OpenVINO makes the activations int8 as they come, in groups of channels of one
+token, so that no answer depends on its batch. (ONNX Runtime's own dynamic quantization has one scale for the whole
+batch and is not used: it computes such a file in float32.)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.manifest import PRECISIONS
+from qa_cluster.precisions import METADATA_KEY
+from qa_cluster.windows import Arrays
+
+from .onnx_graph import stored
+from .quantize import quantize, quantize_weights
+
+_SMALLEST_STORED = 1024  # elements; smaller tensors stay as they are
+_LARGEST_FLOAT16 = 65504.0
+
+
+def require_precision(precision: str, *, calibrated: bool) -> None:
+    """Raise InvalidInput unless the precision exists and what it needs is there."""
+    if precision not in PRECISIONS:
+        raise InvalidInput(f"unknown precision {precision!r}, must be one of {', '.join(PRECISIONS)}")
+    if precision == "int8" and not calibrated:
+        raise InvalidInput("precision int8 needs --calibration: a question set whose contexts set the ranges")
+
+
+def convert(model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
+    """Return the float32 ONNX `model` in another precision, named in its metadata.
+
+    Args:
+        examples: inputs that int8 ranges and roundings are fitted to.
+    """
+    from onnx import ModelProto, TensorProto, helper
+
+    if precision == "int8":
+        made = quantize(model, examples)
+    elif precision == "int8-dynamic":
+        made = quantize_weights(model, examples)
+    else:
+        made = ModelProto()
+        made.CopyFrom(model)
+        if precision != "float32":
+            _store_in_16_bits(made.graph, TensorProto.FLOAT16 if precision == "float16" else TensorProto.BFLOAT16)
+    helper.set_model_props(made, {METADATA_KEY: precision})
+    return made
+
+
+def _store_in_16_bits(graph: Any, kind: int) -> None:
+    """Store large tensors in 16 bits and cast them back where they are used: runtimes do so once, when they load."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    casts = []
+    for name, tensor in stored(graph).items():
+        if tensor.data_type != TensorProto.FLOAT:
+            continue
+        values = numpy_helper.to_array(tensor)
+        if values.size < _SMALLEST_STORED or np.abs(values).max() > _LARGEST_FLOAT16:
+            continue
+        halved = f"{name}.halved"
+        graph.initializer.remove(tensor)
+        graph.initializer.append(
+            helper.make_tensor(halved, kind, values.shape, values.astype(helper.tensor_dtype_to_np_dtype(kind)))
+        )
+        casts.append(helper.make_node("Cast", [halved], [name], f"{name}.cast", to=TensorProto.FLOAT))
+    for cast in reversed(casts):
+        graph.node.insert(0, cast)

@@ -1,0 +1,133 @@
+"""The report of an export: what the checkpoint was and what the files made of it are, side by side.
+
+Written beside the reader as `report.json`, `report.md` and `report.svg`, and printed as tables. All show the same
+figures.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .latency import LENGTHS
+from .measuring import Measured
+
+REPORT_JSON = "report.json"
+REPORT_TEXT = "report.md"
+REPORT_PLOT = "report.svg"
+REPORT_FILES = (REPORT_JSON, REPORT_TEXT, REPORT_PLOT)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What `qa-cluster model export` found.
+
+    Attributes:
+        chosen: the precision of the file that was written.
+        threads: of the runtimes, for the latencies.
+        calibration_error, calibration_error_before: of the probabilities shown, and of the reader's own odds; on
+            held-out examples, None without any.
+        ways: the checkpoint in PyTorch first.
+    """
+
+    model: str
+    revision: str
+    chosen: str
+    threads: int
+    tolerance: float
+    calibration_error: float | None
+    calibration_error_before: float | None
+    ways: tuple[Measured, ...]
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        lines = [
+            f"# {self.model}",
+            "",
+            f"Revision `{self.revision}`, {self.chosen}. *Agreement* is the share of questions answered with the very "
+            f"span of the checkpoint in PyTorch. Exports may lose {self.tolerance:g} points of F1.",
+            "",
+        ]
+        for title, header, rows in self._tables():
+            lines += [f"## {title}", "", _line(header), _line(["---"] * len(header)), *map(_line, rows), ""]
+        if self.calibration_error is not None and self.calibration_error_before is not None:
+            lines += [
+                "Expected calibration error on held-out examples: "
+                f"{self.calibration_error_before:.3f} for the reader's own odds, {self.calibration_error:.3f} as "
+                "calibrated.",
+                "",
+            ]
+        lines += [f"![F1, size and latency]({REPORT_PLOT})", ""]
+        return "\n".join(lines)
+
+    def show(self, console: Console) -> None:
+        """Print the tables."""
+        for title, header, rows in self._tables():
+            table = Table(title=title, title_justify="left")
+            for number, name in enumerate(header):
+                table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
+
+    def write(self, folder: Path) -> None:
+        """Write all three files into `folder`."""
+        from .report_plot import plot
+
+        (folder / REPORT_JSON).write_text(self.to_json(), encoding="utf-8")
+        (folder / REPORT_TEXT).write_text(self.to_markdown(), encoding="utf-8")
+        plot(self.ways, self.model, folder / REPORT_PLOT)
+
+    def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
+        tables = [
+            (
+                f"{name}: {self.ways[0].scored[name].questions} questions",
+                ["precision", "runtime", "size MB", "exact match", "F1", "no answer", "agreement"],
+                [_scores(way, name) for way in self.ways],
+            )
+            for name in self.ways[0].scored
+        ]
+        lengths = [length for length in LENGTHS if length in self.ways[0].latency]
+        tables.append(
+            (
+                f"Milliseconds a pair by tokens, {self.threads} threads: median (quarters)",
+                ["precision", "runtime", *map(str, lengths)],
+                [_latencies(way, lengths) for way in self.ways],
+            )
+        )
+        return tables
+
+
+def _scores(way: Measured, name: str) -> list[str]:
+    found = way.scored[name]
+    told = found.score.no_answer_accuracy
+    return [
+        way.precision,
+        way.runtime,
+        f"{way.size_bytes / 1e6:.1f}",
+        f"{found.score.exact_match:.4f}",
+        f"{found.score.f1:.4f}",
+        "–" if told is None else f"{told:.4f}",
+        f"{found.agreement:.1%}",
+    ]
+
+
+def _latencies(way: Measured, lengths: Sequence[int]) -> list[str]:
+    times = [way.latency[length] for length in lengths]
+    return [
+        way.precision,
+        way.runtime,
+        *(f"{time.median_ms:.1f} ({time.low_ms:.1f}–{time.high_ms:.1f})" for time in times),
+    ]
+
+
+def _line(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"

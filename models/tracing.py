@@ -1,0 +1,53 @@
+"""Writes a checkpoint's network as a float32 ONNX file whose batch and length are free."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import ModelError
+
+from .checkpoint import OUTPUTS, Checkpoint, parameter_bytes
+
+_OPSET = 17
+_PROTOBUF_LIMIT = 2_000_000_000
+
+
+def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
+    """Trace the network into `target`; ModelError for one that a single file cannot hold."""
+    import torch
+
+    size = parameter_bytes(checkpoint.network)
+    if size > _PROTOBUF_LIMIT:
+        raise ModelError(f"weights of {checkpoint.name!r} take {size} bytes, one ONNX file holds {_PROTOBUF_LIMIT}")
+    network, names = checkpoint.network, checkpoint.inputs
+
+    class Spans(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, *inputs: Any) -> tuple[Any, Any]:
+            output = self.network(**dict(zip(names, inputs, strict=True)), return_dict=True)
+            return output.start_logits, output.end_logits
+
+    example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in names)
+    with warnings.catch_warnings(), torch.inference_mode():
+        # the tracer warns of every shape it reads and of its own age; the dynamo exporter's graphs run slower
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                Spans().eval(),
+                example,
+                str(target),
+                input_names=list(names),
+                output_names=list(OUTPUTS),
+                dynamic_axes={name: {0: "batch", 1: "length"} for name in (*names, *OUTPUTS)},
+                opset_version=_OPSET,
+                dynamo=False,
+            )
+        except Exception as error:  # operators and heads of other kinds fail in the tracer's own ways
+            cause = " ".join(str(error).split())[:300]
+            raise ModelError(
+                f"network of {checkpoint.name!r} ({checkpoint.family}) cannot be written as ONNX: "
+                f"{type(error).__name__}: {cause}"
+            ) from error

@@ -1,0 +1,1 @@
+"""Fine-tuning of extractive question-answering checkpoints in plain PyTorch (the extra `train`)."""

@@ -1,0 +1,187 @@
+"""The network and tokenizer a run starts from: a question-answering checkpoint, or an encoder that gets a new head.
+
+torch and transformers belong to the extra `train` and are imported only here and in the loop. Remote code in a
+checkpoint is never run.
+"""
+
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import InvalidInput, ModelError
+
+from .settings import Settings
+
+_EXTRA = ("torch", "transformers", "safetensors")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
+_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "data2vec-text")
+_ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What is trained. `new_head`: the span head has random weights. `inputs`: what the network takes.
+
+    `max_tokens` is the longest input the network has positions for.
+    """
+
+    network: Any
+    tokenizer: Any
+    new_head: bool
+    inputs: tuple[str, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where and in which arithmetic the network runs: `device` "cpu" or "cuda", `autocast` None or a torch dtype."""
+
+    device: str
+    autocast: Any
+
+    @property
+    def precision(self) -> str:
+        """Name of the arithmetic of matrix products."""
+        return "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
+
+
+def require_train_extra() -> None:
+    """Raise ModelError, saying what to install, unless everything training needs can be imported."""
+    missing = [name for name in _EXTRA if find_spec(name) is None]
+    if missing:
+        raise ModelError(f"training needs {', '.join(missing)}: pip install 'qa-cluster[train]' -c constraints.txt")
+
+
+def choose_machine(settings: Settings) -> Machine:
+    """Pick the device and arithmetic that `auto` stands for; InvalidInput if what is asked for is not there."""
+    import torch
+
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise InvalidInput("device cuda: PyTorch sees no GPU here")
+    device = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
+    fast = torch.cuda.is_bf16_supported() if device == "cuda" else bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+    wanted = settings.precision == "bfloat16" or (settings.precision == "auto" and fast)
+    return Machine(device, torch.bfloat16 if wanted else None)
+
+
+def load_base(source: str, settings: Settings, device: str) -> Base:
+    """Load a local folder, or else a Hugging Face hub id; ModelError says why it is refused."""
+    folder = Path(source)
+    local = bool(source) and folder.is_dir()
+    if not local and (folder.is_file() or _HUB_ID.fullmatch(source) is None):
+        raise ModelError(f"no model folder {source!r}; a hub id has the form owner/name")
+    config = _config(source, local, settings)
+    tokenizer = _tokenizer(source, local)
+    network, new_head = _network(source, local, config, settings.seed, device)
+    limit = min(_positions(network.config), tokenizer.model_max_length)
+    if limit < settings.max_tokens:
+        raise InvalidInput(f"max_tokens is {settings.max_tokens}, but {source!r} reads {limit} at most")
+    if len(tokenizer) > network.get_input_embeddings().num_embeddings:
+        raise ModelError(
+            f"tokenizer of {source!r} knows {len(tokenizer)} tokens, its network "
+            f"{network.get_input_embeddings().num_embeddings}: they do not belong together"
+        )
+    types = getattr(network.config, "type_vocab_size", 0) > 1  # some networks accept them and know one type only
+    inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
+    return Base(network, tokenizer, new_head, inputs, limit)
+
+
+def _positions(config: Any) -> int:
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 1:
+        return sys.maxsize
+    # RoBERTa and its kin count positions from behind the pad token's id.
+    return positions - config.pad_token_id - 1 if config.model_type in _OFFSET_POSITIONS else positions
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers from drawing bars and writing warnings."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what decides a run's result."""
+    found = {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy", "qa-cluster")}
+    return {"python": platform.python_version(), **found}
+
+
+def _loading(what: str, source: str, local: bool, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:  # corrupt files surface as anything from OSError to safetensors' own types
+        cause = " ".join(str(error).split())[:300]
+        where = "" if local else " (neither a local folder nor reachable on the hub)"
+        raise ModelError(f"cannot load {what} of {source!r}{where}: {type(error).__name__}: {cause}") from error
+
+
+def _tokenizer(source: str, local: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    if local and not any((Path(source) / name).is_file() for name in _TOKENIZER_FILES):
+        raise ModelError(f"{source!r} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)}")
+    tokenizer = _loading(
+        "tokenizer", source, local, lambda: AutoTokenizer.from_pretrained(source, local_files_only=local)
+    )
+    if not tokenizer.is_fast:
+        raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
+    if tokenizer.pad_token_id is None:
+        raise ModelError(f"tokenizer of {source!r} has no pad token")
+    tokenizer.padding_side = tokenizer.truncation_side = "right"
+    return tokenizer
+
+
+def _config(source: str, local: bool, settings: Settings) -> Any:
+    from transformers import AutoConfig
+
+    config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, local_files_only=local))
+    if settings.attention_dropout is not None:
+        for name in _ATTENTION_DROPOUT:
+            if hasattr(config, name):
+                setattr(config, name, settings.attention_dropout)
+    return config
+
+
+def _network(source: str, local: bool, config: Any, seed: int, device: str) -> tuple[Any, bool]:
+    import torch
+    from transformers import AutoModelForQuestionAnswering
+
+    torch.manual_seed(seed)  # of the new head's weights
+    with quiet_transformers():  # it reports a new head at length
+        network, info = _loading(
+            "weights",
+            source,
+            local,
+            lambda: AutoModelForQuestionAnswering.from_pretrained(
+                source,
+                config=config,
+                local_files_only=local,
+                # The fused kernels of the CPU have no fast backward pass.
+                attn_implementation="eager" if device == "cpu" else "sdpa",
+                dtype=torch.float32,
+                output_loading_info=True,
+            ),
+        )
+    missing = sorted(info["missing_keys"])
+    inner = [name for name in missing if name.startswith(f"{network.base_model_prefix}.")]
+    if inner:
+        raise ModelError(f"weights of {source!r} lack {len(inner)} tensors of the encoder, the first is {inner[0]!r}")
+    return network, bool(missing)

@@ -1,0 +1,143 @@
+"""Labelled examples to train on, read from SQuAD-format JSON and from JSON lines; which are dropped, and why.
+
+Every fault in a file's form is an error that names the line or question. A label that does not fit its context is a
+fault of the data, not of the form: the example is dropped and counted.
+"""
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import InvalidInput
+
+NO_ANSWER = -1
+WRONG_OFFSET = "the answer does not stand at answer_start"
+EMPTY_ANSWER = "the answer is empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """One question about one context. `answer_start` counts code points; -1: the context does not hold the answer."""
+
+    question: str
+    context: str
+    answer: str
+    answer_start: int
+    source: str = ""
+
+    def to_json(self) -> str:
+        """Return the example as one line of a JSON-lines file."""
+        row = {name: getattr(self, name) for name in ("question", "context", "answer", "answer_start", "source")}
+        return json.dumps(row, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The examples of one file, the file's SHA-256, and how many examples were dropped for which reason."""
+
+    path: Path
+    sha256: str
+    examples: list[Labelled]
+    dropped: dict[str, int]
+
+
+def load_dataset(path: Path) -> Dataset:
+    """Read a `.json` (SQuAD format), `.jsonl` or `.jsonl.gz` file; InvalidInput names the line that is wrong."""
+    try:
+        data = path.read_bytes()
+        found = list(_examples(path, data))
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidInput(f"cannot read training data {str(path)!r}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"training data {str(path)!r} is not UTF-8: {error}") from error
+    dropped: Counter[str] = Counter()
+    kept = [example for example in found if _fits(example, dropped)]
+    if not kept:
+        raise InvalidInput(f"training data {str(path)!r} holds no usable example; dropped: {dict(dropped)}")
+    return Dataset(path, hashlib.sha256(data).hexdigest(), kept, dict(dropped))
+
+
+def write_examples(path: Path, examples: Iterable[Labelled]) -> None:
+    """Write a `.jsonl.gz` file whose bytes depend on the examples alone."""
+    lines = "".join(f"{example.to_json()}\n" for example in examples)
+    path.write_bytes(gzip.compress(lines.encode(), mtime=0))
+
+
+def _examples(path: Path, data: bytes) -> Iterator[Labelled]:
+    name = path.name.lower()
+    if name.endswith((".jsonl", ".jsonl.gz")):
+        yield from _from_lines(path, gzip.decompress(data) if name.endswith(".gz") else data)
+    elif name.endswith(".json"):
+        yield from _from_squad(path, data)
+    else:
+        raise InvalidInput(f"training data {str(path)!r} must end in .json, .jsonl or .jsonl.gz")
+
+
+def _from_lines(path: Path, data: bytes) -> Iterator[Labelled]:
+    for number, line in enumerate(data.decode().split("\n"), start=1):
+        if line.strip():
+            yield _labelled(_parsed(line, f"{str(path)!r} line {number}"), f"{str(path)!r} line {number}")
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"{where} is not JSON: {error}") from error
+
+
+def _from_squad(path: Path, data: bytes) -> Iterator[Labelled]:
+    document = _parsed(data.decode(), repr(str(path)))
+    number = 0
+    try:
+        for article in document["data"]:
+            for paragraph in article["paragraphs"]:
+                for qa in paragraph["qas"]:
+                    number += 1
+                    answer = next(iter(qa["answers"]), {"text": "", "answer_start": NO_ANSWER})
+                    row = {
+                        "question": qa["question"],
+                        "context": paragraph["context"],
+                        "answer": answer["text"],
+                        "answer_start": answer["answer_start"],
+                        "source": path.stem,
+                    }
+                    yield _labelled(row, f"{str(path)!r} question {number}")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"{str(path)!r} is not SQuAD format after {number} questions: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _labelled(row: Any, where: str) -> Labelled:
+    if not isinstance(row, dict):
+        raise InvalidInput(f"{where} is not an object with question, context, answer, answer_start")
+    values = [row.get(name) for name in ("question", "context", "answer")]
+    start = row.get("answer_start")
+    if not all(isinstance(value, str) for value in values) or type(start) is not int:
+        raise InvalidInput(f"{where} needs question, context and answer as strings and answer_start as an integer")
+    question, context, answer = (str(value) for value in values)
+    if not question.strip() or not context.strip():
+        raise InvalidInput(f"{where}: question or context is empty")
+    if start < 0:
+        return Labelled(question, context, "", NO_ANSWER, str(row.get("source", "")))
+    return Labelled(question, context, answer, start, str(row.get("source", "")))
+
+
+def _fits(example: Labelled, dropped: Counter[str]) -> bool:
+    if example.answer_start == NO_ANSWER:
+        return True
+    if not example.answer.strip():
+        dropped[EMPTY_ANSWER] += 1
+        return False
+    end = example.answer_start + len(example.answer)
+    if example.context[example.answer_start : end] != example.answer:
+        dropped[WRONG_OFFSET] += 1
+        return False
+    return True

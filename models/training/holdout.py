@@ -1,0 +1,78 @@
+"""Takes examples out of the training data, spread over its sources, so that no sentence of theirs is trained on."""
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qa_cluster.errors import InvalidInput
+
+from .data import Labelled
+
+MAX_LOSS = 8
+"""An example is not held out where that would cost the training more than so many others."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_BLANK = re.compile(r"\s+")
+_SHORT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The examples held out, those left to train on (per file), and how many are neither."""
+
+    held_out: list[Labelled]
+    training: list[list[Labelled]]
+    lost: int
+
+
+def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Split:
+    """Take about `count` examples of the last file away, and from all files what shares a sentence with them.
+
+    Contexts of one file may be overlapping windows of one text, and another file may ask about the same text: what
+    must not be seen in training is a sentence, not a context. Each source gives its share of the examples.
+    """
+    if count == 0:
+        return Split([], [list(examples) for examples in files], 0)
+    if count > len(files[-1]) // 2:
+        raise InvalidInput(f"cannot hold out {count} of {len(files[-1])} examples, at most half of the last file")
+    parts = {example.context: sentence_keys(example.context) for examples in files for example in examples}
+    users = Counter(key for examples in files for example in examples for key in parts[example.context])
+    chosen = _choose(files[-1], count, random.Random(f"{seed}:hold out"), parts, users)
+    held = [example for example in files[-1] if parts[example.context] <= chosen]
+    training = [[example for example in examples if not parts[example.context] & chosen] for examples in files]
+    lost = sum(map(len, files)) - sum(map(len, training)) - len(held)
+    return Split(held, training, lost)
+
+
+def sentence_keys(context: str) -> frozenset[str]:
+    """Return the sentences of a context, blanks and case apart; short ones stand in many texts and do not count."""
+    keys = [_BLANK.sub("", sentence).lower() for sentence in _SENTENCE_END.split(context)]
+    return frozenset(key for key in keys if len(key) > _SHORT) or frozenset(keys)
+
+
+def _choose(
+    examples: Sequence[Labelled],
+    count: int,
+    order: random.Random,
+    parts: dict[str, frozenset[str]],
+    users: Counter[str],
+) -> set[str]:
+    by_source: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for example in examples:
+        by_source[example.source][example.context] += 1
+    chosen: set[str] = set()
+    for source in sorted(by_source):
+        contexts = by_source[source]
+        wanted = count * contexts.total() / len(examples)
+        taken = sum(number for context, number in contexts.items() if parts[context] <= chosen)
+        shuffled = sorted(contexts)
+        order.shuffle(shuffled)
+        for context in shuffled:
+            if taken >= wanted:
+                break
+            fresh = parts[context] - chosen
+            if fresh and sum(users[key] for key in fresh) <= (MAX_LOSS + 1) * contexts[context]:
+                chosen |= fresh
+                taken += contexts[context]
+    return chosen

@@ -1,0 +1,165 @@
+"""The training loop of one stage: batches, loss, steps, the learning rate's course; stops where it is asked to.
+
+Which batch is step `n`, its learning rate and its random numbers depend on the settings and `n` alone, so a run that
+continues from a saved state does what the uninterrupted one would have done.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import ModelError
+
+from .base import Base, Machine
+from .encoding import Windows, batches
+from .settings import Settings
+from .state import Position
+
+LOSS_STEPS = 100
+"""Steps whose mean loss is recorded."""
+_LENGTH_STEP = 8
+
+
+class StageLoop:
+    """Trains one stage from its position on. `report(steps done, steps in all, loss, examples)` follows every step."""
+
+    def __init__(self, base: Base, machine: Machine, settings: Settings, number: int, windows: Windows) -> None:
+        self._base = base
+        self._machine = machine
+        self._settings = settings
+        self._number = number
+        self._windows = windows
+        self._stage = settings.stages[number]
+        whole = math.ceil(self._stage.epochs)
+        self._epochs = [self._batches(epoch) for epoch in range(whole)]
+        last = max(1, round(len(self._epochs[-1]) * (self._stage.epochs - (whole - 1))))
+        self._epochs[-1] = self._epochs[-1][:last]
+        self.steps = sum(len(epoch) for epoch in self._epochs)
+        self.optimizer = make_optimizer(base.network, settings)
+
+    def run(
+        self,
+        position: Position,
+        *,
+        report: Callable[[int, int, float, int], None],
+        save: Callable[[], None],
+        stopping: Callable[[], bool],
+    ) -> bool:
+        """Train to the end of the stage and return True, or False as soon as `stopping()`, having saved."""
+        self._base.network.train()
+        saved_at = last = time.monotonic()
+        for rows in self._from(position.step):
+            loss = self._step(rows, position.step)
+            position.step += 1
+            position.stretch.append(loss)
+            now = time.monotonic()
+            position.seconds += now - last
+            last = now
+            report(position.step, self.steps, loss, len(rows))
+            if position.step % LOSS_STEPS == 0 or position.step == self.steps:
+                mean = sum(position.stretch) / len(position.stretch)
+                position.losses.append({"stage": self._number + 1, "step": position.step, "loss": round(mean, 5)})
+                position.stretch = []
+            if stopping():
+                save()
+                return False
+            if now - saved_at >= self._settings.save_minutes * 60:
+                save()
+                saved_at = last = time.monotonic()
+        return True
+
+    def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
+        return batches(
+            self._windows.lengths,
+            batch_size=self._settings.batch_size,
+            batch_tokens=self._settings.batch_tokens,
+            seed=[self._settings.seed, self._number, epoch],
+        )
+
+    def _from(self, step: int) -> Iterator[NDArray[np.int64]]:
+        for epoch in self._epochs:
+            yield from epoch[step:]
+            step = max(0, step - len(epoch))
+
+    def _step(self, rows: NDArray[np.int64], step: int) -> float:
+        import torch
+
+        network, optimizer = self._base.network, self.optimizer
+        arrays, starts, ends = pad(self._windows, rows, self._base)
+        inputs = {name: torch.from_numpy(array).to(self._machine.device) for name, array in arrays.items()}
+        with torch.autocast(
+            self._machine.device, dtype=self._machine.autocast, enabled=self._machine.autocast is not None
+        ):
+            output = network(**inputs)
+        loss = span_loss(output, starts, ends, self._machine.device)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise ModelError(
+                f"the loss is {value} at step {step + 1} of stage {self._number + 1}: use a lower learning rate than "
+                f"{self._stage.learning_rate:g}, or --precision float32"
+            )
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), self._settings.max_gradient_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, self.steps, self._stage.learning_rate, self._settings.warmup)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return value
+
+
+def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
+    """Return the rate of a step: up to `peak` in a straight line over the share `warmup`, then down to zero."""
+    rising = max(1, round(steps * warmup))
+    if step < rising:
+        return peak * (step + 1) / rising
+    return peak * (steps - step) / max(1, steps - rising)
+
+
+def make_optimizer(network: Any, settings: Settings) -> Any:
+    """Return AdamW that spares biases and layer norms the weight decay."""
+    import torch
+
+    decayed = [parameter for parameter in network.parameters() if parameter.ndim > 1]
+    spared = [parameter for parameter in network.parameters() if parameter.ndim <= 1]
+    groups = [
+        {"params": decayed, "weight_decay": settings.weight_decay},
+        {"params": spared, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=0.0, fused=True)
+
+
+def pad(
+    windows: Windows, rows: NDArray[np.int64], base: Base
+) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the network's inputs, int64 [rows, longest], and the answers' first and last positions, int64 [rows]."""
+    longest = int(windows.lengths[rows].max())
+    length = min(-(-longest // _LENGTH_STEP) * _LENGTH_STEP, base.max_tokens)
+    ids = np.full((len(rows), length), base.tokenizer.pad_token_id, np.int64)
+    mask = np.zeros_like(ids)
+    types = np.zeros_like(ids)
+    for number, row in enumerate(rows):
+        begin, end = windows.bounds[row], windows.bounds[row + 1]
+        ids[number, : end - begin] = windows.ids[begin:end]
+        types[number, : end - begin] = windows.types[begin:end]
+        mask[number, : end - begin] = 1
+    arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    return (
+        {name: arrays[name] for name in base.inputs},
+        windows.starts[rows].astype(np.int64),
+        windows.ends[rows].astype(np.int64),
+    )
+
+
+def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], device: str) -> Any:
+    """Return the mean cross-entropy of first and last position (Devlin et al. 2019, section 4.2), in float32."""
+    import torch
+
+    losses = [
+        torch.nn.functional.cross_entropy(logits.float(), torch.from_numpy(wanted).to(device))
+        for logits, wanted in ((output.start_logits, starts), (output.end_logits, ends))
+    ]
+    return (losses[0] + losses[1]) / 2

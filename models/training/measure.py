@@ -1,0 +1,87 @@
+"""How well a network in training answers: exact match and F1 in plain PyTorch, the context given with the question."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.scoring import exact_match, f1
+
+from .base import Base
+from .data import Labelled
+from .encoding import Encoder, Windows
+from .loop import pad
+
+MAX_ANSWER_TOKENS = 30
+WINDOW_TOKENS = 384
+DOC_STRIDE = 128
+_BATCH = 16
+
+
+def predict(
+    base: Base, windows: Windows, contexts: Sequence[str], device: str, report: Callable[[int, int], None]
+) -> tuple[list[str], NDArray[np.float64]]:
+    """Return the best span's text for each context, and its score over null, float64 [contexts].
+
+    The score of a span is its start's and end's logits less those of position 0; the best one over all windows counts.
+    """
+    import torch
+
+    texts = [""] * len(contexts)
+    scores = np.full(len(contexts), -np.inf)
+    base.network.eval()
+    order = np.argsort(windows.lengths, kind="stable")
+    for first in range(0, len(order), _BATCH):
+        rows = order[first : first + _BATCH]
+        arrays, _, _ = pad(windows, rows, base)
+        with torch.inference_mode():
+            output = base.network(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
+        starts, ends = (logits.float().cpu().numpy() for logits in (output.start_logits, output.end_logits))
+        for number, row in enumerate(rows):
+            spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
+            score, begin, end = best_span(starts[number], ends[number], spans)
+            owner = windows.owners[row]
+            if score > scores[owner]:
+                scores[owner], texts[owner] = score, contexts[owner][begin:end]
+        report(min(first + _BATCH, len(order)), len(order))
+    return texts, scores
+
+
+def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArray[np.int32]) -> tuple[float, int, int]:
+    """Return score over null and code points of a window's best span; `start`, `end` [padded], `spans` [tokens, 2]."""
+    context = np.flatnonzero(spans[:, 0] >= 0)
+    if not len(context):
+        return -np.inf, 0, 0
+    pairs = start[context][:, None] + end[context][None, :]
+    allowed = np.triu(np.ones(pairs.shape, bool)) & ~np.triu(np.ones(pairs.shape, bool), MAX_ANSWER_TOKENS)
+    pairs = np.where(allowed, pairs, -np.inf)
+    best = int(pairs.argmax())
+    first, last = context[best // len(context)], context[best % len(context)]
+    return float(pairs.flat[best]) - float(start[0] + end[0]), int(spans[first, 0]), int(spans[last, 1])
+
+
+def measure(
+    base: Base, examples: Sequence[Labelled], device: str, report: Callable[[int, int], None]
+) -> dict[str, float]:
+    """Return exact match and F1 of the questions with an answer, and how well the score tells them from the others.
+
+    `separation` is the chance that an answered question scores above an unanswerable one (area under the ROC curve).
+    """
+    length = min(base.max_tokens, WINDOW_TOKENS)
+    encoder = Encoder(
+        base.tokenizer,
+        max_tokens=length,
+        doc_stride=min(DOC_STRIDE, length // 3),
+        max_question_tokens=min(64, length // 3),
+    )
+    texts, scores = predict(base, encoder.windows(examples), [row.context for row in examples], device, report)
+    answered = [number for number, example in enumerate(examples) if example.answer_start >= 0]
+    found: dict[str, float] = {"questions": len(examples), "answered": len(answered)}
+    if answered:
+        pairs = [(texts[number], (examples[number].answer,)) for number in answered]
+        found["exact_match"] = round(sum(exact_match(*pair) for pair in pairs) / len(pairs), 4)
+        found["f1"] = round(sum(f1(*pair) for pair in pairs) / len(pairs), 4)
+    others = np.setdiff1d(np.arange(len(examples)), answered)
+    if answered and len(others):
+        found["separation"] = round(float(np.mean(scores[answered][:, None] > scores[others][None, :])), 4)
+    return found

@@ -1,0 +1,87 @@
+"""What a run tells: a bar with loss, examples a second and time left on a terminal, a line now and then elsewhere."""
+
+import time
+from collections import deque
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+LINE_SECONDS = 30.0
+_RECENT_STEPS = 200
+
+
+class Watcher(Protocol):
+    """Whoever is told how a run goes."""
+
+    def say(self, text: str) -> None:
+        """Take one line."""
+
+    def start(self, name: str, done: int, total: int) -> None:
+        """Take note that a stage begins, `done` of `total` steps being done."""
+
+    def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
+        """Take note of a step's end."""
+
+
+class ConsoleWatcher:
+    """Shows a run on a console, mean loss and pace over the last steps. Use as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+        )
+        self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._task: TaskID | None = None
+        self._name = ""
+        self._recent: deque[tuple[float, float | None, int]] = deque(maxlen=_RECENT_STEPS)
+        self._line_at = 0.0
+
+    def __enter__(self) -> "ConsoleWatcher":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bars.stop()
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def start(self, name: str, done: int, total: int) -> None:
+        """Begin a bar."""
+        self._name = name
+        self._recent.clear()
+        self._line_at = time.monotonic()
+        if self._task is not None:
+            self._bars.stop_task(self._task)
+        self._task = self._bars.add_task(name, total=total, completed=done, figures="")
+
+    def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
+        """Move the bar."""
+        now = time.monotonic()
+        self._recent.append((now, loss, examples))
+        if self._task is None:
+            return
+        figures = self._figures(total - done)
+        self._bars.update(self._task, completed=done, total=total, figures=figures)
+        if not self._console.is_terminal and (now - self._line_at >= LINE_SECONDS or done == total):
+            self._line_at = now
+            self.say(f"{self._name}: step {done} of {total}, {figures}")
+
+    def _figures(self, steps_left: int) -> str:
+        losses = [loss for _, loss, _ in self._recent if loss is not None]
+        shown = [f"loss {sum(losses) / len(losses):.3f}"] if losses else []
+        seconds = self._recent[-1][0] - self._recent[0][0]
+        if seconds > 0:
+            examples = sum(number for _, _, number in list(self._recent)[1:])
+            if examples:
+                shown.append(f"{examples / seconds:.0f} examples/s")
+            left = round(steps_left * seconds / (len(self._recent) - 1))
+            shown.append(f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left")
+        return ", ".join(shown)

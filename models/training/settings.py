@@ -1,0 +1,117 @@
+"""What a training run is told: data stages, sizes, rates. Checked before anything is loaded."""
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import InvalidInput
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+DEVICES = ("auto", "cpu", "cuda")
+_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
+_STAGE = re.compile(rf"(.+?)(?::({_NUMBER})(?::({_NUMBER})(?::({_NUMBER}))?)?)?", re.DOTALL)
+_FORM = "FILE[:epochs[:learning rate[:share joined]]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One file to train on: for how many epochs (a fraction is allowed) and at which peak learning rate.
+
+    `join` is the share of its examples whose context is set among others of the file.
+    """
+
+    path: Path
+    epochs: float = 2.0
+    learning_rate: float = 1e-4
+    join: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> "Stage":
+        """Read `FILE[:epochs[:learning rate[:share joined]]]`.
+
+        >>> Stage.parse("squad.json:1.5:3e-5")
+        Stage(path=PosixPath('squad.json'), epochs=1.5, learning_rate=3e-05, join=0.0)
+        """
+        found = _STAGE.fullmatch(text)
+        if found is None:
+            raise InvalidInput(f"data {text!r} must be {_FORM}, such as squad.json:2:1e-4")
+        path, *numbers = found.groups()
+        stage = cls(Path(path), *(float(number) for number in numbers if number is not None))
+        if not 0 < stage.epochs <= 1000:
+            raise InvalidInput(f"data {text!r}: {stage.epochs:g} epochs, must be above 0 and at most 1000")
+        if not 0 < stage.learning_rate <= 1:
+            raise InvalidInput(f"data {text!r}: learning rate {stage.learning_rate:g}, must be above 0 and at most 1")
+        if not 0 <= stage.join <= 1:
+            raise InvalidInput(f"data {text!r}: share joined is {stage.join:g}, must be from 0 to 1")
+        return stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that decides the weights that come out, and how often they are saved on the way.
+
+    `batch_size` windows make a step, fewer where their padded size passes `batch_tokens`. `hold_out`
+    examples of the last file are kept out of the training. `attention_dropout` None keeps what the base's config says.
+    """
+
+    stages: tuple[Stage, ...]
+    seed: int = 0
+    batch_size: int = 32
+    batch_tokens: int = 16384
+    max_tokens: int = 256
+    doc_stride: int = 64
+    max_question_tokens: int = 64
+    hold_out: int = 0
+    warmup: float = 0.06
+    weight_decay: float = 0.01
+    max_gradient_norm: float = 1.0
+    attention_dropout: float | None = None
+    precision: str = "auto"
+    device: str = "auto"
+    threads: int = 2
+    save_minutes: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for the first value out of its limits."""
+        if not self.stages:
+            raise InvalidInput(f"nothing to train on: name at least one file with --data {_FORM}")
+        for name, low, high in _LIMITS:
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise InvalidInput(f"{name} is {value}, must be from {low} to {high}")
+        if self.max_tokens < self.max_question_tokens + 16:
+            raise InvalidInput(
+                f"max_tokens is {self.max_tokens}, must be at least 16 more than the {self.max_question_tokens} tokens "
+                "of the longest question"
+            )
+        room = self.max_tokens - self.max_question_tokens - 8
+        if self.doc_stride > room:
+            raise InvalidInput(
+                f"doc_stride is {self.doc_stride}, must be at most {room} for windows of {self.max_tokens} tokens"
+            )
+        for name, known in (("precision", PRECISIONS), ("device", DEVICES)):
+            if getattr(self, name) not in known:
+                raise InvalidInput(f"unknown {name} {getattr(self, name)!r}; known: {', '.join(known)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON-ready values."""
+        stages = [{**asdict(stage), "path": str(stage.path)} for stage in self.stages]
+        return {**asdict(self), "stages": stages}
+
+
+_LIMITS: tuple[tuple[str, float, float], ...] = (
+    ("seed", 0, 2**32 - 1),
+    ("batch_size", 1, 4096),
+    ("batch_tokens", 16, 2**22),
+    ("max_tokens", 32, 8192),
+    ("doc_stride", 0, 8192),
+    ("max_question_tokens", 4, 512),
+    ("hold_out", 0, 10**6),
+    ("warmup", 0.0, 1.0),
+    ("weight_decay", 0.0, 1.0),
+    ("max_gradient_norm", 1e-6, 1e6),
+    ("attention_dropout", 0.0, 0.9),
+    ("threads", 1, 256),
+    ("save_minutes", 0.0, 1440.0),
+)

@@ -1,0 +1,80 @@
+"""A run's state on disk: written whole or not at all, refused if it belongs to another run."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import InvalidInput, ModelError
+
+STATE_FILE = "resume.pt"
+_FORMAT = 1
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a run stands: the stage, the steps done in it and the seconds trained; what the record will say of it.
+
+    `losses` has the mean of every stretch of steps, `stretch` the losses of the one that is not complete; `data`
+    describes the stages begun.
+    """
+
+    stage: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    losses: list[dict[str, float]] = field(default_factory=list)
+    stretch: list[float] = field(default_factory=list)
+    data: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_state(folder: Path, identity: dict[str, Any], position: Position, network: Any, optimizer: Any) -> None:
+    """Write everything a resumed run needs, atomically. `optimizer` is None between two stages."""
+    import torch
+
+    state = {
+        "format": _FORMAT,
+        "identity": identity,
+        "position": {name: getattr(position, name) for name in Position.__slots__},
+        "network": network.state_dict(),
+        "optimizer": None if optimizer is None else optimizer.state_dict(),
+        "random": torch.get_rng_state(),
+        "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+    partial = folder / f"{STATE_FILE}.partial"
+    with partial.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(folder / STATE_FILE)
+
+
+def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """Read what `save_state` wrote; a run with other data or settings is refused, naming the first difference."""
+    import torch
+
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise InvalidInput(f"nothing to resume: there is no {str(path)!r}")
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        known = state["identity"] if state["format"] == _FORMAT else {}
+    except Exception as error:  # torch raises what unpickling and unzipping raise
+        raise ModelError(f"cannot read {str(path)!r}: {type(error).__name__}: {error}") from error
+    for name, value in identity.items():
+        if known.get(name) != value:
+            raise InvalidInput(
+                f"cannot resume {str(path)!r}: {name} was {known.get(name)!r}, is now {value!r}; "
+                "repeat the command with its first options, or train into another folder"
+            )
+    return state
+
+
+def restore(state: dict[str, Any], network: Any) -> Position:
+    """Put weights and random generators back to where they were; return where the run stood."""
+    import torch
+
+    network.load_state_dict(state["network"])
+    torch.set_rng_state(state["random"])
+    if state["random_cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["random_cuda"])
+    return Position(**state["position"])

@@ -1,0 +1,189 @@
+"""Figures of answers to a question set: exact match, F1, no-answer accuracy, recall; per type, with intervals. Pure.
+
+Where every question has an answer, the best span counts, as in SQuAD 1.1. In a set with questions that have none it
+counts what is told, "no answer" below the reader's threshold, as in SQuAD 2.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .examples import Example
+from .intervals import Interval, difference_interval, mean_interval, mean_intervals
+from .question_types import QUESTION_TYPES, question_type
+from .reliability import RIGHT, Bin, Coverage, expected_calibration_error, reliability, risk_coverage
+from .scoring import exact_match, f1
+
+DEPTHS = (1, 5, 8, 20)
+
+_Figures = TypeVar("_Figures")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was told of a question.
+
+    Attributes:
+        text: the best span, empty without one.
+        answerable: whether it is told rather than "no answer".
+        probability: how probable it was said to be; None where nothing was said.
+    """
+
+    text: str
+    answerable: bool = True
+    probability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Exact match and F1 of every question, and whether "no answer" was told."""
+
+    exact_match: list[float]
+    f1: list[float]
+    refused: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Means over questions. `no_answer_accuracy` is over those that have none, None where there are none.
+
+    `refused` is the share of questions with an answer of which "no answer" was told.
+    """
+
+    questions: int
+    exact_match: Interval
+    f1: Interval
+    no_answer_accuracy: Interval | None
+    refused: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The share of questions whose answer stands in one of the first sentences, by how many: "1", "5", "8", "20"."""
+
+    questions: int
+    recall: dict[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How the told probabilities compare with the shares of right answers (F1 of a half or more)."""
+
+    calibration_error: float
+    bins: list[Bin]
+    coverage: list[Coverage]
+
+
+def judge(examples: Sequence[Example], told: Sequence[Told]) -> Verdicts:
+    """Compare what was told with the answers."""
+    may_refuse = any(not example.answers for example in examples)
+    verdicts = Verdicts([], [], [])
+    for example, found in zip(examples, told, strict=True):
+        text = found.text if found.answerable or not may_refuse else ""
+        verdicts.exact_match.append(exact_match(text, example.answers))
+        verdicts.f1.append(f1(text, example.answers))
+        verdicts.refused.append(not found.answerable)
+    return verdicts
+
+
+def figures(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -> Figures:
+    """The means with their intervals."""
+    columns = list(zip(verdicts.exact_match, verdicts.f1, strict=True))
+    exact, overlap = mean_intervals(columns, seed=seed)
+    pairs = list(zip(examples, verdicts.refused, strict=True))
+    without = [float(refused) for example, refused in pairs if not example.answers]
+    wrongly = [float(refused) for example, refused in pairs if example.answers]
+    return Figures(
+        questions=len(examples),
+        exact_match=exact,
+        f1=overlap,
+        no_answer_accuracy=mean_interval(without, seed=seed) if without else None,
+        refused=sum(wrongly) / len(wrongly) if wrongly else 0.0,
+    )
+
+
+def figures_by_type(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -> dict[str, Figures]:
+    """The figures of each question type that occurs."""
+
+    def of(rows: list[int]) -> Figures:
+        part = Verdicts(
+            [verdicts.exact_match[row] for row in rows],
+            [verdicts.f1[row] for row in rows],
+            [verdicts.refused[row] for row in rows],
+        )
+        return figures([examples[row] for row in rows], part, seed=seed)
+
+    return _by_type(examples, of)
+
+
+def recall(ranks: Sequence[int | None], *, seed: int = 0) -> Recall:
+    """From the place, counted from 0, of the first sentence that answers each question; None: beyond the deepest."""
+    columns = [[float(rank is not None and rank < depth) for depth in DEPTHS] for rank in ranks]
+    found = mean_intervals(columns, seed=seed)
+    return Recall(len(ranks), {str(depth): interval for depth, interval in zip(DEPTHS, found, strict=True)})
+
+
+def recall_by_type(examples: Sequence[Example], ranks: Sequence[int | None], *, seed: int = 0) -> dict[str, Recall]:
+    """The recall of each question type that occurs."""
+    return _by_type(examples, lambda rows: recall([ranks[row] for row in rows], seed=seed))
+
+
+def recall_difference(
+    first: Sequence[int | None], second: Sequence[int | None], *, seed: int = 0
+) -> dict[str, Interval]:
+    """Recall of `first` minus that of `second`, by depth."""
+    return {
+        str(depth): difference_interval(
+            [float(rank is not None and rank < depth) for rank in first],
+            [float(rank is not None and rank < depth) for rank in second],
+            seed=seed,
+        )
+        for depth in DEPTHS
+    }
+
+
+def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
+    """Where the first of `sentences` that answers stands, counted from 0."""
+    return next((place for place, sentence in enumerate(sentences) if sentence in gold), None)
+
+
+def trust(told: Sequence[Told], examples: Sequence[Example]) -> Trust | None:
+    """How far the probabilities of the best spans can be trusted; None where none were told."""
+    pairs = [
+        (found.probability, bool(example.answers) and f1(found.text, example.answers) >= RIGHT)
+        for found, example in zip(told, examples, strict=True)
+        if found.probability is not None
+    ]
+    if not pairs:
+        return None
+    probabilities, right = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return Trust(
+        expected_calibration_error(probabilities, right),
+        reliability(probabilities, right),
+        risk_coverage(probabilities, right),
+    )
+
+
+def answer_rows(examples: Sequence[Example], told: Sequence[Told], verdicts: Verdicts) -> list[dict[str, object]]:
+    """What was told of every question and how right it is, as JSON-ready values."""
+    rows = zip(examples, told, verdicts.exact_match, verdicts.f1, strict=True)
+    return [
+        {
+            "question": example.question,
+            "answer": found.text,
+            "probability": found.probability,
+            "refused": not found.answerable,
+            "exact_match": exact,
+            "f1": round(overlap, 4),
+        }
+        for example, found, exact, overlap in rows
+    ]
+
+
+def _by_type(examples: Sequence[Example], of: Callable[[list[int]], _Figures]) -> dict[str, _Figures]:
+    rows: dict[str, list[int]] = {}
+    for row, example in enumerate(examples):
+        rows.setdefault(question_type(example.question), []).append(row)
+    return {name: of(rows[name]) for name in QUESTION_TYPES if name in rows}

@@ -1,0 +1,220 @@
+"""Reads a context the way the question-answering pipeline of transformers did, up to the model and after it.
+
+transformers removed that pipeline in 5.3. Windows, scores and the merging of equal answers follow its last release,
+4.57.6 (`transformers/pipelines/question_answering.py`), so that its users get the answers they had. The local pipeline
+and the shards share this; how a model is run is theirs. Pure functions on text and arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import InputTooLong, InvalidInput, ModelError
+from .hf_parameters import Parameters
+from .manifest import Manifest
+from .tokenization import QuestionTokens, ReaderTokenizer, TextTokens
+from .windows import Window
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+Answer = dict[str, float | int | str]
+
+# The release's defaults where a tokenizer allows as much.
+WINDOW_TOKENS = 384
+STRIDE_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A context in tokens, with the number of the word that each belongs to (-1: none)."""
+
+    text: str
+    tokens: TextTokens
+    words: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A question and a context as the reader sees them; no window where the context has no token."""
+
+    passage: Passage
+    windows: list[Window]
+    question_truncated: bool
+
+
+class Preparer:
+    """Makes windows of questions and contexts. The last context's tokens are kept: questions often share one.
+
+    >>> prepared = Preparer(tokenizer, manifest).prepare("Who?", "Ada Lovelace wrote it.", Parameters())
+    >>> len(prepared.windows)
+    1
+    """
+
+    def __init__(self, tokenizer: ReaderTokenizer, manifest: Manifest) -> None:
+        self._tokenizer = tokenizer
+        self._manifest = manifest
+        self._last: Passage | None = None
+
+    def prepare(
+        self, question: str, context: str, parameters: Parameters, *, max_windows: int | None = None
+    ) -> Prepared:
+        """The windows of one pair; InvalidInput when they cannot be made, InputTooLong beyond `max_windows`."""
+        asked = self._question(question, parameters)
+        passage = self.passage(context)
+        cuts = self._cuts(len(asked.ids), len(passage.tokens.ids), parameters)
+        if max_windows is not None and len(cuts) > max_windows:
+            raise InputTooLong(
+                f"context of {len(passage.tokens.ids)} tokens takes {len(cuts)} windows, the limit is {max_windows}: "
+                "a smaller doc_stride or a larger max_seq_len makes fewer of them"
+            )
+        pair = self._manifest.pair
+        head = np.array((*pair.head, *asked.ids, *pair.middle), dtype=np.int64)
+        windows = []
+        for start, end in cuts:
+            ids = np.concatenate((head, passage.tokens.ids[start:end], pair.tail), dtype=np.int64)
+            windows.append(Window(ids, len(head), start, end - start))
+        return Prepared(passage, windows, asked.truncated)
+
+    def passage(self, text: str) -> Passage:
+        """The tokens of a context."""
+        last = self._last
+        if last is None or last.text != text:
+            last = self._last = Passage(text, *self._tokenizer.encode_words(text))
+        return last
+
+    def _question(self, question: str, parameters: Parameters) -> QuestionTokens:
+        """The release ignored `max_question_len` for fast tokenizers: by default a question is never cut."""
+        limit = self._manifest.max_tokens if parameters.max_question_len is None else parameters.max_question_len
+        asked = self._tokenizer.encode_question(question, limit)
+        if asked.truncated and parameters.max_question_len is None:
+            raise InvalidInput(
+                f"question has more than {limit} tokens, which is all this model reads: shorten it, or set "
+                "max_question_len to have its end cut off"
+            )
+        return asked
+
+    def _cuts(self, question: int, context: int, parameters: Parameters) -> list[tuple[int, int]]:
+        """First and last token of each window, by the rules of the release: the last window may be short."""
+        longest = self._manifest.max_tokens
+        asked = WINDOW_TOKENS if parameters.max_seq_len is None else parameters.max_seq_len
+        window = min(asked, longest)  # the release failed on texts that made use of more
+        stride = min(window // 2, STRIDE_TOKENS) if parameters.doc_stride is None else parameters.doc_stride
+        if stride > max(asked, window):
+            raise InvalidInput(f"doc_stride is {stride}, larger than max_seq_len {asked}")
+        room = window - question - self._manifest.pair.special_tokens
+        if room < 1:
+            raise InvalidInput(
+                f"question of {question} tokens leaves no room for the context in max_seq_len {window}, of which "
+                f"{self._manifest.pair.special_tokens} are special tokens"
+            )
+        if context <= room:
+            return [(0, context)] if context else []
+        if stride >= room:
+            if parameters.doc_stride is not None:
+                raise InvalidInput(
+                    f"doc_stride is {stride}, must be less than {room}: what max_seq_len {window} leaves for the "
+                    f"context beside a question of {question} tokens"
+                )
+            stride = room // 2  # the release panicked here
+        last = max(0, -(-(context - room) // (room - stride)))
+        starts = range(0, (last + 1) * (room - stride), room - stride)
+        return [(start, min(start + room, context)) for start in starts]
+
+
+class Answers:
+    """Collects the answers of a pair from the logits of its windows, which must come in order.
+
+    A candidate's score is the product of two softmaxes over the window's context and its null position. The text of an
+    answer counts once: what several candidates or windows find is added up, so a score can exceed 1, as it did.
+    """
+
+    def __init__(self, prepared: Prepared, parameters: Parameters) -> None:
+        self._passage = prepared.passage
+        self._parameters = parameters
+        self._found: dict[str, Answer] = {}
+        self._null_score: float | None = None
+
+    def add(self, window: Window, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike) -> None:
+        """Take the start and end logits of the next window, each [length] or longer by padding."""
+        parameters = self._parameters
+        starts = _probabilities(start_logits, window)
+        ends = _probabilities(end_logits, window)
+        if parameters.handle_impossible_answer:
+            null_score = float(starts[0] * ends[0])
+            self._null_score = null_score if self._null_score is None else min(self._null_score, null_score)
+        # some candidates become the same answer when they are aligned
+        wanted = parameters.top_k * 2 + 10 if parameters.align_to_words else parameters.top_k
+        for score, first, last in _best(starts[1:], ends[1:], parameters.max_answer_len, wanted):
+            start, end = self._place(window, first, last)
+            text = self._passage.text[start:end]
+            known = self._found.get(text.lower())
+            if known is None:
+                self._found[text.lower()] = {"score": score, "start": start, "end": end, "answer": text}
+            else:
+                known["score"] = float(known["score"]) + score
+
+    def result(self) -> Answer | list[Answer]:
+        """The best answer, or a list of up to `top_k` of them, the best first."""
+        answers = list(self._found.values())
+        if self._parameters.handle_impossible_answer:
+            # without a context token all probability is the null answer's
+            answers.append(_empty(1.0 if self._null_score is None else self._null_score))
+        elif not answers:
+            answers.append(_empty(0.0))
+        answers.sort(key=lambda answer: float(answer["score"]), reverse=True)
+        del answers[self._parameters.top_k :]
+        return answers[0] if len(answers) == 1 else answers
+
+    def _place(self, window: Window, first: int, last: int) -> tuple[int, int]:
+        """Code points of a span of the window's context tokens: those of its words as far as they are in the window."""
+        low, high = window.first, window.first + window.tokens
+        first, last = low + first, low + last
+        words = self._passage.words
+        if self._parameters.align_to_words and words[first] >= 0 and words[last] >= 0:
+            while first > low and words[first - 1] == words[first]:
+                first -= 1
+            while last + 1 < high and words[last + 1] == words[last]:
+                last += 1
+        return int(self._passage.tokens.starts[first]), int(self._passage.tokens.ends[last])
+
+
+def _empty(score: float) -> Answer:
+    return {"score": score, "start": 0, "end": 0, "answer": ""}
+
+
+def _probabilities(logits: npt.ArrayLike, window: Window) -> FloatArray:
+    """Softmax over the null position, which comes first, and the context."""
+    row = np.asarray(logits, dtype=np.float32).reshape(-1)
+    context = row[window.passage_start : window.passage_start + window.tokens]
+    chosen = np.concatenate((row[:1], context))
+    if len(context) != window.tokens or not np.isfinite(chosen).all():
+        raise ModelError(
+            f"model gave {len(row)} logits for {len(window.input_ids)} tokens"
+            if len(context) != window.tokens
+            else "model gave logits that are not finite numbers"
+        )
+    raised = np.exp(chosen - chosen.max())
+    result: FloatArray = raised / raised.sum()
+    return result
+
+
+def _best(starts: FloatArray, ends: FloatArray, longest: int, wanted: int) -> Sequence[tuple[float, int, int]]:
+    """The most probable spans of at most `longest` tokens: score, first and last token. Best first."""
+    count = len(starts)
+    width = min(longest, count)
+    # row i holds the ends i .. i + width - 1 that a span starting at i may have
+    padded = np.concatenate((ends, np.zeros(width - 1, dtype=np.float32)))
+    scores = starts[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)
+    within = np.arange(count)[:, None] + np.arange(width) < count
+    flat = np.where(within, scores, np.float32(-1)).reshape(-1)
+    if wanted == 1:
+        order = [int(flat.argmax())]
+    else:
+        top = np.argpartition(-flat, wanted)[:wanted] if wanted < len(flat) else np.arange(len(flat))
+        order = top[np.lexsort((top, -flat[top]))].tolist()
+    best = [(float(flat[position]), *divmod(position, width)) for position in order if flat[position] >= 0]
+    return [(score, first, first + extra) for score, first, extra in best]

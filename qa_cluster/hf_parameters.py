@@ -1,0 +1,85 @@
+"""The parameters of the question-answering pipeline of transformers: names, defaults and limits.
+
+One table: the local pipeline, the REST service and its description, and the shards read it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import numpy as np
+
+from .errors import InvalidInput
+
+PADDINGS = ("longest", "max_length", "do_not_pad")
+_LARGEST = 1 << 31
+
+
+def _integer(default: int | None, minimum: int, help: str) -> Any:
+    return field(default=default, metadata={"kind": "integer", "minimum": minimum, "help": help})
+
+
+def _flag(default: bool, help: str) -> Any:
+    return field(default=default, metadata={"kind": "boolean", "minimum": None, "help": help})
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How a context is read. Made by `Parameters.of`, which checks."""
+
+    top_k: int = _integer(1, 1, "most answers returned")
+    doc_stride: int | None = _integer(
+        None, 0, "tokens that neighbouring windows share; default: half of max_seq_len, 128 at most"
+    )
+    max_answer_len: int = _integer(15, 1, "longest answer in tokens")
+    max_seq_len: int | None = _integer(
+        None, 1, "longest window in tokens, question and special tokens included; default: 384, or what the model reads"
+    )
+    max_question_len: int | None = _integer(
+        None, 1, "tokens of the question, the end of a longer one is cut off; default: it is not cut"
+    )
+    handle_impossible_answer: bool = _flag(False, "whether no answer, an empty one, is a possible result")
+    align_to_words: bool = _flag(True, "whether answers begin and end at whole words")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, default: Self | None = None) -> Self:
+        """The parameters in `given`, None meaning the default; InvalidInput names the first that is wrong."""
+        known = {item.name: item for item in fields(cls)}
+        values = {name: getattr(default, name) for name in known} if default is not None else {}
+        for name, value in given.items():
+            if name not in known:
+                raise InvalidInput(f"unknown parameter {name!r}, known are {', '.join(known)}")
+            if value is not None:
+                values[name] = _checked(name, value, known[name].metadata)
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What differs from the defaults."""
+        return {
+            item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) != item.default
+        }
+
+
+def _checked(name: str, value: Any, row: Mapping[str, Any]) -> Any:
+    if row["kind"] == "boolean":
+        if not isinstance(value, int | np.bool_) or value not in (0, 1):
+            raise InvalidInput(f"{name} must be true or false, got {value!r}"[:200])
+        return bool(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise InvalidInput(f"{name} must be an integer, got {value!r}"[:200])
+    if not row["minimum"] <= number < _LARGEST:
+        raise InvalidInput(f"{name} must be from {row['minimum']} to {_LARGEST - 1}, got {number}")
+    return number
+
+
+def check_padding(value: object) -> None:
+    """InvalidInput unless it is one of the paddings there were. It has no effect on answers."""
+    if value is not None and not isinstance(value, bool) and value not in PADDINGS:
+        raise InvalidInput(f"padding must be one of {', '.join(PADDINGS)}, True or False, got {value!r}"[:200])

@@ -1,0 +1,128 @@
+"""What is read for a sentence: it alone, or together with its neighbours up to a budget of tokens. Pure.
+
+Neighbours are whole sentences, taken one before, one after, and so on, for as long as each fits; a side ends at the
+first that does not. They are put together from what is stored of each sentence: nothing is tokenized, and of the white
+space between two sentences only its length is known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .tokenization import TextTokens
+
+MAX_NEIGHBOURS = 16
+"""Most sentences on a side."""
+MAX_GAP = 64
+"""Most white space between two sentences that are read together, in code points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One sentence: its text, its first code point in the document, and its tokens."""
+
+    text: str
+    start: int
+    tokens: TextTokens
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch of a document as it is read.
+
+    Attributes:
+        text: its sentences, with as many spaces between them as there is white space in the document.
+        start: its first code point in the document.
+        tokens: those of all sentences, their places in `text`.
+        first: number of its first sentence in the document.
+        begins: where in `text` each sentence begins.
+        breaks: number of the first token of each sentence but the first: no answer goes over the end of a sentence.
+    """
+
+    text: str
+    start: int
+    tokens: TextTokens
+    first: int
+    begins: tuple[int, ...] = (0,)
+    breaks: tuple[int, ...] = ()
+
+    def sentence_of(self, position: int) -> int:
+        """The number of the sentence in whose text, or behind it, a code point of `text` lies."""
+        return self.first + bisect_right(self.begins, position) - 1
+
+
+def around(own: Part, left: Sequence[Part], right: Sequence[Part], *, index: int, budget: int) -> Passage:
+    """The passage that is read for a sentence.
+
+    Args:
+        left, right: its neighbours, the nearest first; more than fit do no harm.
+        index: number of the sentence in the document.
+        budget: most tokens of the passage; a sentence with more is read alone.
+    """
+    before, after = reach(
+        len(own.tokens.ids),
+        [len(part.tokens.ids) for part in left[: _adjacent(own, left, -1)]],
+        [len(part.tokens.ids) for part in right[: _adjacent(own, right, 1)]],
+        budget,
+    )
+    return _join([*reversed(left[:before]), own, *right[:after]], index - before)
+
+
+def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> tuple[int, int]:
+    """How many neighbours on each side are read along.
+
+    Args:
+        own: tokens of the sentence.
+        left, right: tokens of its neighbours, the nearest first.
+
+    >>> reach(10, [10, 10], [10, 50, 10], 40)
+    (2, 1)
+    """
+    sides = (left[:MAX_NEIGHBOURS], right[:MAX_NEIGHBOURS])
+    taken = [0, 0]
+    is_open = [True, True]
+    room = budget - own
+    side = 0
+    while any(is_open) and room >= 0:
+        if is_open[side]:
+            following = sides[side][taken[side] :]
+            is_open[side] = bool(following) and following[0] <= room
+            if is_open[side]:
+                room -= following[0]
+                taken[side] += 1
+        side = 1 - side
+    return taken[0], taken[1]
+
+
+def _adjacent(own: Part, side: Sequence[Part], step: int) -> int:
+    """How many sentences of a side follow each other without a gap that is longer than white space usually is."""
+    near = own
+    for count, far in enumerate(side):
+        low, high = (near, far) if step > 0 else (far, near)
+        if not 0 <= high.start - low.start - len(low.text) <= MAX_GAP:
+            return count
+        near = far
+    return len(side)
+
+
+def _join(parts: Sequence[Part], first: int) -> Passage:
+    start = parts[0].start
+    if len(parts) == 1:
+        return Passage(parts[0].text, start, parts[0].tokens, first)
+    pieces: list[str] = []
+    end = start
+    for part in parts:
+        pieces += (" " * (part.start - end), part.text)
+        end = part.start + len(part.text)
+    begins = [part.start - start for part in parts]
+    tokens = TextTokens(
+        np.concatenate([part.tokens.ids for part in parts]),
+        np.concatenate([part.tokens.starts + begin for part, begin in zip(parts, begins, strict=True)]),
+        np.concatenate([part.tokens.ends + begin for part, begin in zip(parts, begins, strict=True)]),
+    )
+    breaks = np.cumsum([len(part.tokens.ids) for part in parts[:-1]]).tolist()
+    return Passage("".join(pieces), start, tokens, first, tuple(begins), tuple(breaks))

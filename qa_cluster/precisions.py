@@ -1,0 +1,37 @@
+"""What the precision of an exported file asks of the runtime that runs it.
+
+The exporter writes the precision into the ONNX file's metadata, so that whoever has the file knows: a shard's worker,
+which sees no manifest, the local pipeline and the measurements all take OpenVINO's settings from here. ONNX Runtime has
+nothing to set: it computes in float32 whatever is stored in 16 bits, and int8 where activations are quantized too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+METADATA_KEY = "qa-cluster.precision"
+"""In the `metadata_props` of an ONNX file: one of `manifest.PRECISIONS`."""
+
+GROUP_SIZE = 128
+"""Activations of `int8-dynamic` get one scale for so many neighbouring channels of a token."""
+
+
+def openvino_settings(precision: str | None) -> dict[str, str | int]:
+    """OpenVINO's settings for a file of this precision; None: any other file.
+
+    float32 is asked for by name: left alone, OpenVINO falls to bf16 on newer processors, and answers would differ by
+    host.
+
+    >>> openvino_settings("bfloat16")
+    {'INFERENCE_PRECISION_HINT': 'bf16'}
+    """
+    settings: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32"}
+    if precision == "int8-dynamic":
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZE
+    return settings
+
+
+def precision_of(model: Any) -> str | None:
+    """The precision written in the ONNX file that an `openvino.Model` was read from, None where there is none."""
+    place = ["framework", METADATA_KEY]
+    return str(model.get_rt_info(place).astype(str)) if model.has_rt_info(place) else None

@@ -1,0 +1,71 @@
+"""A question set as a corpus with questions about it: documents, and for each question the sentences that answer it.
+
+The documents of a SQuAD-format file are those that `ingest` makes of it, with the same ids. Those of JSON lines are the
+different contexts, `<name of the file>:<n>`. A sentence that answers is told by its text: contexts may share sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .corpus import read_documents
+from .examples import Example, load_examples, spread
+from .sentences import Span, split_sentences
+from .types import Document
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """Questions and the corpus they are asked of.
+
+    Attributes:
+        sentences: of every document its sentences, by the document's id.
+        gold: for every example the texts of the sentences that hold an answer; empty where that is not known.
+    """
+
+    examples: list[Example]
+    documents: list[Document]
+    sentences: dict[str, list[str]]
+    gold: list[frozenset[str]]
+
+    def all_sentences(self) -> list[str]:
+        """The sentences of all documents, in order."""
+        return [sentence for document in self.documents for sentence in self.sentences[document.id]]
+
+
+def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 8 * 1024 * 1024) -> QuestionSet:
+    """Read a question set; of the questions at most `limit`, spread over the file, of the documents all.
+
+    `max_bytes` limits one document, as it does when documents are stored.
+    """
+    examples = load_examples(path)
+    if path.name.lower().endswith(".json"):
+        documents = list(read_documents([path], max_bytes=max_bytes))
+    else:
+        name = path.name.split(".")[0]
+        contexts = dict.fromkeys(example.context for example in examples)
+        documents = [Document(id=f"{name}:{i}", text=text, title=name) for i, text in enumerate(contexts)]
+    chosen = spread(examples, limit) if limit is not None else examples
+    spans = {document.text: split_sentences(document.text) for document in documents}
+    sentences = {item.id: [item.text[start:end] for start, end in spans[item.text]] for item in documents}
+    gold = [gold_sentences(example, spans[example.context]) for example in chosen]
+    return QuestionSet(chosen, documents, sentences, gold)
+
+
+def gold_sentences(example: Example, spans: Sequence[Span]) -> frozenset[str]:
+    """The sentences of the context, at `spans`, that hold an answer or a part of one.
+
+    An answer that does not stand where the file says is looked for in the whole context.
+    """
+    context = example.context
+    starts = example.starts or (-1,) * len(example.answers)
+    found: set[str] = set()
+    for answer, start in zip(example.answers, starts, strict=True):
+        begin = start
+        if begin < 0 or not context.startswith(answer, begin):
+            begin = context.find(answer)
+        end = begin + len(answer)
+        found.update(context[a:b] for a, b in spans if begin >= 0 and a < end and begin < b)
+    return frozenset(found)

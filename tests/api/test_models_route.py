@@ -1,0 +1,304 @@
+"""`POST /models/{id}`: the shape of Hugging Face's task, any shard in turn, limits, deadlines, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from qa_cluster.api.lifespan import ServiceOptions
+
+from qa_cluster.client import AsyncClient, AsyncClusterClient, DeadlineExceeded, InputTooLong, InvalidInput, NotFound
+from qa_cluster.connection import ReplyError
+from qa_cluster.hf_request import PipelineLimits
+from tests.api.service_under_test import assert_problem, service, serving
+from tests.client.scripted_cluster import Node, ScriptedCluster
+from tests.client.scripted_fixtures import Run, until
+
+PAIR = {"question": "Who wrote it?", "context": "Ada wrote it."}
+JSON = {"content-type": "application/json"}
+
+
+async def read(node: Node, arguments: list[str]) -> list[bytes]:
+    """A worker that answers with the context's first word; knows the models "" and "org/name@1"."""
+    _, model, text = arguments
+    if model not in ("", "org/name@1"):
+        raise ReplyError(f"NOTFOUND model '{model}' is not loaded on this shard, loaded are: scripted@aaaaaaaaaaaa")
+    request = json.loads(text)
+    results = []
+    for pair in request["inputs"]:
+        word = pair["context"].split()[0]
+        answers = [{"score": 0.5, "start": 0, "end": len(word), "answer": word}] * request["parameters"].get("top_k", 1)
+        results.append(answers[0] if len(answers) == 1 else answers)
+    return [json.dumps({"model": model or "scripted@aaaaaaaaaaaa", "results": results}).encode()]
+
+
+@pytest.fixture
+def reading(cluster: ScriptedCluster) -> ScriptedCluster:
+    cluster.triggers["qa.pipeline"] = read
+    return cluster
+
+
+ADA = {"score": 0.5, "start": 0, "end": 3, "answer": "Ada"}
+
+
+def test_one_pair_gives_one_answer_and_a_list_gives_a_list(reading: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(reading) as client:
+            one = await client.post("/models/default", json={"inputs": PAIR})
+            assert (one.status_code, one.json()) == (200, ADA)
+            assert one.headers["x-model"] == "scripted@aaaaaaaaaaaa"
+            assert one.headers["cache-control"] == "no-store"
+            many = await client.post("/models/default", json={"inputs": [PAIR], "parameters": {"top_k": 2}})
+            assert many.json() == [[ADA, ADA]]
+            sent = json.loads(reading.calls[-1][1][2])
+            assert sent == {"inputs": [PAIR], "parameters": {"top_k": 2}}
+            # what clients of Hugging Face send besides
+            more = {"inputs": PAIR, "parameters": None, "options": {"use_cache": True}}
+            assert (await client.post("/models/default", json=more)).json() == ADA
+            metrics = (await client.get("/metrics")).text
+            assert "qa_pipeline_pairs_total 3" in metrics
+            assert 'qa_http_requests_total{route="/models/{id}",method="POST",status="200"} 3' in metrics
+
+    run(body())
+
+
+@pytest.mark.parametrize("path", ["org/name@1", "org%2Fname%401", "org/name%401"])
+def test_a_models_name_may_hold_slashes(reading: ScriptedCluster, run: Run, path: str) -> None:
+    async def body() -> None:
+        async with serving(reading) as client:
+            response = await client.post(f"/models/{path}", json={"inputs": PAIR})
+            assert response.json() == ADA
+            assert response.headers["x-model"] == "org/name@1"
+
+    run(body())
+
+
+BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
+    ("GET", "/models/default", {}, 405, "method-not-allowed", ("POST",)),
+    ("POST", "/models/", {"json": {}}, 404, "route-not-found", ("default",)),
+    ("POST", "/models/%ff", {"json": {"inputs": PAIR}}, 422, "validation", ("UTF-8",)),
+    ("POST", "/models/" + "m" * 513, {"json": {"inputs": PAIR}}, 413, "too-long", ("513", "512")),
+    ("POST", "/models/nobody/has-it", {"json": {"inputs": PAIR}}, 404, "not-found", ("nobody/has-it", "scripted@")),
+    ("POST", "/models/default", {"content": b"{}"}, 415, "unsupported-media-type", ()),
+    ("POST", "/models/default", {"content": b"{", "headers": JSON}, 400, "malformed-json", ()),
+    ("POST", "/models/default", {"content": b" " * 5000, "headers": JSON}, 413, "body-too-large", ("4096",)),
+    ("POST", "/models/default?timeout_ms=0", {"json": {"inputs": PAIR}}, 422, "validation", ("timeout_ms",)),
+    ("POST", "/models/default?top_k=1", {"json": {"inputs": PAIR}}, 422, "validation", ("unknown parameter",)),
+    ("POST", "/models/default", {"json": []}, 422, "validation", ("must be an object", "array")),
+    ("POST", "/models/default", {"json": {}}, 422, "validation", ("#/inputs", "required")),
+    ("POST", "/models/default", {"json": {"inputs": "Who?"}}, 422, "validation", ("#/inputs", "got string")),
+    ("POST", "/models/default", {"json": {"inputs": []}}, 422, "validation", ("#/inputs", "empty")),
+    ("POST", "/models/default", {"json": {"inputs": [PAIR, {}]}}, 422, "validation", ("#/inputs/1/question",)),
+    ("POST", "/models/default", {"json": {"inputs": {**PAIR, "context": ""}}}, 422, "validation", ("must not be",)),
+    ("POST", "/models/default", {"json": {"inputs": {**PAIR, "id/~": 1}}}, 422, "validation", ("#/inputs/id~1~0",)),
+    ("POST", "/models/default", {"json": {"inputs": [PAIR] * 4}}, 413, "too-long", ("4 pairs", "limit is 3")),
+    ("POST", "/models/default", {"json": {"inputs": {**PAIR, "context": "x" * 101}}}, 413, "too-long", ("101", "100")),
+    ("POST", "/models/default", {"json": {"inputs": {**PAIR, "question": "x" * 51}}}, 413, "too-long", ("51", "50")),
+    ("POST", "/models/default", {"json": {"inputs": PAIR, "parameters": []}}, 422, "validation", ("#/parameters",)),
+    ("POST", "/models/default", {"json": {"inputs": PAIR, "options": 1}}, 422, "validation", ("#/options",)),
+    (
+        "POST",
+        "/models/default",
+        {"json": {"inputs": PAIR, "parameters": {"top_k": 101, "doc_stride": -1, "x": 1, "padding": "left"}}},
+        422,
+        "validation",
+        ("#/parameters/top_k", "1 to 100", "#/parameters/doc_stride", "#/parameters/x", "#/parameters/padding"),
+    ),
+    (
+        "POST",
+        "/models/default",
+        {"json": {"inputs": PAIR, "parameters": {"align_to_words": "no"}, "input": 1}},
+        422,
+        "validation",
+        ("#/parameters/align_to_words", "#/input", "unknown"),
+    ),
+]
+
+
+def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        limits = PipelineLimits(pairs=3, question_chars=50, context_chars=100)
+        async with serving(reading, body_max_bytes=4096, pipeline=limits) as client:
+            for method, path, more, status, kind, said in BAD:
+                response = await client.request(method, path, **more)
+                try:
+                    assert_problem(response, status, kind, *said)
+                except AssertionError as error:
+                    raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
+            assert {call[1][1] for call in reading.calls if call[1][0] == "qa.pipeline"} == {"nobody/has-it"}
+
+    run(body())
+
+
+def test_shards_take_turns(reading: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(reading) as client:
+            for _ in range(6):
+                assert (await client.post("/models/default", json={"inputs": PAIR})).status_code == 200
+        ports = [port for port, arguments in reading.calls if arguments[0] == "qa.pipeline"]
+        assert sorted(ports) == sorted([node.proxy_port for node in reading.nodes] * 2)
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "NOWORKER no worker",
+        "OVERLOADED full",
+        "MODEL no reader on this shard",
+        "NOTFOUND model",
+        "LOADING",
+        "CLUSTER x",
+    ],
+)
+def test_what_one_shard_cannot_do_another_does(reading: ScriptedCluster, run: Run, refusal: str) -> None:
+    sick = reading.nodes[1]
+
+    async def some(node: Node, arguments: list[str]) -> list[bytes]:
+        if node is sick:
+            raise ReplyError(refusal)
+        return await read(node, arguments)
+
+    async def body() -> None:
+        reading.triggers["qa.pipeline"] = some
+        async with serving(reading) as client:
+            for _ in range(3):
+                assert (await client.post("/models/default", json={"inputs": PAIR})).json() == ADA
+
+    run(body())
+
+
+def test_a_shard_that_is_down_is_passed_over(reading: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(reading) as client:
+            await client.post("/models/default", json={"inputs": PAIR})
+            await reading.nodes[1].cut()
+            try:
+                for _ in range(3):
+                    assert (await client.post("/models/default", json={"inputs": PAIR})).json() == ADA
+            finally:
+                await reading.nodes[1].listen()
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "kind"),
+    [
+        ("NOWORKER no worker", 503, "shard-unavailable"),
+        ("OVERLOADED full", 503, "overloaded"),
+        ("MODEL no reader on this shard", 503, "model"),
+        ("WORKERLOST twice", 503, "shard-unavailable"),
+        ("INFERENCE broken", 500, "inference"),
+        ("TOOLONG inputs/0: context of 9 tokens", 413, "too-long"),
+        ("ERR inputs/0: doc_stride", 422, "validation"),
+    ],
+)
+def test_what_all_shards_refuse_is_told(
+    reading: ScriptedCluster, run: Run, refusal: str, status: int, kind: str
+) -> None:
+    async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
+        raise ReplyError(refusal)
+
+    async def body() -> None:
+        reading.triggers["qa.pipeline"] = refuse
+        async with serving(reading) as client:
+            response = await client.post("/models/default", json={"inputs": PAIR})
+            assert_problem(response, status, kind, refusal.partition(" ")[2])
+        # one that cost a worker its life is not passed on to the next
+        assert reading.count("qa.pipeline") == (3 if refusal.startswith(("NOWORKER", "OVERL", "MODEL")) else 1)
+
+    run(body())
+
+
+async def _never(node: Node, arguments: list[str]) -> list[bytes]:
+    await asyncio.sleep(60)
+    return []
+
+
+def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        reading.triggers["qa.pipeline"] = _never
+        async with serving(reading) as client:
+            response = await client.post("/models/default?timeout_ms=200", json={"inputs": PAIR})
+            assert_problem(response, 504, "deadline-exceeded", "200 ms")
+            await until(lambda: reading.cancelled == 1)
+
+    run(body())
+
+
+def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        reading.triggers["qa.pipeline"] = _never
+        target = reading.target(pipeline_max_requests=2)
+        async with service(target) as (_, client):
+            await client.put("/documents/d", json={"text": "Ada wrote it."})
+            waiting = [
+                asyncio.ensure_future(client.post("/models/default?timeout_ms=3000", json={"inputs": PAIR}))
+                for _ in range(2)
+            ]
+            await until(lambda: reading.count("qa.pipeline") == 2)
+            third = await client.post("/models/default", json={"inputs": PAIR})
+            assert_problem(third, 503, "overloaded", "pipeline_max_requests")
+            assert (await client.get("/qa", params={"question": "Who wrote it?"})).json()["answerable"]
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+
+    run(body())
+
+
+def test_the_description_names_parameters_and_limits(reading: ScriptedCluster, run: Run) -> None:
+    async def body() -> None:
+        async with serving(reading) as client:
+            description = (await client.get("/openapi.json")).json()
+            operation = description["paths"]["/models/{id}"]["post"]
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            parameters = schema["properties"]["parameters"]["properties"]
+            assert set(parameters) == {
+                "top_k", "doc_stride", "max_answer_len", "max_seq_len", "max_question_len",
+                "handle_impossible_answer", "align_to_words", "padding",
+            }  # fmt: skip
+            assert (parameters["top_k"]["default"], parameters["top_k"]["maximum"]) == (1, 100)
+            assert schema["properties"]["inputs"]["oneOf"][1]["maxItems"] == PipelineLimits().pairs
+            assert {"200", "404", "413", "415", "422", "503", "504"} <= set(operation["responses"])
+            assert "POST /models/{id}" in (await client.get("/docs")).text.replace("</code>", "")
+
+    run(body())
+
+
+def test_clients_read_over_http_and_on_the_cluster(reading: ScriptedCluster, run: Run) -> None:
+    async def over_http() -> None:
+        from httpx import ASGITransport
+        from qa_cluster.api.app import Service
+
+        app = Service(ServiceOptions(reading.target()))
+        await app.state.start()
+        try:
+            async with AsyncClient("http://service", transport=ASGITransport(app=app)) as client:  # type: ignore[arg-type]
+                assert await client.pipeline(PAIR) == ADA
+                assert await client.pipeline([PAIR, PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]] * 2
+                with pytest.raises(NotFound, match="nobody"):
+                    await client.pipeline(PAIR, model="nobody")
+                with pytest.raises(InvalidInput, match="top_k"):
+                    await client.pipeline(PAIR, top_k=0)
+                with pytest.raises(InputTooLong, match="limit is 1000"):
+                    await client.pipeline({**PAIR, "question": "x" * 1001})
+        finally:
+            await app.state.stop()
+
+    async def on_the_cluster() -> None:
+        async with AsyncClusterClient(reading.url) as client:
+            assert await client.pipeline(PAIR) == ADA
+            assert await client.pipeline([PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]]
+            with pytest.raises(InvalidInput, match="inputs/context is required"):
+                await client.pipeline({"question": "Who?"})
+            reading.triggers["qa.pipeline"] = _never
+            with pytest.raises(DeadlineExceeded):
+                await client.pipeline(PAIR, timeout=0.2)
+
+    run(over_http())
+    run(on_the_cluster())

@@ -1,0 +1,33 @@
+"""A shard's worker that forms batches as sentences come, up to the token budget, whatever their lengths.
+
+The real worker but for the choice of a batch; started by its path, as the server's folder is its working directory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from qa_cluster.gears import batcher, worker
+from qa_cluster.gears.served import Item
+from qa_cluster.gears.token_batches import BATCH_SIZES, batch_rows, padded_length
+
+
+def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
+    """The first items of one model, as many as fit the padded-token budget and a batch size of the worker."""
+    head = items[0]
+    if not head.model.is_token_model or head.rows != 1:
+        return [head]
+    same = [item for item in items if item.model is head.model and item.rows == 1]
+    chosen = [head]
+    for item in same[1 : BATCH_SIZES[-1]]:
+        longest = max(other.length for other in (*chosen, item))
+        if (len(chosen) + 1) * padded_length(longest) > max_tokens:
+            break
+        chosen.append(item)
+    return chosen[: batch_rows(len(chosen))[0]]
+
+
+if __name__ == "__main__":
+    setattr(batcher, "choose_batch", choose_batch)  # noqa: B010 (batcher only imports it)
+    sys.exit(worker.main())

@@ -1,0 +1,303 @@
+"""How long a reader takes by length and batch: every precision and runtime, beside PyTorch and the arithmetic limit.
+
+In each round every contender runs every shape, one after the other for each shape, so that drift of the machine hits
+all alike. Lengths are padded ones, and they and the batches are among those that a worker's batches have; windows are
+full, so that padding takes no part. A contender is opened by the worker's own classes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from qa_cluster.gears.backends import CompiledModel, RuntimeLimits
+from qa_cluster.gears.model_file import ModelFile
+from qa_cluster.gears.onnx_backend import OnnxModel
+from qa_cluster.gears.openvino_backend import OpenVinoModel
+
+from qa_cluster.errors import ModelError
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import Arrays, PairEncoder
+
+from .corpus import Corpus
+from .machine_limit import MultiplyAdds, Peak, print_peaks
+from .report import Report
+
+LENGTHS = (16, 32, 64, 128, 256, 384)
+BATCHES = (1, 8, 32)
+THREADS = (1, 2)
+QUESTION_TOKENS = 8
+BLOCK_SECONDS = 0.04
+MOST_REPEATS = 15
+LONG_SECONDS = 0.3
+SECONDS_PER_THREADS = 270.0
+TORCH = "PyTorch float32"
+# what is exported for the run, and how; the bundled reader is the int8 one
+EXPORTED: dict[str, tuple[str, ...]] = {"float32": ()}
+
+Shape = tuple[int, int]
+Run = Callable[[Arrays], object]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An exported reader: its folder, manifest, and the inputs of each shape."""
+
+    folder: Path
+    manifest: Manifest
+    inputs: dict[Shape, Arrays]
+
+
+@dataclass
+class Contender:
+    """A reader in a runtime; `took` has the milliseconds of each round."""
+
+    runtime: str
+    candidate: Candidate
+    run: Run
+    took: dict[Shape, list[float]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its precision, as rows are called."""
+        return self.candidate.manifest.precision
+
+    def cell(self, shape: Shape) -> str:
+        """What a table says of a shape."""
+        return spread(self.took[shape])
+
+
+def run(
+    report: Report,
+    corpus: Corpus,
+    models: Sequence[Path],
+    checkpoint: Path | None,
+    rounds: int,
+    *,
+    lengths: Sequence[int] = LENGTHS,
+    batches: Sequence[int] = BATCHES,
+    threads: Sequence[int] = THREADS,
+) -> None:
+    """All shapes of all models in all runtimes, first with one thread, then with more."""
+    shapes = list(itertools.product(batches, lengths))
+    candidates = [_candidate(folder, corpus, shapes) for folder in models]
+    counted = MultiplyAdds(candidates[0].folder / MODEL_FILE)
+    work = {shape: counted.of(*shape) for shape in shapes}
+    peaks = []
+    for count in threads:
+        peak = Peak(count)
+        refused: list[str] = []
+        contenders = list(_contenders(candidates, count, refused))
+        with _torch(checkpoint, candidates[0], count) as plain:
+            done = _measure([*contenders, *plain], shapes, peak, rounds)
+        _print(report, contenders, plain, _Shown(shapes, lengths, batches, work, peak, done, refused))
+        peaks.append(peak)
+    print_peaks(report, peaks)
+
+
+@contextmanager
+def readers(given: Sequence[Path] | None, bundled: Path, checkpoint: Path | None) -> Iterator[list[Path]]:
+    """The folders to measure: those given, else the bundled reader and what is exported from the checkpoint now."""
+    if given or checkpoint is None or not _can_export():
+        yield list(given or [bundled])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made = []
+        for precision, options in EXPORTED.items():
+            out = Path(folder) / precision
+            command = [sys.executable, "-m", "qa_cluster.models", "export", str(checkpoint), str(out), *options]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            made.append(out)
+        yield [*made, bundled]
+
+
+def _can_export() -> bool:
+    return all(importlib.util.find_spec(name) for name in ("torch", "transformers", "onnx"))
+
+
+def _candidate(folder: Path, corpus: Corpus, shapes: Sequence[Shape]) -> Candidate:
+    manifest = Manifest.load(folder / MANIFEST_FILE)
+    tokenizer = ReaderTokenizer((folder / TOKENIZER_FILE).read_bytes())
+    question = tokenizer.encode_question(corpus.questions[0], QUESTION_TOKENS)
+    passage = tokenizer.encode_text(" ".join(text for _, text in corpus.documents)[:100_000])
+    inputs = {}
+    for batch, length in shapes:
+        pairs = PairEncoder(manifest, window_tokens=length, doc_stride=0, max_question_tokens=QUESTION_TOKENS)
+        windows = list(itertools.islice(itertools.cycle(pairs.windows(question, passage)), batch))
+        inputs[batch, length] = pairs.batch(windows)
+    return Candidate(folder, manifest, inputs)
+
+
+def _contenders(candidates: Sequence[Candidate], threads: int, refused: list[str]) -> Iterator[Contender]:
+    for candidate in candidates:
+        path = candidate.folder / MODEL_FILE
+        file = ModelFile(str(path), path.stat().st_size)
+        openers: dict[str, Callable[[], CompiledModel]] = {
+            "OpenVINO": partial(OpenVinoModel, file, threads),
+            "ONNX Runtime": partial(OnnxModel, file, "CPU", RuntimeLimits(threads=threads)),
+        }
+        for runtime, opened in openers.items():
+            try:
+                model = opened()
+            except (ModelError, RuntimeError) as error:  # OpenVINO raises bare RuntimeError
+                cause = " ".join(str(error).split())[:120]
+                refused.append(f"{runtime} does not take {candidate.manifest.precision}: {cause}")
+                continue
+            yield Contender(runtime, candidate, partial(_run, model))
+
+
+def _run(model: CompiledModel, arrays: Arrays) -> object:
+    return model.run(list(arrays.values()))
+
+
+@contextmanager
+def _torch(checkpoint: Path | None, candidate: Candidate, threads: int) -> Iterator[list[Contender]]:
+    """The checkpoint in plain PyTorch as it is loaded without further words; nothing where there is none."""
+    if checkpoint is None:
+        yield []
+        return
+    import torch
+    from transformers import AutoModelForQuestionAnswering
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    network = AutoModelForQuestionAnswering.from_pretrained(checkpoint).eval()
+
+    def read(arrays: Arrays) -> object:
+        with torch.inference_mode():
+            return network(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield [Contender(TORCH, candidate, read)]
+    finally:
+        torch.set_num_threads(before)
+
+
+def _measure(contenders: Sequence[Contender], shapes: Sequence[Shape], peak: Peak, rounds: int) -> int:
+    """Warm all shapes, then measure `rounds` rounds, or as many as there is time for; returns how many."""
+    began = time.monotonic()
+    guesses: dict[tuple[int, Shape], float] = {}
+    for shape in shapes:
+        for number, contender in enumerate(contenders):
+            took = _timed(contender, shape)  # kernels are compiled for each shape
+            guesses[number, shape] = took if took > LONG_SECONDS else _timed(contender, shape)
+    for done in range(1, rounds + 1):
+        started = time.monotonic()
+        peak.measure()
+        for shape in shapes:
+            for number, contender in enumerate(contenders):
+                contender.took.setdefault(shape, []).append(_block(contender, shape, guesses[number, shape]))
+        now = time.monotonic()
+        if now - began + (now - started) > SECONDS_PER_THREADS:
+            return done
+    return rounds
+
+
+def _block(contender: Contender, shape: Shape, guess: float) -> float:
+    """The median of a few runs; the first is not counted where it is short: other runtimes' threads still spin."""
+    repeats = max(1, min(MOST_REPEATS, int(BLOCK_SECONDS / guess)))
+    if repeats > 1:
+        contender.run(contender.candidate.inputs[shape])
+    return statistics.median(_timed(contender, shape) for _ in range(repeats)) * 1000
+
+
+def _timed(contender: Contender, shape: Shape) -> float:
+    arrays = contender.candidate.inputs[shape]
+    started = time.perf_counter()
+    contender.run(arrays)
+    return time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the tables of one number of threads share."""
+
+    shapes: Sequence[Shape]
+    lengths: Sequence[int]
+    batches: Sequence[int]
+    work: dict[Shape, int]
+    peak: Peak
+    rounds: int
+    refused: Sequence[str]
+
+    @property
+    def threads(self) -> str:
+        return f"{self.peak.threads} thread{'s' * (self.peak.threads > 1)}"
+
+    def rows(self, name: str, cell: Callable[[Shape], str]) -> list[list[str]]:
+        """A row for each batch."""
+        return [[name, str(batch), *(cell((batch, length)) for length in self.lengths)] for batch in self.batches]
+
+    def limit(self, precision: str, shape: Shape) -> str:
+        """The least time of a shape."""
+        return _ms(self.peak.limit_ms(precision, self.work[shape]))
+
+    def columns(self) -> list[str]:
+        """The heads of all tables."""
+        return ["", "batch", *(f"{length} tokens" for length in self.lengths)]
+
+
+def _print(report: Report, contenders: Sequence[Contender], plain: Sequence[Contender], shown: _Shown) -> None:
+    note = (
+        f"milliseconds, medians of {shown.rounds} rounds ± half their range; tokens: padded length, as the worker pads;"
+        f" {'; '.join(shown.refused)}"
+    ).rstrip("; ")
+    rows = [row for contender in plain for row in shown.rows(TORCH, contender.cell)]
+    for precision in dict.fromkeys(contender.name for contender in contenders):
+        rows += shown.rows(f"limit, {precision}", partial(shown.limit, precision))
+    models = ", ".join(dict.fromkeys(f"{c.name} {c.candidate.manifest.name}" for c in contenders))
+    limit_note = (
+        "limit: all multiply-adds of the model at the rate of large matrix products, those of float16 in float32;"
+        f" models: {models}"
+    )
+    report.table(f"Reader: PyTorch and the limit, {shown.threads}", shown.columns(), rows, f"{note}; {limit_note}")
+    for runtime in dict.fromkeys(contender.runtime for contender in contenders):
+        chosen = [contender for contender in contenders if contender.runtime == runtime]
+        rows, ratios = [], []
+        for contender in chosen:
+            rows += shown.rows(contender.name, contender.cell)
+            ratios += shown.rows(contender.name, partial(_against, contender, plain, shown))
+        report.table(f"Reader: {runtime}, {shown.threads}", shown.columns(), rows, note)
+        report.table(
+            f"Reader: {runtime}, {shown.threads}, against PyTorch float32 and the limit",
+            shown.columns(),
+            ratios,
+            "how many times as fast as PyTorch float32 (medians of the rounds' ratios); share of the limit of its own"
+            " arithmetic that is reached",
+        )
+
+
+def _against(contender: Contender, plain: Sequence[Contender], shown: _Shown, shape: Shape) -> str:
+    took = statistics.median(contender.took[shape])
+    share = f"{shown.peak.limit_ms(contender.name, shown.work[shape]) / took:.0%}"
+    for reference in plain:
+        ratio = statistics.median(
+            theirs / ours for ours, theirs in zip(contender.took[shape], reference.took[shape], strict=True)
+        )
+        return f"{ratio:.1f} × {share}"
+    return share
+
+
+def spread(values: Sequence[float]) -> str:
+    """``12.3 ±4%``: the median, and half the range of the values as a share of it."""
+    middle = statistics.median(values)
+    if len(values) == 1:
+        return _ms(middle)
+    return f"{_ms(middle)} ±{(max(values) - min(values)) / 2 / middle:.0%}"
+
+
+def _ms(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"

@@ -1,0 +1,251 @@
+"""`qa-cluster eval` on real servers: the parts agree with what is known, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from qa_cluster.cluster import cli, model_program
+from qa_cluster.cluster.connect import shards_of
+from qa_cluster.cluster.reader_files import default_reader_folder
+from qa_cluster.cluster.topology import command
+
+from qa_cluster.assembly import distinct
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.errors import ModelError
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
+from qa_cluster.ranking import merge
+from qa_cluster.readings import parse_readings
+from tests.conftest import descendants
+
+READER = default_reader_folder()
+pytestmark = [
+    pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}"),
+    pytest.mark.timeout(300),
+]
+
+QA = [sys.executable, "-m", "qa_cluster.cluster.cli"]
+FACTS = {
+    "Ada": "Ada Lovelace wrote the first program in 1843. Charles Babbage designed the engine that would have run it. "
+    "The first compiler came a century later.",
+    "Nile": "The Nile flows north through Egypt. It ends in the Mediterranean Sea.",
+    "Rome": "Rome is the capital of Italy. About three million people live in Rome.",
+}
+Refused = Callable[..., tuple[int, str]]
+ASKED = [
+    ("Ada", "Who wrote the first program?", "Ada Lovelace"),
+    ("Ada", "When was the first program written?", "1843"),
+    ("Ada", "Who designed the engine?", "Charles Babbage"),
+    ("Nile", "Where does the Nile flow north?", "Egypt"),
+    ("Rome", "What is the capital of Italy?", "Rome"),
+    ("Rome", "How many people live in Rome?", "three million"),
+]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    articles = []
+    for title, context in FACTS.items():
+        qas = [
+            {"id": question, "question": question, "answers": [{"text": text, "answer_start": context.index(text)}]}
+            for document, question, text in ASKED
+            if document == title
+        ]
+        articles.append({"title": title, "paragraphs": [{"context": context, "qas": qas}]})
+    path = tmp_path_factory.mktemp("questions") / "facts.json"
+    path.write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
+    return path
+
+
+def run(folder: Path, *arguments: str, code: int = 0, server: str = "") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*QA, *arguments],
+        cwd=folder,
+        env={**os.environ, "QA_SERVER": server, "QA_WORKER_THREADS": "1", "TMPDIR": str(folder), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where the command runs and puts its temporary files; it leaves none."""
+    yield tmp_path
+    assert [entry.name for entry in tmp_path.glob("qa-eval-*")] == []
+
+
+def test_all_parts_of_a_small_file(folder: Path, file: Path, server: str) -> None:
+    done = run(folder, "eval", str(file), "--json", "--out", "figures.json", server=server)
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["questions"], report["unanswerable"], report["documents"]) == (6, 0, 3)
+    given = report["context_given"]
+    assert given["f1"] >= 0.8
+    assert given["figures"]["f1"]["low"] <= given["f1"] <= given["figures"]["f1"]["high"]
+    assert report["ranking"]["sentences"] == 7
+    assert report["ranking"]["recall"]["8"]["value"] == 1.0
+    assert report["ranking"]["by_type"]["who"]["questions"] == 2
+    everything, waves = report["system"]["runs"]
+    assert everything["name"] == "all 8"
+    assert everything["f1"]["value"] >= 0.8
+    assert everything["by_type"]["how many"]["questions"] == 1
+    assert waves["sentences_read"]["value"] <= everything["sentences_read"]["value"] <= 7
+    [minus] = report["system"]["differences"]
+    assert (minus["of"], minus["minus"]) == ("in waves", "all 8")
+    assert minus["f1"]["value"] == pytest.approx(waves["f1"]["value"] - everything["f1"]["value"])
+    written = json.loads((folder / "figures.json").read_text())
+    answers = written.pop("answers")
+    assert written == report
+    assert set(answers) == {"context given", "all 8", "in waves"}
+    assert [row["question"] for row in answers["all 8"]] == [question for _, question, _ in ASKED]
+    assert sum(row["f1"] for row in answers["all 8"]) / 6 == pytest.approx(everything["f1"]["value"], abs=1e-3)
+
+
+def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path_factory: Any) -> None:
+    missing = "run `qa-cluster ingest"
+    run(folder, "up")
+    try:
+        assert missing in run(folder, "eval", str(file), "--running", "--no-context", code=3).stderr
+        run(folder, "ingest", str(file))
+        table = run(folder, "eval", str(file), "--running", "--no-context", "--limit", "3").stdout
+        assert "3 questions, 3 documents" in table
+        assert "The whole system, at most 8 sentences" in table
+        assert "Recall: a sentence that answers is among the first of 7" in table
+        report = json.loads(
+            run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout
+        )
+        assert set(report) & {"context_given", "ranking", "system"} == {"system"}
+        [shard, *_] = json.loads(run(folder, "status", "--json").stdout)["shards"]
+        reading_all_gives_what_single_readings_give(f"redis://{shard['address']}")
+        changed = tmp_path_factory.mktemp("changed") / file.name
+        changed.write_text(file.read_text().replace("Babbage", "Cabbage"), encoding="utf-8")
+        assert missing in run(folder, "eval", str(changed), "--running", "--no-context", code=3).stderr
+    finally:
+        run(folder, "down")
+
+
+def reading_all_gives_what_single_readings_give(url: str) -> None:
+    """Waves off: the answer is that of all candidates, each read for itself, the last ranked first."""
+    settings, manifest = replace(Settings(), cluster_url=url), Manifest.load(READER / MANIFEST_FILE)
+    with ExitStack() as stack:
+        client = stack.enter_context(ClusterClient(settings))
+        shards = [stack.enter_context(shard) for _, shard in shards_of(settings, url)]
+        candidates = 0
+        for _, question, _ in ASKED:
+            result = client.ask(question, waves=False, cache="off", top_k=1, no_answer=False)
+            ranking = merge(
+                [json.loads(command(shard, "RG.TRIGGER", "qa.rank", 8, question)[0]) for shard in shards], 8
+            )
+            assert result.usage.sentences_read == len(ranking.candidates)
+            candidates = max(candidates, len(ranking.candidates))
+            readings = []
+            for name in reversed([item.sentence for item in ranking.candidates]):
+                replies = [command(shard, "RG.TRIGGER", "qa.read", "", question, name) for shard in shards]
+                [here] = [reply for [reply] in replies if isinstance(reply, bytes)]  # the others: MovedError
+                readings += [found for found in parse_readings([name], [here], "") if found is not None]
+            ranked = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
+            best = distinct(readings, ranked, manifest.no_answer_threshold)[0]
+            assert result.best is not None
+            assert result.best.answer == best.reading.text(best.span)
+            assert (result.best.start, result.best.logit) == (best.span.start, pytest.approx(best.span.score, abs=1e-3))
+        assert candidates > 1
+
+
+@pytest.mark.parametrize(
+    ("part", "number", "begun"),
+    [
+        ("--no-context", signal.SIGINT, lambda pid, folder: list(folder.glob("qa-eval-*/node-*/server.pid"))),
+        ("--no-system", signal.SIGTERM, lambda pid, folder: [c for c in descendants(pid).values() if "evaluate" in c]),
+    ],
+    ids=["Ctrl-C while servers start", "SIGTERM while the reader reads"],
+)
+def test_a_signal_ends_servers_programs_and_files(
+    folder: Path, file: Path, part: str, number: signal.Signals, begun: Callable[[int, Path], list[Any]]
+) -> None:
+    others = [] if part == "--no-context" else ["--no-ranking"]
+    program = subprocess.Popen(
+        [*QA, "eval", str(file), part, *others],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not begun(program.pid, folder):
+        assert time.monotonic() < deadline, "nothing was started"
+        assert program.poll() is None
+        time.sleep(0.02)
+    program.send_signal(number)
+    output, errors = program.communicate(timeout=60)  # until the last of its processes has closed them
+    assert program.returncode == 130, output + errors
+    assert "Traceback" not in errors
+
+
+@pytest.fixture
+def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Runs the command in this process; returns its exit code and what it says."""
+
+    def run_here(*arguments: str) -> tuple[int, str]:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["qa-cluster", "eval", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, capsys.readouterr().err
+
+    return run_here
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (["none.json"], 2, "does not exist"),
+        (["facts.json", "--no-context", "--no-ranking", "--no-system"], 2, "nothing to measure"),
+        (["facts.json", "--limit", "0"], 2, "--limit"),
+        (["facts.json", "--out", "nowhere/figures.json"], 2, "cannot be written"),
+        (["broken.json"], 1, "question 1"),
+        (["lines.jsonl", "--running"], 2, "cannot be ingested"),
+        (["facts.json", "--running", "--context-tokens", "64"], 2, "as its reader was loaded"),
+        (["facts.json", "--context-tokens", "9999"], 2, "context tokens must be from 0"),
+        (["facts.json", "--running"], 3, "qa-cluster up"),
+        (["facts.json", "--reader", "empty"], 1, "cannot read manifest"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_the_work(
+    folder: Path, file: Path, refused: Refused, case: tuple[list[str], int, str]
+) -> None:
+    arguments, code, message = case
+    (folder / "facts.json").write_text(file.read_text(), encoding="utf-8")
+    (folder / "empty").mkdir()
+    (folder / "lines.jsonl").write_text(
+        json.dumps({"question": "Who?", "context": "Ada did.", "answer": "Ada", "answer_start": 0}), encoding="utf-8"
+    )
+    (folder / "broken.json").write_text(
+        json.dumps({"data": [{"paragraphs": [{"context": "Ada did.", "qas": [{"answers": []}]}]}]}), encoding="utf-8"
+    )
+    found, errors = refused(*arguments)
+    assert found == code
+    assert message in " ".join(errors.replace("│", " ").split())
+    assert "starting" not in errors
+
+
+def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ModelError, match=r"evaluate` failed, see above \(exit 1\)"):
+        model_program.run("evaluate", "none", "none.json")
+    assert "none" in capfd.readouterr().err

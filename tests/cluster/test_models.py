@@ -1,0 +1,290 @@
+"""`qa-cluster model load`, `use`, `unload`, `list`, `bench`: what they refuse, take back, and leave behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from qa_cluster.cluster import cli, reader_loading
+from qa_cluster.cluster.reader_files import budget_of, default_reader_folder, read_reader
+
+from qa_cluster import keys
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ConfigError, InvalidInput, ModelError, NotFound
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
+from tests.functions.running_shards import SECONDS
+from tests.functions.tiny_shards import FIRST, LAST, TinyShards, tiny_shards
+from tests.gears.onnx_file import token_model
+from tests.servers import eventually
+from tests.tiny_readers import tiny_reader
+
+LIMIT_MB = 450
+SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}
+
+
+@pytest.fixture(scope="module")
+def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
+    with tiny_shards(shared_binary, tmp_path_factory.mktemp("models"), **SETTINGS) as found:
+        yield found
+
+
+@pytest.fixture
+def shards(cluster: TinyShards) -> Iterator[TinyShards]:
+    """`first` is the default reader and the only one, before and after."""
+    yield cluster
+    for name in names(cluster) - {cluster.first.name}:
+        cluster.load("first", keep_old=True)
+        cluster.unload(name)
+
+
+def names(shards: TinyShards) -> set[str]:
+    return {name for node in shards.nodes for name in shards.models(node)}
+
+
+def default(shards: TinyShards) -> set[str]:
+    return {name for node in shards.nodes for name, entry in shards.models(node).items() if entry["default"]}
+
+
+def reader_keys(shards: TinyShards) -> list[str]:
+    return sorted(key for node in shards.nodes for key in shards.on(node, "KEYS", "bert-qa*"))
+
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture
+def qa(shards: TinyShards, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tool:
+    """Runs a command in this process and returns what it prints."""
+
+    def run(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["qa-cluster", "--cluster-url", shards.url, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        assert ended.value.code == code, printed.out + printed.err
+        return printed.out if code == 0 else printed.err
+
+    return run
+
+
+def copied(shards: TinyShards, name: str, **changes: object) -> Path:
+    """A folder with the files of `last`, its manifest changed."""
+    folder = shards.folder / name
+    folder.mkdir()
+    for file in (MODEL_FILE, TOKENIZER_FILE):
+        (folder / file).write_bytes((shards.folder / "last" / file).read_bytes())
+    manifest = replace(shards.last, **changes)  # type: ignore[arg-type]
+    (folder / MANIFEST_FILE).write_text(manifest.to_json())
+    return folder
+
+
+def test_files_that_are_no_reader_are_refused_before_any_shard_is_told(shards: TinyShards, qa: Tool) -> None:
+    before = reader_keys(shards)
+    other = copied(shards, "flipped")
+    (other / MODEL_FILE).write_bytes((other / MODEL_FILE).read_bytes()[:-1] + b"x")
+    with pytest.raises(ModelError, match="model file does not belong to manifest of 'last': sha256 "):
+        read_reader(other)
+    assert "model file does not belong" in qa("model", "load", str(other), code=1)
+    lacking = copied(shards, "lacking")
+    (lacking / TOKENIZER_FILE).unlink()
+    with pytest.raises(ModelError, match=rf"cannot read '{lacking / TOKENIZER_FILE}': No such file"):
+        read_reader(lacking)
+    for name, data, problem in (("noise", b"\x08\x07 no model", "cannot be read as an ONNX model"),):
+        made = copied(shards, name, model_sha256=sha256_hex(data), model_bytes=len(data))
+        (made / MODEL_FILE).write_bytes(data)
+        with pytest.raises(ModelError, match=problem):
+            read_reader(made)
+    ports = copied(shards, "ports", model_sha256=sha256_hex(token_model()))
+    (ports / MODEL_FILE).write_bytes(token_model())
+    with pytest.raises(ModelError, match=r"has the inputs input_ids, attention_mask, its manifest names .*token_type"):
+        read_reader(ports)
+    words = copied(shards, "words", tokenizer_sha256=sha256_hex(b"{}"))
+    (words / TOKENIZER_FILE).write_bytes(b"{}")
+    with pytest.raises(ModelError, match="tokenizer cannot be read"):
+        read_reader(words)
+    with pytest.raises(ConfigError, match=r"context tokens must be from 0 to 512.*got 4096"):
+        read_reader(shards.folder / "last", context_tokens=4096)
+    with pytest.raises(ConfigError, match=r"without '@'.*got 'a@b'"):
+        read_reader(shards.folder / "last", model_id="a@b")
+    assert reader_keys(shards) == before
+
+
+def test_a_loaded_reader_answers_in_place_of_the_former_one(shards: TinyShards, qa: Tool) -> None:
+    shards.written("place")
+    assert shards.get("place", "Who?")["answer"] == FIRST
+    told = qa("model", "load", str(shards.folder / "last"))
+    assert f"loaded {shards.last.name}" in told
+    assert f"removed {shards.first.name}" in told
+    # the command has returned: no answer of the former one is left, not even for a stock client
+    assert shards.get("place", "Who?")["answer"] == LAST
+    assert names(shards) == {shards.last.name}
+    assert len(reader_keys(shards)) == 3 * len(shards.nodes)
+    assert qa("model", "load", str(shards.folder / "last")).count("compiled and stored") == 0
+
+
+def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, qa: Tool) -> None:
+    qa("model", "load", str(shards.folder / "last"), "--beside", "--name", "mine", "--context-tokens", "48")
+    mine = f"mine@{shards.last.revision}"
+    rows = json.loads(qa("model", "list", "--json"))
+    assert [(row["name"], row["default"], row["warm"], row["shards"], row["context_tokens"]) for row in rows] == [
+        (shards.first.name, True, 2, 2, 0),
+        (mine, False, 2, 2, 48),
+    ]
+    assert "2 of 2" in qa("model", "list")
+    shards.written("side")
+    asked = ("ask", "Who discovered radium?", "--json", "--model")
+    assert json.loads(qa(*asked, "mine"))["model"]["id"] == "mine"
+    assert f"'nope' is not loaded, loaded are: {shards.first.name}, {mine}" in qa(*asked, "nope", code=1)
+    assert f"the default reader is {mine}" in qa("model", "use", "mine")
+    assert default(shards) == {mine}
+    assert names(shards) == {mine, shards.first.name}
+    assert f"{mine} is the default reader of" in qa("model", "unload", mine, code=1)
+    with pytest.raises(NotFound, match=f"'nope' is not loaded, loaded are: {shards.first.name}, {mine}"):
+        shards.use("nope")
+    shards.use("first")
+    assert qa("model", "unload", "mine") == f"removed {mine}\n"
+    assert names(shards) == {shards.first.name}
+
+
+def test_an_id_that_means_several_readers_is_not_guessed(shards: TinyShards) -> None:
+    tiny_reader(shards.folder / "second", "first", last=True, weights=bytes(16))
+    shards.load("second", beside=True)
+    with pytest.raises(InvalidInput, match="'first' is loaded in 2 revisions, choose one: first@"):
+        shards.use("first")
+    for name in names(shards) - {shards.first.name}:
+        shards.unload(name)
+
+
+def test_another_budget_for_context_is_a_change_without_a_new_model(shards: TinyShards) -> None:
+    shards.written("budget")
+    compiled = [node.log.read_text().count(" is loaded, ") for node in shards.nodes]
+    for budget, revision in ((64, f"{shards.first.revision}+64"), (0, shards.first.revision)):
+        reader_loading.load(shards.place(), read_reader(shards.folder / "first", context_tokens=budget))
+        assert shards.get("budget", "Who?")["model"]["revision"] == revision
+        assert {entry["reading_revision"] for node in shards.nodes for entry in shards.models(node).values()} == {
+            revision
+        }
+    assert [node.log.read_text().count(" is loaded, ") for node in shards.nodes] == compiled
+
+
+def test_what_fails_before_the_change_is_taken_back(shards: TinyShards) -> None:
+    shards.written("back")
+    before = reader_keys(shards)
+    refusing = shards.nodes[1]
+    shards.on(refusing, "ACL", "SETUSER", "default", "-ai.modelstore")
+    try:
+        with pytest.raises(ClusterError, match=rf"shard 127\.0\.0\.1:{refusing.port}: NOPERM (?i:.*ai\.modelstore)"):
+            shards.load("last")
+    finally:
+        shards.on(refusing, "ACL", "SETUSER", "default", "+@all")
+    assert reader_keys(shards) == before
+    assert names(shards) == default(shards) == {shards.first.name}
+    assert shards.get("back", "Who?")["answer"] == FIRST
+
+
+def test_a_worker_that_is_killed_meanwhile_does_not_stop_it(shards: TinyShards) -> None:
+    loaded = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        loaded.wait(0.1)
+        killed.append(shards.nodes[0].signal_worker(signal.SIGKILL))
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        shards.load("last", keep_old=True)
+    finally:
+        loaded.set()
+        thread.join()
+    assert killed
+    shards.wait_warm(shards.first.name, shards.last.name)
+    assert default(shards) == {shards.last.name}
+
+
+def test_a_change_that_one_shard_misses_is_told_and_can_be_finished(shards: TinyShards, qa: Tool) -> None:
+    shards.load("last", beside=True)
+    there, gone = shards.nodes
+    gone.stop(signal.SIGKILL)
+    try:
+        with pytest.raises(ClusterError) as caught:
+            reader_loading.make_default(shards.place(1.0), shards.last.name)
+        told = str(caught.value)
+        assert f"{shards.last.name}: 127.0.0.1:{there.port}" in told
+        assert f"not reachable: 127.0.0.1:{gone.port}" in told
+        assert f"qa-cluster model use {shards.last.name}" in told
+    finally:
+        gone.start()
+    gone.wait_ready(SECONDS)
+    eventually(lambda: len(shards.models(gone)) == 2, SECONDS, ignore=Exception)
+    assert default(shards) == {shards.first.name, shards.last.name}
+    assert "answer by different readers" in qa("status", code=3)
+    assert shards.use("last") == shards.last.name
+    assert default(shards) == {shards.last.name}
+
+
+def test_a_bench_measures_and_leaves_nothing(shards: TinyShards, qa: Tool) -> None:
+    shards.written("bench", "One is here. Two are there. Three are gone.")
+    found = json.loads(qa("model", "bench", "--rounds", "3", "--json"))
+    assert found["reader"] == shards.first.name
+    for shard in found["shards"]:
+        assert [(run["batch"], run["length"]) for run in shard["runs"]] == [
+            (batch, length) for batch in (1, 8) for length in (16, 32, 64, 128, 256, 384)
+        ]
+        assert all(0 < run["p50"] <= run["p95"] for run in shard["runs"])
+    assert sum(shard["reading"] is not None for shard in found["shards"]) >= 1
+    for node in shards.nodes:
+        left = [key for pattern in ("bench:*", "bertqa*", "answers:bench*") for key in shards.on(node, "KEYS", pattern)]
+        assert not [key for key in left if "measured" in key or not key.startswith("bertqa")]
+
+
+def test_a_reader_that_does_not_fit_is_refused_with_numbers_and_the_others_go_on(
+    tmp_path: Path, server_binary: Path
+) -> None:
+    size = 144_000_000
+    with tiny_shards(server_binary, tmp_path, 1, **{"qa.worker-memory-mb": LIMIT_MB}) as shards:
+        shards.written("large")
+        worker = shards.nodes[0].field("worker_pid")
+        large = tiny_reader(tmp_path / "large", "large", last=True, weights=bytes(size))
+        needed = 3 * large.model_bytes / 2**20
+        with pytest.raises(ModelError) as caught:
+            shards.load("large")
+        told = str(caught.value)
+        assert f"{large.model_bytes} bytes does not fit into the worker" in told
+        assert f"about {-(-3 * large.model_bytes >> 20)} MB to load" in told
+        assert f"limit of {LIMIT_MB} MB" in told
+        assert needed > 400
+        assert shards.get("large", "Who?")["answer"] == FIRST
+        assert names(shards) == {shards.first.name}
+        assert len(reader_keys(shards)) == 3
+        shards.load("last", keep_old=True)
+        assert shards.get("large", "Who?")["answer"] == LAST
+        assert shards.nodes[0].field("worker_pid") == worker
+
+
+def test_a_cluster_that_is_brought_up_again_gets_what_some_shards_lack(shards: TinyShards, qa: Tool) -> None:
+    node = shards.nodes[0]
+    shards.store(node, "last", shards.last)
+    eventually(lambda: shards.models(node).get(shards.last.name, {}).get("warm"), SECONDS)
+    qa("up")
+    for each in shards.nodes:
+        own = shards.tag_of(each)
+        stored = [key(own, shards.last.name) for key in (keys.model_key, keys.manifest_key, keys.tokenizer_key)]
+        assert shards.on(each, "EXISTS", *stored) == 3
+    assert default(shards) == {shards.first.name}
+
+
+def test_the_setting_gives_readers_their_budget() -> None:
+    folder = default_reader_folder()
+    own = read_reader(folder, budget_of(Settings())).manifest.context_tokens
+    assert own == Manifest.load(folder / MANIFEST_FILE).context_tokens
+    assert read_reader(folder, budget_of(Settings(context_tokens=96))).manifest.context_tokens == 96
+    assert read_reader(folder, budget_of(Settings(context_tokens=0))).manifest.context_tokens == 0
+    with pytest.raises(ConfigError, match=r"from 0 to 512, .* got 513"):
+        read_reader(folder, budget_of(Settings(context_tokens=513)))

@@ -1,0 +1,140 @@
+"""The trigger `qa.pipeline`: what the local pipeline answers, shared fairly with questions, bad requests refused."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+import redis
+
+from qa_cluster import keys, pipeline
+from qa_cluster.hf_pipeline import QuestionAnsweringPipeline
+from tests.servers import eventually
+
+from .running_shards import Shards, tag
+
+ADA = "Ada Lovelace wrote the first program in 1843."
+# Some 2,000 tokens: 8 windows of 384 at the default stride.
+LONG = " ".join(
+    f"In year {1000 + number} the town of Place{number} built its bridge over the river." for number in range(120)
+)
+PAIRS = [
+    ("Who wrote the first program?", ADA),
+    ("When?", ADA),
+    ("Where was Frida Kahlo born?", "The painter Frida Kahlo was born in Coyoacán, near Mexico City 🎨."),
+    ("In which year did Place77 build its bridge?", LONG),
+]
+
+
+@pytest.fixture(scope="module")
+def local() -> QuestionAnsweringPipeline:
+    return pipeline("question-answering", runtime="openvino", threads=1)
+
+
+def trigger(shards: Shards, request: object, *, node: int = 0, model: str = "") -> dict[str, Any]:
+    text = request if isinstance(request, str) else json.dumps(request)
+    (reply,) = shards.on(shards.nodes[node], "RG.TRIGGER", "qa.pipeline", model, text)
+    return dict(json.loads(reply))
+
+
+def inputs(pairs: list[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"question": question, "context": context} for question, context in pairs]
+
+
+def close(ours: Any, theirs: Any) -> bool:
+    left, right = (found if isinstance(found, list) else [found] for found in (ours, theirs))
+    places = [[(one["start"], one["end"], one["answer"]) for one in found] for found in (left, right)]
+    return places[0] == places[1] and all(
+        one["score"] == pytest.approx(other["score"], abs=1e-3) for one, other in zip(left, right, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"top_k": 3, "handle_impossible_answer": True}, {"max_seq_len": 64, "doc_stride": 10, "max_answer_len": 4}],
+)
+def test_a_shard_answers_as_the_local_pipeline(
+    shards: Shards, local: QuestionAnsweringPipeline, parameters: dict[str, Any]
+) -> None:
+    reply = trigger(shards, {"inputs": inputs(PAIRS), "parameters": parameters})
+    assert reply["model"] == local.reader.manifest.name
+    expected = local(inputs(PAIRS), **parameters)
+    for pair, ours, theirs in zip(PAIRS, reply["results"], expected, strict=True):
+        assert close(ours, theirs), (pair, ours, theirs)
+
+
+def test_every_shard_and_every_name_of_the_model_answer_the_same(
+    shards: Shards, local: QuestionAnsweringPipeline
+) -> None:
+    manifest = local.reader.manifest
+    request = {"inputs": inputs(PAIRS[:2])}
+    replies = [trigger(shards, request, node=node) for node in range(len(shards.nodes))]
+    replies += [trigger(shards, request, model=name) for name in (manifest.model_id, manifest.name)]
+    assert all(reply == replies[0] for reply in replies)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ("{", "request is not JSON"),
+        ([], "must be an object"),
+        ({}, "inputs is required"),
+        ({"inputs": []}, "must not be empty"),
+        ({"inputs": [{"question": "Who?"}]}, "inputs/0/context is required"),
+        ({"inputs": {"question": "Who?", "context": 5}}, "inputs/context must be a string, got integer"),
+        ({"inputs": {"question": "Who?", "context": ADA}, "parameters": {"top_k": 0}}, "top_k must be from 1"),
+        ({"inputs": {"question": "Who?", "context": ADA}, "parameters": {"topk": 1}}, "unknown parameter 'topk'"),
+        ({"inputs": {"question": "who " * 600, "context": ADA}}, "inputs/0: question"),
+        ({"inputs": {"question": "Who?", "context": LONG}, "parameters": {"doc_stride": 380}}, "doc_stride is 380"),
+        (
+            {"inputs": {"question": "Who?", "context": LONG}, "parameters": {"max_seq_len": 14, "doc_stride": 8}},
+            "TOOLONG inputs/0: context of 1965 tokens",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused(shards: Shards, request_: object, said: str) -> None:
+    with pytest.raises(redis.ResponseError) as refused:
+        trigger(shards, request_)
+    assert said in str(refused.value), refused.value
+    assert trigger(shards, {"inputs": inputs(PAIRS[:1])})["results"][0]["answer"] == "Ada Lovelace"
+
+
+def test_a_model_that_is_not_there_is_not_found(shards: Shards) -> None:
+    with pytest.raises(redis.ResponseError, match=r"NOTFOUND model 'nobody/has-it' is not loaded"):
+        trigger(shards, {"inputs": inputs(PAIRS[:1])}, model="nobody/has-it")
+
+
+def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
+    """While long contexts are read, a sentence is read after one portion of them, not after all."""
+    shards.put("fair", ADA)
+    shards.wait_tokenized("fair")
+    number = shards.nodes.index(shards.node_of(keys.document_key("fair", tag("fair"))))
+    request = json.dumps({"inputs": inputs([("In which year did Place77 build its bridge?", LONG * 4)])})
+    article = threading.Thread(target=trigger, args=(shards, request), kwargs={"node": number})
+    begun = time.monotonic()
+    article.start()
+    waits = []
+    while article.is_alive() and len(waits) < 20:
+        asked = time.monotonic()
+        assert shards.ask("fair", 0, f"Who wrote program {len(waits)}?") is not None
+        waits.append(time.monotonic() - asked)
+    article.join()
+    whole = time.monotonic() - begun
+    assert len(waits) >= 5
+    assert sorted(waits)[len(waits) // 2] < whole / 6, (waits, whole)
+
+
+def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:
+    request = json.dumps({"inputs": inputs([("In which year did Place77 build its bridge?", LONG)] * 40)})
+    with (
+        shards.nodes[0].client(socket_timeout=0.5, retry=None) as client,
+        pytest.raises(redis.TimeoutError),
+    ):
+        client.execute_command("RG.TRIGGER", "qa.pipeline", "", request)
+    begun = time.monotonic()
+    assert trigger(shards, {"inputs": inputs(PAIRS[:1])})["results"][0]["answer"] == "Ada Lovelace"
+    assert time.monotonic() - begun < 5
+    eventually(lambda: shards.nodes[0].field("in_flight") == 0, 10)

@@ -1,0 +1,254 @@
+"""Several readers on a shard: which of them answers, whose answers are kept where, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from qa_cluster import keys
+from qa_cluster.manifest import MANIFEST_FILE
+from qa_cluster.scripts import ScriptCall
+from tests.functions.running_shards import SECONDS, WORKER, sentence_name, tag
+from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
+from tests.servers import Server, eventually
+from tests.tiny_readers import tiny_reader
+from tests.unit.small_tokenizer import tokenizer_json
+
+
+@pytest.fixture(scope="module")
+def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
+    with tiny_shards(shared_binary, tmp_path_factory.mktemp("readers")) as found:
+        yield found
+
+
+@pytest.fixture
+def shards(cluster: TinyShards) -> Iterator[TinyShards]:
+    """The cluster with the readers `first`, the default one, and `last`."""
+    cluster.load("last", beside=True)
+    yield cluster
+    if not all(cluster.models(node).get(cluster.first.name, {}).get("default") for node in cluster.nodes):
+        cluster.use("first")
+
+
+def flip(shards: TinyShards, node: Server, to: str, former: str) -> str:
+    """The change of the default on one shard, and nothing else."""
+    own = shards.tag_of(node)
+    names = [key(own, name) for name in ("", to, former) for key in _KEYS]
+    seen = shards.on(node, "GET", keys.manifest_key(own))
+    return str(shards.on(node, *ScriptCall("make_default", tuple(names), (seen,)).command()))
+
+
+_KEYS = (keys.model_key, keys.manifest_key, keys.tokenizer_key)
+
+
+def compilations(node: Server) -> int:
+    return node.log.read_text(errors="replace").count(" is loaded, ")
+
+
+def test_both_answer_and_their_answers_are_kept_apart(shards: TinyShards) -> None:
+    shards.written("both")
+    for _ in range(2):
+        assert shards.get("both", "Who?")["answer"] == FIRST
+        for model in ("last", shards.last.name):
+            found = shards.get("both", "Who?", model)
+            assert (found["answer"], found["model"]) == (LAST, {"id": "last", "revision": shards.last.revision})
+            assert TEXT[found["start"] : found["end"]] == LAST
+    node = shards.node_of(keys.document_key("both", tag("both")))
+    for model, answer in (("", FIRST), ("first", FIRST), (shards.last.name, LAST), ("last", LAST)):
+        for cache in ("miss", "shard"):
+            (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", model, f"By {model}?", sentence_name("both", 0))
+            assert (json.loads(reply)["answer"], json.loads(reply)["cache"]) == (answer, cache)
+    # who names the default one by its revision shares what is kept for it
+    (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", shards.first.name, "By ?", sentence_name("both", 0))
+    assert json.loads(reply)["cache"] == "shard"
+
+
+def test_a_changed_document_is_not_answered_from_by_any_reader(shards: TinyShards) -> None:
+    for text, first, last in ((TEXT, FIRST, LAST), ("Ada wrote the first program", "Ada", "program")):
+        shards.written("changes", text)
+        assert [shards.get("changes", "Who?", model)["answer"] for model in ("", "last", shards.last.name)] == [
+            first,
+            last,
+            last,
+        ]
+
+
+def test_a_reader_that_is_not_there_is_refused_with_those_that_are(shards: TinyShards) -> None:
+    shards.written("unknown")
+    told = f"MODEL model 'nope' is not loaded on this shard, loaded are: {shards.first.name}, {shards.last.name}"
+    with pytest.raises(redis.ResponseError, match=told):
+        shards.get("unknown", "Who?", "nope")
+    with pytest.raises(redis.ResponseError, match=told):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.read", "nope", "Who?", sentence_name("unknown", 0))
+    with pytest.raises(redis.ResponseError, match=r"qa\.models takes nothing or 'manifests'"):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.models", "everything")
+
+
+def test_the_readers_are_told_with_all_that_is_known_of_them(shards: TinyShards) -> None:
+    for node in shards.nodes:
+        (text,) = shards.on(node, "RG.TRIGGER", "qa.models", "manifests")
+        default, other = json.loads(text)
+        assert (default["name"], default["default"], default["warm"]) == (shards.first.name, True, True)
+        assert other["manifest"] == (shards.folder / "last" / MANIFEST_FILE).read_text()
+        assert {name: value for name, value in other.items() if name != "manifest"} == {
+            **{"name": shards.last.name, "id": "last", "revision": shards.last.revision},
+            **{"reading_revision": shards.last.revision, "default": False, "warm": True, "stored": True},
+            **{"precision": "float32", "bytes": shards.last.model_bytes, "context_tokens": 0},
+            **{"settled": True, "problem": ""},
+        }
+
+
+def test_a_change_of_the_default_compiles_nothing_and_leaves_no_old_answer(shards: TinyShards) -> None:
+    shards.written("flip")
+    node = shards.node_of(keys.document_key("flip", tag("flip")))
+    before = compilations(node)
+    for to, former, answer in ((shards.last, shards.first, LAST), (shards.first, shards.last, FIRST)):
+        shards.get("flip", "Who?")
+        shards.get("flip", "Who?", to.name)
+        assert flip(shards, node, to.name, former.name) == "done"
+        # what was kept for the former one by its name stays right; what was kept for the default one goes
+        assert shards.get("flip", "Who?", former.name)["model"]["revision"] == former.revision
+        for number in range(20):
+            found = shards.get("flip", f"Who is number {number}?")
+            assert found["answer"] in (FIRST, LAST)
+        eventually(lambda to=to: shards.models(node)[to.name]["default"], SECONDS)  # type: ignore[misc]
+        assert shards.get("flip", f"Who is it now, {to.name}?")["answer"] == answer
+        eventually(lambda to=to: shards.models(node)[to.name]["settled"], SECONDS)  # type: ignore[misc]
+        assert shards.get("flip", "Who?")["answer"] == answer
+    assert compilations(node) == before
+
+
+def test_a_change_that_does_not_fit_changes_nothing(shards: TinyShards) -> None:
+    node = shards.nodes[0]
+    own = shards.tag_of(node)
+    assert flip(shards, node, "nobody@0", shards.first.name) == "missing"
+    names = [key(own, name) for name in ("", shards.last.name, shards.first.name) for key in _KEYS]
+    assert shards.on(node, *ScriptCall("make_default", tuple(names), ("another manifest",)).command()) == "changed"
+    assert shards.on(node, "EXISTS", *names[:6]) == 6
+    assert shards.models(node)[shards.first.name]["default"]
+
+
+def test_of_several_revisions_the_default_one_is_meant_else_the_latest(shards: TinyShards) -> None:
+    shards.written("revisions")
+    made = []
+    for number, created in enumerate(("2026-02-01", "2026-03-01", "2026-01-01")):
+        folder = shards.folder / f"many{number}"
+        made.append(tiny_reader(folder, "many", last=True, weights=bytes(4 * (number + 1)), created=created))
+        for node in shards.nodes:
+            shards.store(node, folder.name, made[-1])
+    try:
+        shards.wait_warm(*(manifest.name for manifest in made))
+        assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[1].revision
+        shards.use(made[2].name)
+        assert shards.get("revisions", "Who is it?", "many")["model"]["revision"] == made[2].revision
+        # the name means another one now: what is kept under it is not given any more
+        assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[2].revision
+        shards.use("first")
+    finally:
+        for manifest in made:
+            shards.unload(manifest.name)
+
+
+def test_a_reader_with_another_tokenizer_reads_what_is_stored(shards: TinyShards) -> None:
+    text = "Zoë sat on the mat 😀 in Köln"
+    shards.written("tokens", text)
+    other = tiny_reader(shards.folder / "small", "small", last=True, tokenizer=tokenizer_json(), weights=bytes(64))
+    try:
+        shards.load("small", beside=True)
+        found = shards.get("tokens", "Who?", "small")
+        assert (found["answer"], text[found["start"] : found["end"]]) == ("Köln", "Köln")
+        assert shards.get("tokens", "Who?")["answer"] == "Zoë"
+        shards.use(other.name)
+        shards.wait_tokenized("tokens")
+        assert shards.get("tokens", "Who is it?")["answer"] == "Köln"
+        assert [name for name in shards.ranked_documents("Who sat on the mat?") if name == "tokens"]
+    finally:
+        shards.use("first")
+        shards.unload(other.name)
+
+
+def test_a_removed_reader_goes_with_its_answers_and_the_others_stay(shards: TinyShards) -> None:
+    shards.written("removed")
+    for model in ("", "last", shards.last.name):
+        shards.get("removed", "Who?", model)
+    for node in shards.nodes:
+        assert shards.remove(node, shards.last.name) == 3
+    for node in shards.nodes:
+        eventually(lambda node=node: shards.last.name not in shards.models(node), SECONDS)  # type: ignore[misc]
+        eventually(lambda node=node: shards.models(node)[shards.first.name]["settled"], SECONDS)  # type: ignore[misc]
+    for model in ("last", shards.last.name):
+        with pytest.raises(redis.ResponseError, match="is not loaded on this shard"):
+            shards.get("removed", "Who?", model)
+    assert shards.get("removed", "Who?")["answer"] == FIRST
+
+
+def test_a_copy_that_one_shard_lost_comes_back_from_another(shards: TinyShards) -> None:
+    shards.written("lost")
+    node = shards.node_of(keys.document_key("lost", tag("lost")))
+    assert shards.remove(node, shards.last.name) == 3
+    names = [key(shards.tag_of(node), shards.last.name) for key in _KEYS]
+    eventually(lambda: shards.on(node, "EXISTS", *names) == 3, SECONDS)
+    shards.wait_warm(shards.last.name)
+    assert shards.get("lost", "Who?", "last")["answer"] == LAST
+
+
+def test_a_new_worker_has_all_readers(shards: TinyShards) -> None:
+    shards.written("worker")
+    node = shards.node_of(keys.document_key("worker", tag("worker")))
+    pid = node.signal_worker(signal.SIGKILL)
+    eventually(lambda: node.field("worker_pid") not in (0, pid), SECONDS)
+    node.wait_ready(SECONDS)
+    shards.wait_warm(shards.first.name, shards.last.name)
+    assert [shards.get("worker", "Who?", model)["answer"] for model in ("", "last")] == [FIRST, LAST]
+
+
+def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary: Path, tmp_path: Path) -> None:
+    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000, "repl-diskless-sync-delay": 0}
+    with (
+        tiny_shards(server_binary, tmp_path, 1) as shards,
+        Server(server_binary, settings, worker=WORKER) as replica,
+    ):
+        (primary,) = shards.nodes
+        shards.written("replica")
+        shards.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
+        primary_id = shards.on(primary, "CLUSTER", "MYID")
+        eventually(lambda: primary_id in shards.on(replica, "CLUSTER", "NODES"), SECONDS)
+        eventually(lambda: shards.on(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", SECONDS, ignore=Exception)
+        shards.load("last", beside=True)
+        eventually(lambda: compilations(replica) >= 2, SECONDS)
+        eventually(lambda: replica.info("replication")["master_link_status"] == "up", SECONDS)
+        assert flip(shards, primary, shards.last.name, shards.first.name) == "done"
+        eventually(lambda: shards.on(replica, "CLUSTER", "FAILOVER", "TAKEOVER") == "OK", SECONDS, ignore=Exception)
+        eventually(lambda: replica.info("replication")["role"] == "master", SECONDS)
+        eventually(lambda: shards.models(replica)[shards.last.name]["default"], SECONDS, ignore=Exception)
+        before = compilations(replica)
+        for model, answer in (("", LAST), ("last", LAST), ("first", FIRST)):
+            (reply,) = shards.on(replica, "RG.TRIGGER", "qa.read", model, "Who?", sentence_name("replica", 0))
+            assert json.loads(reply)["answer"] == answer
+        assert compilations(replica) == before
+
+
+def test_parts_that_do_not_belong_together_are_not_taken(shards: TinyShards) -> None:
+    node = shards.nodes[0]
+    own = shards.tag_of(node)
+    wrong = replace(shards.last, model_id="wrong", tokenizer_sha256="0" * 64)
+    names = [key(own, wrong.name) for key in _KEYS]
+    folder = shards.folder / "last"
+    try:
+        shards.on(node, "AI.MODELSTORE", names[0], "ONNX", "CPU", "BLOB", (folder / "reader.onnx").read_bytes())
+        shards.on(node, "SET", names[2], (folder / "tokenizer.json").read_bytes())
+        for manifest in (wrong.to_json(), "no manifest", shards.last.to_json()):
+            shards.on(node, "SET", names[1], manifest)
+            until = time.monotonic() + 0.6
+            while time.monotonic() < until:
+                assert set(shards.models(node)) == {shards.first.name, shards.last.name}
+                time.sleep(0.1)
+    finally:
+        shards.on(node, "DEL", *names)

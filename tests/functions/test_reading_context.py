@@ -1,0 +1,163 @@
+"""Sentences read with their neighbours: what is read, what is answered, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qa_cluster import keys
+from qa_cluster.sentences import split_sentences
+from qa_cluster.tokenization import TextTokens, pack_sentence
+from tests.servers import eventually
+
+from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag
+
+MANIFEST_TEXT = (MODEL / "manifest.json").read_text()
+MANIFEST = json.loads(MANIFEST_TEXT)
+BUDGET = 64
+REVISION = f"{MANIFEST['revision']}+{BUDGET}"
+CURIE = "Marie Curie was a physicist.\nShe was born in Warsaw.  She discovered radium 😀 in Paris. Later she died."
+BIRTH = "Where was Marie Curie born?"
+
+
+@pytest.fixture(scope="module")
+def reading_alone(shards: Shards) -> Iterator[Shards]:
+    """The cluster, with answers that were read of sentences alone; afterwards it reads so again."""
+    shards.put("curie", CURIE, "Curie")
+    shards.wait_tokenized("curie")
+    set_context(shards, 0)
+    yield shards
+    set_context(shards, MANIFEST["context_tokens"])
+
+
+@pytest.fixture
+def context(reading_alone: Shards) -> Shards:
+    """The cluster, reading with neighbours."""
+    set_context(reading_alone, BUDGET)
+    return reading_alone
+
+
+def set_context(shards: Shards, budget: int) -> None:
+    own = budget == MANIFEST["context_tokens"]
+    shards.write_manifest(MANIFEST_TEXT if own else json.dumps({**MANIFEST, "context_tokens": budget}))
+    expected = f"{MANIFEST['revision']}+{budget}" if budget else MANIFEST["revision"]
+
+    def taken_up() -> bool:
+        shown = [json.loads(shards.on(node, "RG.TRIGGER", "qa.reader")[0]) for node in shards.nodes]
+        return all(manifest["context_tokens"] == budget for manifest in shown)
+
+    eventually(taken_up, SECONDS)
+
+    def old_answers_are_gone() -> bool:
+        answer = shards.ask("curie", 3, "What did she do?")
+        return answer is not None and answer["model"]["revision"] == expected
+
+    eventually(old_answers_are_gone, SECONDS)
+
+
+def read(shards: Shards, question: str, *names: str) -> list[dict[str, Any]]:
+    replies = shards.on(shards.node_of(names[0]), "RG.TRIGGER", "qa.read", "", question, *names)
+    return [json.loads(reply) for reply in replies]
+
+
+def test_another_setting_of_the_context_never_gets_what_was_kept(reading_alone: Shards) -> None:
+    name = sentence_name("curie", 0)
+    (alone,) = read(reading_alone, BIRTH, name)
+    assert alone["answer"] not in CURIE[29:]
+    assert "context" not in alone
+    set_context(reading_alone, BUDGET)
+    (wide,) = read(reading_alone, BIRTH, name)
+    assert (wide["cache"], wide["model"]["revision"]) == ("miss", REVISION)
+    assert "Warsaw" in wide["answer"]
+    (again,) = read(reading_alone, BIRTH, name)
+    assert again == {**wide, "cache": "shard"}
+    set_context(reading_alone, 0)
+    (back,) = read(reading_alone, BIRTH, name)
+    assert {**back, "created": 0} == {**alone, "created": 0}
+    assert back["cache"] == "miss"
+
+
+def test_a_span_may_lie_in_a_neighbour_and_all_places_are_the_document_s(context: Shards) -> None:
+    places = split_sentences(CURIE)
+    for i, (start, end) in enumerate(places):
+        answer = context.ask("curie", i, BIRTH)
+        assert answer is not None
+        assert (answer["sentence"], answer["sentence_start"], answer["sentence_end"]) == (CURIE[start:end], start, end)
+        assert answer["context_start"] == 0
+        assert answer["context"] == CURIE.replace("\n", " ")
+        assert CURIE[answer["start"] : answer["end"]] == answer["answer"]
+        assert "Warsaw" in answer["answer"]
+        assert [answer["start"], answer["end"], answer["score"], 1] == answer["spans"][0]
+        for found_start, found_end, _, holder in answer["spans"]:
+            assert places[holder][0] <= found_start < found_end <= places[holder][1]
+        assert (answer["windows"], answer["truncated"]) == (1, False)
+
+
+def test_sentences_of_one_passage_give_the_same_spans(context: Shards) -> None:
+    names = [sentence_name("curie", i) for i in range(4)]
+    first = read(context, "What did Marie Curie discover?", names[2])
+    others = read(context, "What did Marie Curie discover?", *names[:2], names[3])
+    assert [answer["cache"] for answer in first + others] == ["miss"] * 4
+    assert [answer["sentence_index"] for answer in first + others] == [2, 0, 1, 3]
+    assert {json.dumps(answer["spans"]) for answer in first + others} == {json.dumps(first[0]["spans"])}
+
+
+def neighbours_of(shards: Shards, document: str, index: int) -> str:
+    return keys.tokens_prefix(document, tag(document)) + str(index)
+
+
+def test_missing_and_foreign_tokens_of_neighbours_are_made_anew(context: Shards) -> None:
+    context.put("copy", CURIE, "Curie")
+    context.wait_tokenized("copy")
+    expected = context.ask("copy", 2, BIRTH)
+    key = neighbours_of(context, "copy", 1)
+    context.client.delete(key)
+    missing = context.ask("copy", 2, BIRTH.lower())
+    start, end = split_sentences(CURIE)[1]
+    one = np.ones(7, dtype=np.int32)
+    (rows, columns), blob = pack_sentence(start, end, TextTokens(one, 0 * one, one), fingerprint=7)
+    context.client.execute_command("AI.TENSORSET", key, "INT32", rows, columns, "BLOB", blob)
+    foreign = context.ask("copy", 2, BIRTH.upper())
+    assert expected is not None
+    for found in (missing, foreign):
+        assert found is not None
+        assert (found["spans"], found["context"]) == (expected["spans"], expected["context"])
+
+
+def test_a_sentence_longer_than_the_budget_is_read_alone_and_neighbours_only_as_they_fit(context: Shards) -> None:
+    long = "The list names " + ", ".join(f"item {number}" for number in range(40)) + "."
+    text = f"Bears sleep in winter. {long} Wolves hunt in packs. Foxes eat mice."
+    context.put("long", text)
+    context.wait_tokenized("long")
+    read_for = {i: context.ask("long", i, "Who hunts in packs?") for i in range(4)}
+    assert "context" not in (read_for[1] or {})
+    assert "context" not in (read_for[0] or {})
+    for i in (2, 3):
+        answer = read_for[i]
+        assert answer is not None
+        assert answer["context"] == "Wolves hunt in packs. Foxes eat mice."
+        assert text[answer["context_start"] :] == answer["context"]
+        assert text[answer["start"] : answer["end"]] == answer["answer"] == "Wolves"
+
+
+def test_sentences_without_a_document_are_read_alone(context: Shards) -> None:
+    key = keys.sentence_key("loose ones", tag("loose ones"))
+    context.client.hset(key, mapping={"0": "The moon orbits the Earth.", "1": "The Earth orbits the sun."})
+    eventually(lambda: context.client.exists(neighbours_of(context, "loose ones", 1)), SECONDS)
+    answer = context.ask("loose ones", 1, "What does the Earth orbit?")
+    assert answer is not None
+    assert "context" not in answer
+    assert answer["answer"] in "The Earth orbits the sun."
+
+
+def test_a_changed_neighbour_is_another_version(context: Shards) -> None:
+    context.put("changing context", "Ada was born in London. She wrote programs.")
+    context.wait_tokenized("changing context")
+    assert "London" in (context.ask("changing context", 1, "Where was Ada born?") or {})["answer"]
+    context.put("changing context", "Ada was born in Dublin. She wrote programs.")
+    context.wait_tokenized("changing context")
+    assert "Dublin" in (context.ask("changing context", 1, "Where was Ada born?") or {})["answer"]

@@ -1,0 +1,105 @@
+"""A small cluster whose default reader always answers the first word of a sentence, and what readers are beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.cluster import reader_loading
+from qa_cluster.cluster.reader_files import read_reader
+from qa_cluster.cluster.reader_loading import Place
+
+from qa_cluster import keys
+from qa_cluster.config import Settings
+from qa_cluster.hashtags import hashtag_for_slot
+from qa_cluster.keys import SentenceRef
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from tests.functions.running_shards import PARTITIONS, SECONDS, WORKER, Shards, tag
+from tests.servers import Cluster, Server, eventually
+from tests.tiny_readers import tiny_reader
+
+TEXT = "Marie Curie discovered radium in Paris"
+FIRST, LAST = "Marie", "Paris"
+
+
+class TinyShards(Shards):
+    """Two shards, or more; `first` is the default reader at the start, `last` is in a folder and on no shard."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        super().__init__(cluster)
+        self.folder = folder
+        self.first = tiny_reader(folder / "first", "first", last=False)
+        self.last = tiny_reader(folder / "last", "last", last=True)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.nodes[0].port}"
+
+    def place(self, seconds: float = 60.0) -> Place:
+        return Place.of(Settings(), self.url, seconds, lambda text: None)
+
+    def load(self, name: str, seconds: float = 60.0, **options: bool) -> list[str]:
+        """`qa-cluster model load` of a folder."""
+        return reader_loading.load(self.place(seconds), read_reader(self.folder / name), **options)
+
+    def use(self, name: str) -> str:
+        return reader_loading.use(self.place(), name)
+
+    def unload(self, name: str) -> str:
+        return reader_loading.unload(self.place(), name, force=True)
+
+    def tag_of(self, node: Server) -> str:
+        return hashtag_for_slot(self.nodes.index(node) * (16384 // len(self.nodes)))
+
+    def store(self, node: Server, name: str, manifest: Manifest) -> None:
+        """The keys of a reader beside the default one, as any client may write them."""
+        folder, own = self.folder / name, self.tag_of(node)
+        self.on(node, "SET", keys.tokenizer_key(own, manifest.name), (folder / TOKENIZER_FILE).read_bytes())
+        model = (folder / MODEL_FILE).read_bytes()
+        self.on(node, "AI.MODELSTORE", keys.model_key(own, manifest.name), "ONNX", "CPU", "BLOB", model)
+        self.on(node, "SET", keys.manifest_key(own, manifest.name), (folder / MANIFEST_FILE).read_text())
+
+    def remove(self, node: Server, name: str) -> int:
+        own = self.tag_of(node)
+        names = [key(own, name) for key in (keys.model_key, keys.tokenizer_key, keys.manifest_key)]
+        return int(self.on(node, "DEL", *names))
+
+    def models(self, node: Server) -> dict[str, dict[str, Any]]:
+        (text,) = self.on(node, "RG.TRIGGER", "qa.models")
+        return {entry["name"]: entry for entry in json.loads(text)}
+
+    def wait_warm(self, *names: str) -> None:
+        for node in self.nodes:
+            eventually(
+                lambda node=node: all(self.models(node).get(name, {}).get("warm") for name in names),  # type: ignore[misc]
+                SECONDS,
+            )
+
+    def get(self, document_id: str, question: str, model: str = "", i: int = 0) -> dict[str, Any]:
+        """A stock GET of the answer of one sentence."""
+        value = self.client.get(keys.answer_key(SentenceRef(document_id, tag(document_id), i), question, model))
+        assert value is not None
+        return dict(json.loads(value))
+
+    def written(self, document_id: str, text: str = TEXT) -> str:
+        self.put(document_id, text)
+        self.wait_tokenized(document_id)
+        return document_id
+
+
+@contextmanager
+def tiny_shards(binary: Path, folder: Path, size: int = 2, **settings: object) -> Iterator[TinyShards]:
+    """The cluster, ready to answer."""
+    with Cluster(binary, settings, worker=WORKER, size=size) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready(60)
+        shards = TinyShards(cluster, folder)
+        shards.client.set(keys.PARTITIONS_KEY, PARTITIONS)
+        assert shards.register() == "OK"
+        for node in shards.nodes:
+            eventually(lambda node=node: bool(shards.on(node, "RG.TRIGGER", "qa.models")), SECONDS, ignore=Exception)
+        shards.load("first")
+        yield shards

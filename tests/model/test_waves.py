@@ -1,0 +1,120 @@
+"""The wave threshold is the lowest that costs nothing on held-out questions; too few of them fit nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from qa_cluster.models.evaluate import Prediction
+from qa_cluster.models.waves import Simulation, fit_waves
+
+from qa_cluster.assembly import FoundSpan, Reading, distinct
+from qa_cluster.errors import InvalidInput
+from qa_cluster.examples import Example
+from qa_cluster.keys import SentenceRef
+
+EXAMPLES = [Example(f"Where does person{i} live?", f"Person{i} lives in town{i}.", (f"town{i}",)) for i in range(300)]
+
+
+def prediction(text: str, score: float) -> Prediction:
+    return Prediction(text, 0, len(text), score)
+
+
+def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
+    """Questions whose first sentence answers rightly from a score on; else a later one does, with a better score."""
+    examples = [Example(f"q{i}", "c", ("right",)) for i in range(len(scores))]
+    readings = [
+        [
+            (prediction("right" if score >= right_from else "wrong", score), 1.0),
+            *[(prediction("other", -5.0), 0.5)] * 5,
+            (prediction("right", score + 3), 0.1),
+        ]
+        for score in scores
+    ]
+    return Simulation(examples, readings, rank_weight=0.3, no_answer_threshold=0.0)
+
+
+def test_lowest_threshold_is_where_stopping_begins_to_cost() -> None:
+    found = simulation(4.0, [i / 50 for i in range(500)])
+    threshold = found.lowest_threshold()
+    assert 3.9 <= threshold <= 4.2
+    f1, read = found.at(threshold)
+    assert f1.mean() >= found.f1[:, -1].mean() - 0.005
+    assert 3.0 < read.mean() < 4.0
+    assert found.at(2.0)[0].mean() < 0.9
+
+
+def test_where_the_first_sentence_is_always_right_one_is_read() -> None:
+    found = simulation(-1.0, [i / 50 for i in range(500)])
+    assert found.lowest_threshold() <= 0.1
+    assert found.at(found.lowest_threshold())[1].mean() < 1.1
+
+
+def test_where_stopping_always_costs_all_are_read() -> None:
+    found = simulation(1000.0, [i / 50 for i in range(500)])
+    assert found.at(found.lowest_threshold())[1].tolist() == [7.0] * 500
+
+
+def test_waves_stop_as_soon_as_one_is_sure() -> None:
+    examples = [Example("q", "c", ("b",))]
+    readings = [[(prediction("a", 1.0), 9.0), (prediction("b", 7.0), 1.0), (prediction("c", 20.0), 0.5)]]
+    found = Simulation(examples, readings, rank_weight=0.3, no_answer_threshold=0.0, ends=(1, 2, 8))
+    assert [column.tolist() for column in found.at(0.5)] == [[0.0], [1.0]]
+    assert [column.tolist() for column in found.at(7.0)] == [[1.0], [2.0]]
+    assert [column.tolist() for column in found.at(8.0)] == [[0.0], [3.0]]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 3.0, 10.0])
+def test_the_answer_is_the_one_that_assembly_puts_first(threshold: float) -> None:
+    candidates = [(prediction("x", 2.5), 30.0), (prediction("y", 4.0), 20.0), (prediction("z", 6.0), 1.0)]
+    readings, ranked = [], {}
+    for i, (found, value) in enumerate(candidates):
+        sentence = SentenceRef("d", "t", i)
+        span = FoundSpan(i, i + 1, found.score, i)
+        readings.append(Reading(sentence, (span,), "v", "xyz", 0, "m", "shard", False, 1, False))
+        ranked[str(sentence)] = 0.3 * value
+    best = distinct(readings, ranked, threshold)[0]
+    first = best.reading.text(best.span)
+    found = Simulation([Example("q", "c", (first,))], [candidates], 0.3, threshold, ends=(8,))
+    assert found.f1.tolist() == [[1.0]]
+
+
+def reading(score: Callable[[int, int], float]) -> Callable[[Sequence[Example]], list[Prediction]]:
+    """Reads town n out of "Person n lives in town n." with the score of that n for a question about person m."""
+
+    def read(pairs: Sequence[Example]) -> list[Prediction]:
+        found = []
+        for pair in pairs:
+            asked = int(pair.question.split()[2].removeprefix("person"))
+            town = int(pair.context.split("town")[1].rstrip("."))
+            found.append(prediction(f"town{town}", score(asked, town)))
+        return found
+
+    return read
+
+
+def test_fit_asks_held_out_questions_of_a_corpus_of_their_contexts() -> None:
+    sure = reading(lambda asked, town: 8.0 if asked == town else -3.0)
+    found = fit_waves(EXAMPLES, sure, rank_weight=0.3, no_answer_threshold=0.0)
+    assert found is not None
+    assert (found.questions, found.sentences, found.ends) == (300, 300, (1, 3, 8))
+    assert (found.threshold, found.read, found.f1, found.f1_all) == (8.0, 1.0, 1.0, 1.0)
+
+
+def test_shared_sentences_are_in_the_corpus_once_and_unanswerable_questions_are_not_asked() -> None:
+    windows = [Example(example.question, f"{example.context} Rome is in Italy.", ()) for example in EXAMPLES]
+    sure = reading(lambda asked, town: 8.0 if asked == town else -3.0)
+    found = fit_waves([*EXAMPLES, *windows], sure, rank_weight=0.3, no_answer_threshold=0.0)
+    assert found is not None
+    assert (found.questions, found.sentences) == (300, 301)
+
+
+def test_too_few_questions_or_sentences_fit_nothing() -> None:
+    def refused(pairs: Sequence[Example]) -> list[Prediction]:
+        raise AssertionError(f"{len(pairs)} pairs were read")
+
+    assert fit_waves(EXAMPLES[:150], refused, rank_weight=0.3, no_answer_threshold=0.0) is None
+    same_corpus = [Example(f"{i} {EXAMPLES[0].question}", EXAMPLES[i % 50].context, ("x",)) for i in range(300)]
+    assert fit_waves(same_corpus, refused, rank_weight=0.3, no_answer_threshold=0.0) is None
+    with pytest.raises(InvalidInput, match="ascending"):
+        fit_waves(EXAMPLES, refused, rank_weight=0.3, no_answer_threshold=0.0, ends=(3, 1))

@@ -1,0 +1,54 @@
+"""Calibration error is that of equal-mass bins; the surest answers are told apart from the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.reliability import expected_calibration_error, reliability, risk_coverage
+
+
+def test_bins_hold_as_many_answers_and_are_in_order() -> None:
+    random = np.random.default_rng(4)
+    shown = random.random(150)
+    bins = reliability(shown.tolist(), (random.random(150) < shown).tolist())
+    assert [part.answers for part in bins] == [10] * 15
+    assert [part.probability for part in bins] == sorted(part.probability for part in bins)
+    assert len(reliability(shown[:35].tolist(), [True] * 35)) == 3
+    assert len(reliability([0.5], [True])) == 1
+
+
+def test_error_is_the_mean_distance() -> None:
+    shown = [0.2] * 10 + [0.9] * 10
+    right = [False] * 10 + [True] * 6 + [False] * 4
+    assert expected_calibration_error(shown, right, bins=2) == pytest.approx((0.2 + 0.3) / 2)
+
+
+def test_scores_that_are_true_have_little_error_and_others_much() -> None:
+    random = np.random.default_rng(4)
+    shown = random.random(20_000)
+    right = (random.random(20_000) < shown).tolist()
+    assert expected_calibration_error(shown.tolist(), right) < 0.02
+    assert expected_calibration_error((shown / 2).tolist(), right) > 0.2
+
+
+def test_the_surest_answers_come_first() -> None:
+    found = risk_coverage([0.1, 0.9, 0.8, 0.4], [False, True, True, False])
+    assert [(part.coverage, part.right, part.probability) for part in found] == [
+        (0.25, 1.0, 0.9),
+        (0.5, 1.0, 0.8),
+        (0.75, pytest.approx(2 / 3), 0.4),
+        (1.0, 0.5, 0.1),
+    ]
+
+
+@pytest.mark.parametrize(("shown", "right"), [([], []), ([0.5], [True, False])])
+def test_what_cannot_be_compared_is_refused(shown: list[float], right: list[bool]) -> None:
+    with pytest.raises(InvalidInput, match="as many probabilities as answers"):
+        expected_calibration_error(shown, right)
+
+
+def test_bins_must_be_some() -> None:
+    with pytest.raises(InvalidInput, match="bins is 0"):
+        reliability([0.5], [True], bins=0)
