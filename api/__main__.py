@@ -15,7 +15,7 @@ import uvicorn
 from qa_cluster.config import Settings, load
 from qa_cluster.connecting import target_of
 from qa_cluster.errors import ConfigError
-from qa_cluster.hf_request import PipelineLimits
+from qa_cluster.huggingface.request import PipelineLimits
 
 from .app import Service
 from .lifespan import ServiceOptions

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from qa_cluster.connecting import Target
 from qa_cluster.engine import Engine
 from qa_cluster.errors import ClusterError, QAError
-from qa_cluster.hf_request import PipelineLimits
+from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.questions import AskLimits
 
 from .telemetry import Telemetry

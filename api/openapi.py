@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from qa_cluster.hf_request import PipelineLimits
+from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.questions import AskLimits
 
 from . import openapi_models

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from qa_cluster.hf_parameters import PADDINGS, Parameters
-from qa_cluster.hf_request import PipelineLimits
+from qa_cluster.huggingface.parameters import PADDINGS, Parameters
+from qa_cluster.huggingface.request import PipelineLimits
 
 _NUMBER, _INTEGER, _STRING = ({"type": kind} for kind in ("number", "integer", "string"))
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.hf_request import InvalidRequest, PipelineRequest, parse_request
+from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, parse_request
 from qa_cluster.questions import MAX_MODEL_BYTES
 
 from .error_map import HttpProblem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -62,25 +61,36 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
             )
         manifest = replace(manifest, context_tokens=context_tokens)
     if model_id is not None:
-        if not model_id or len(model_id.encode()) > MAX_ID_BYTES or "@" in model_id or not model_id.isprintable():
-            raise ConfigError(
-                f"a reader's id must have 1 to {MAX_ID_BYTES} bytes, without '@' and control characters,"
-                f" got {model_id!r}"
-            )
         manifest = replace(manifest, model_id=model_id)
+    name = manifest.model_id
+    if not name or not name.isprintable() or "@" in name or len(name.encode()) > MAX_ID_BYTES:
+        raise ConfigError(
+            f"a reader's id must have 1 to {MAX_ID_BYTES} bytes, without '@' and control characters, got"
+            f" {ascii(name)[:100]}: give it another one with --name"
+        )
     return ReaderFiles(model, tokenizer, manifest.to_json(), manifest)
 
 
 def _check_onnx(path: Path, manifest: Manifest) -> None:
     """A file can be the one that the manifest names and still be none that a runtime reads."""
     inputs, outputs = _ports(path)
-    for what, found, wanted in (("inputs", inputs, manifest.inputs), ("outputs", outputs, manifest.outputs)):
-        if set(found) != set(wanted):
+    for what, found, wanted in (("inputs", list(inputs), manifest.inputs), ("outputs", outputs, manifest.outputs)):
+        if found != list(wanted):  # workers go by their order
             raise ModelError(f"{str(path)!r} has the {what} {', '.join(found)}, its manifest names {', '.join(wanted)}")
+    for name, shape in inputs.items():
+        if shape != (None, None):
+            told = ", ".join("any" if dim is None else str(dim) for dim in shape)
+            raise ModelError(
+                f"{str(path)!r} has the input {name} of shape [{told}], it must be [any, any]: shards put sentences of "
+                "any length into batches of any size, export it with free dimensions"
+            )
 
 
-def _ports(path: Path) -> tuple[Sequence[str], Sequence[str]]:
-    """The names of a model's inputs and outputs, by the first runtime that can read it, as a worker would."""
+def _ports(path: Path) -> tuple[dict[str, tuple[int | None, ...]], list[str]]:
+    """A model's inputs with their shapes, None for any, and the names of its outputs.
+
+    They are what the first runtime says that can read it, as in a worker.
+    """
     import openvino
     from openvino.frontend import FrontEndManager
 
@@ -89,7 +99,11 @@ def _ports(path: Path) -> tuple[Sequence[str], Sequence[str]]:
         if not FrontEndManager().load_by_framework("onnx").supported(str(path)):
             raise ModelError("no ONNX file")
         model = openvino.Core().read_model(str(path))
-        return [port.any_name for port in model.inputs], [port.any_name for port in model.outputs]
+        shapes = {
+            port.any_name: tuple(None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape)
+            for port in model.inputs
+        }
+        return shapes, [port.any_name for port in model.outputs]
     except Exception:  # OpenVINO raises bare RuntimeError; what it does not take the other runtime may
         import onnxruntime
 
@@ -98,4 +112,8 @@ def _ports(path: Path) -> tuple[Sequence[str], Sequence[str]]:
         except Exception as error:  # its errors have no common type of their own
             cause = " ".join(str(error).split())[:300]
             raise ModelError(f"{str(path)!r} cannot be read as an ONNX model, export it again: {cause}") from error
-        return [port.name for port in session.get_inputs()], [port.name for port in session.get_outputs()]
+        shapes = {
+            port.name: tuple(dim if isinstance(dim, int) else None for dim in port.shape)
+            for port in session.get_inputs()
+        }
+        return shapes, [port.name for port in session.get_outputs()]

@@ -70,7 +70,8 @@ def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: b
     except BaseException:
         if new:
             place.on_step(f"taking {name} away again: the readers that were there go on answering")
-            _remove(place, name, time.monotonic() + place.settings.start_timeout_ms / 1000)
+            limit = time.monotonic() + place.settings.start_timeout_ms / 1000
+            _remove(replace(place, deadline=limit), name, default=False)
         raise
     if beside:
         return []
@@ -78,7 +79,7 @@ def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: b
     removed = [] if keep_old else sorted(former)
     for old in removed:
         place.on_step(f"removing {old}")
-        _remove(place, old, place.deadline)
+        _remove(place, old, default=False)
     return removed
 
 
@@ -100,7 +101,7 @@ def unload(place: Place, model: str, *, force: bool = False) -> str:
             f"{name} is the default reader of {', '.join(answering)}: make another one the default first"
             " (`qa-cluster model use NAME`), or take it away all the same with --force, and nothing is answered"
         )
-    _remove(place, name, place.deadline)
+    _remove(place, name, default=force)
     return name
 
 
@@ -109,7 +110,7 @@ def make_default(place: Place, name: str) -> None:
     place.on_step(f"making {name} the default")
     try:
         _until_all(place, lambda node, client: shard_readers.make_default(node, client, name), "")
-        _until_all(place, lambda node, client: _answers_by(client, name), "")
+        _until_all(place, lambda node, client: _answers_by(node, client, name), "")
     except ClusterError as error:
         raise ClusterError(
             f"{name} is the default on some shards and not on others ({_defaults(place)}; {error}): all of them answer;"
@@ -189,19 +190,27 @@ def _store(place: Place, reader: ReaderFiles) -> None:
         _until_all(place, work, f"{name} could not be stored on every shard")
 
 
-def _remove(place: Place, name: str, deadline: float) -> None:
+def _remove(place: Place, name: str, *, default: bool) -> None:
+    """Remove a reader from all shards; ClusterError where it is the default one, unless that is meant."""
+
+    def check(node: Node, client: redis.Redis) -> str:
+        if not default and shard_readers.default_on(node, client) == name:
+            raise ClusterError(f"{name} is the default reader of {node.address} now, by another command: it stays")
+        return ""
+
     def remove(node: Node, client: redis.Redis) -> str:
-        shard_readers.remove(client, node, name)
+        shard_readers.remove(client, node, name, default=default)
         return ""
 
     def is_gone(node: Node, client: redis.Redis) -> str:
         if all(entry.name != name for entry in shard_readers.readers_on(client)):
             return ""
-        shard_readers.remove(client, node, name)  # it may have taken a copy from a shard that still had it
+        check(node, client)
+        remove(node, client)  # it may have taken a copy from a shard that still had it
         return "its worker still has it"
 
-    for work in (remove, is_gone):
-        _until_all(replace(place, deadline=deadline), work, f"{name} could not be removed from every shard")
+    for work in (check, remove, is_gone):
+        _until_all(place, work, f"{name} could not be removed from every shard")
 
 
 def _is_warm(client: redis.Redis, reader: ReaderFiles) -> str:
@@ -222,7 +231,10 @@ def _is_ready(client: redis.Redis, name: str) -> str:
     return "" if entry.warm else entry.problem or "its worker is still compiling it"
 
 
-def _answers_by(client: redis.Redis, name: str) -> str:
+def _answers_by(node: Node, client: redis.Redis, name: str) -> str:
+    stored = shard_readers.default_on(node, client)
+    if stored not in ("", name):  # by another command, or a failover to a server that had not heard of the change
+        raise ClusterError(f"shard {node.address} has been given {stored} as its default meanwhile")
     entry = next((entry for entry in shard_readers.readers_on(client) if entry.default), None)
     if entry is None or entry.name != name:
         return f"its worker still answers by {entry.name if entry is not None else 'none'}"

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 from qa_cluster import keys
-from qa_cluster.errors import ModelError
+from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.manifest import Manifest
 from qa_cluster.scripts import ScriptCall
 
@@ -141,13 +141,25 @@ def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
 
 def _stored(client: redis.Redis) -> list[tuple[str, str]]:
     """Tag and name of every reader whose model is on this server; no name: a default one."""
-    found = [keys.parse_model_key(key.decode(errors="replace")) for key, _ in command(client, "AI._MODELSCAN")]
-    return [parsed for parsed in found if parsed is not None]
+    found = []
+    for key, _ in command(client, "AI._MODELSCAN"):
+        try:
+            parsed = keys.parse_model_key(key.decode(errors="replace"))
+        except InvalidInput:  # somebody's own model under a name that only begins like ours
+            continue
+        if parsed is not None:
+            found.append(parsed)
+    return found
 
 
-def remove(client: redis.Redis, node: Node, name: str) -> int:
-    """Remove a reader from a shard, under whatever tag it is there, the default one too; how many keys were there."""
+def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
+    """Remove a reader from a shard, under whatever tag it is there; the shard's default one only if that is meant.
+
+    Returns how many keys were there.
+    """
     named = [(tag, key_name) for tag, key_name in _stored(client) if (key_name or manifest_name(client, tag)) == name]
+    if not default:  # keys with its name: who makes it the default meanwhile renames them, and they are not there
+        named = [(tag, key_name) for tag, key_name in named if key_name or tag != node.tag]
     removed = 0
     for tag, key_name in dict.fromkeys([(node.tag, name), *named]):
         names = [key(tag, key_name) for key in (keys.manifest_key, keys.model_key, keys.tokenizer_key)]

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from qa_cluster.errors import ModelError
+
 from .failures import GearsError
 from .link import Argument, raise_on_error
 from .replies import decode_reply
@@ -47,8 +49,19 @@ class HeldModel:
         return self._served
 
     async def warm(self, shapes: Sequence[tuple[int, int]]) -> None:
-        """Compile it and run it once in each shape, rows x tokens, between other work of its device."""
-        await current_runtime().models.warm(await self.load(), shapes)
+        """Compile it and run it once in each shape, rows x tokens, between other work of its device.
+
+        ModelError for a model that has no such shapes.
+        """
+        model = await self.load()
+        if not model.is_token_model:
+            ports = (*model.compiled.inputs, *model.compiled.outputs)
+            found = ", ".join(f"{port.name} {port.dtype} {list(port.shape or ())}" for port in ports)
+            raise ModelError(
+                "the model cannot read batches of any size and length, export it with free dimensions: its inputs must "
+                f"be integers, and all its inputs and outputs [any, any], it has {found}".replace("None", "any")
+            )
+        await current_runtime().models.warm(model, shapes)
 
     def same_as(self, ref: int) -> None:
         """The very same bytes are at `ref` too, in a key of this shard: they need not be compiled again."""

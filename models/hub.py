@@ -8,6 +8,7 @@ HF_HUB_OFFLINE set the files of an earlier fetch are used; HF_ENDPOINT and HF_TO
 import os
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def fetch(wanted: HubId) -> Snapshot:
         api = HfApi(endpoint=endpoint)
         info = api.model_info(wanted.name, revision=wanted.revision, timeout=TIMEOUT_SECONDS)
         names = [file.rfilename for file in info.siblings or []]
-        return Snapshot(_download(wanted, info.sha, _chosen(names), endpoint=endpoint), str(info.sha))
+        folder = _download(wanted, _chosen(names), endpoint=endpoint)
+        return Snapshot(folder, folder.name)
     except OfflineModeIsEnabled:
         return _cached(wanted)
     except ModelError:
@@ -93,30 +95,37 @@ def _chosen(names: list[str]) -> list[str]:
     return [name for name in names if name in _FILES] + weights
 
 
-def _download(wanted: HubId, commit: str | None, files: list[str], **options: Any) -> Path:
+def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     if not files:
         raise ModelError(f"{wanted.name!r} on the hub holds no checkpoint that transformers can read")
-    silent = are_progress_bars_disabled()
-    disable_progress_bars()
+    bars: Any = import_module("huggingface_hub.utils")
+    silent = bars.are_progress_bars_disabled()
+    bars.disable_progress_bars()
     try:
         return Path(
             snapshot_download(
-                wanted.name, revision=commit, allow_patterns=files, etag_timeout=TIMEOUT_SECONDS, **options
+                wanted.name,
+                revision=wanted.revision,
+                allow_patterns=files,
+                etag_timeout=TIMEOUT_SECONDS,
+                endpoint=endpoint,
             )
         )
     finally:
         if not silent:
-            enable_progress_bars()
+            bars.enable_progress_bars()
 
 
 def _cached(wanted: HubId) -> Snapshot:
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(snapshot_download(wanted.name, revision=wanted.revision, local_files_only=True))
+        files = list(_FILES)  # complete without its weights: loading tells if those are missing
+        folder = Path(
+            snapshot_download(wanted.name, revision=wanted.revision, allow_patterns=files, local_files_only=True)
+        )
     except Exception as error:  # as above
         raise ModelError(
             f"{wanted.name!r} was never fetched and HF_HUB_OFFLINE is set: unset it, or name a local folder"

@@ -65,10 +65,9 @@ def _store_in_16_bits(graph: Any, kind: int) -> None:
         if values.size < _SMALLEST_STORED or np.abs(values).max() > _LARGEST_FLOAT16:
             continue
         halved = f"{name}.halved"
+        raw = values.astype(helper.tensor_dtype_to_np_dtype(kind)).tobytes()  # otherwise it would be stored as int32
         graph.initializer.remove(tensor)
-        graph.initializer.append(
-            helper.make_tensor(halved, kind, values.shape, values.astype(helper.tensor_dtype_to_np_dtype(kind)))
-        )
+        graph.initializer.append(helper.make_tensor(halved, kind, values.shape, raw, raw=True))
         casts.append(helper.make_node("Cast", [halved], [name], f"{name}.cast", to=TensorProto.FLOAT))
     for cast in reversed(casts):
         graph.node.insert(0, cast)

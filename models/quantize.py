@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from qa_cluster.windows import Arrays
 
-from .onnx_graph import Activations, Product, Site, sites, stored, watch
+from .onnx_graph import Product, Site, sites, stored, watch
 from .rounding import to_least_error, to_nearest, weight_scales
-from .smoothing import Range, best_factors
+from .smoothing import Activations, Range, best_factors
 
 FloatArray = NDArray[np.float32]
 LARGE_TABLE = 4096
@@ -39,8 +39,9 @@ def quantize(model: Any, examples: Sequence[Arrays]) -> Any:
     uses = Counter(product.weights for site in found for product in site.products)
     quantized = [_Quantized.of(graph, site, seen[site.tensor], uses) for site in found]
     _replace_weights(graph, quantized, uses)
-    for site in quantized:
-        _insert_quantizer(graph, site)
+    for one in quantized:
+        if one.range is not None:
+            _insert_quantizer(graph, one.site.tensor, one.site.products, one.factors, one.range)
     return _finished(made)
 
 
@@ -139,29 +140,28 @@ def _correct_bias(
     tensor.CopyFrom(numpy_helper.from_array(corrected.astype(np.float32), bias))
 
 
-def _insert_quantizer(graph: Any, quantized: _Quantized) -> None:
+def _insert_quantizer(
+    graph: Any, tensor: str, products: Sequence[Product], factors: FloatArray | None, to: Range
+) -> None:
+    """Let products read the tensor multiplied by its factors, if any, and rounded."""
     from onnx import helper, numpy_helper
 
-    assert_range = quantized.range
-    if assert_range is None:
-        return
-    tensor = quantized.site.tensor
     base = f"{tensor}.int8"
     nodes = []
     source = tensor
-    if quantized.factors is not None:
-        graph.initializer.append(numpy_helper.from_array(quantized.factors, f"{base}.factors"))
+    if factors is not None:
+        graph.initializer.append(numpy_helper.from_array(factors, f"{base}.factors"))
         source = f"{base}.smoothed"
         nodes.append(helper.make_node("Mul", [tensor, f"{base}.factors"], [source], source))
-    graph.initializer.append(numpy_helper.from_array(np.float32(assert_range.scale), f"{base}.scale"))
-    graph.initializer.append(numpy_helper.from_array(np.uint8(assert_range.zero), f"{base}.zero"))
+    graph.initializer.append(numpy_helper.from_array(np.float32(to.scale), f"{base}.scale"))
+    graph.initializer.append(numpy_helper.from_array(np.uint8(to.zero), f"{base}.zero"))
     limits = [f"{base}.scale", f"{base}.zero"]
     nodes.append(helper.make_node("QuantizeLinear", [source, *limits], [f"{base}.codes"], f"{base}.codes"))
     nodes.append(helper.make_node("DequantizeLinear", [f"{base}.codes", *limits], [f"{base}.values"], f"{base}.values"))
-    position = list(graph.node).index(quantized.site.products[0].node)
+    position = list(graph.node).index(products[0].node)
     for offset, node in enumerate(nodes):
         graph.node.insert(position + offset, node)
-    for product in quantized.site.products:
+    for product in products:
         product.node.input[0] = f"{base}.values"
 
 

@@ -18,12 +18,14 @@ _BLOCK = 128  # channels whose compensation is applied to all later ones at once
 def weight_scales(weights: FloatArray) -> FloatArray:
     """Return [outputs] float32: the step of each output's int8 weights, which `weights` [inputs, outputs] need."""
     smallest = np.finfo(np.float32).tiny * LARGEST
-    return (np.maximum(np.abs(weights).max(axis=0), smallest) / LARGEST).astype(np.float32)
+    widest: FloatArray = np.maximum(np.abs(weights).max(axis=0), smallest).astype(np.float32)
+    return widest / np.float32(LARGEST)
 
 
 def to_nearest(weights: FloatArray, scales: FloatArray) -> NDArray[np.int8]:
     """Return [inputs, outputs] int8: every weight rounded for itself."""
-    return np.clip(np.rint(weights / scales), -LARGEST, LARGEST).astype(np.int8)
+    codes: NDArray[np.int8] = np.clip(np.rint(weights / scales), -LARGEST, LARGEST).astype(np.int8)
+    return codes
 
 
 def to_least_error(weights: FloatArray, scales: FloatArray, energy: NDArray[np.float64]) -> NDArray[np.int8]:

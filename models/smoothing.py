@@ -41,7 +41,8 @@ class Range:
     def rounded(self, values: FloatArray) -> FloatArray:
         """Return `values` as they are after having been uint8."""
         codes = np.clip(np.rint(values / np.float32(self.scale)) + self.zero, 0, STEPS)
-        return (codes - self.zero).astype(np.float32) * np.float32(self.scale)
+        values = (codes - self.zero) * self.scale
+        return values.astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ _PROTOBUF_LIMIT = 2_000_000_000
 
 def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
     """Trace the network into `target`; ModelError for one that a single file cannot hold."""
+    import onnx
     import torch
 
     size = parameter_bytes(checkpoint.network)
@@ -45,9 +46,24 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
                 opset_version=_OPSET,
                 dynamo=False,
             )
+            onnx.save(_with_plain_weights(onnx.load(target)), target)
         except Exception as error:  # operators and heads of other kinds fail in the tracer's own ways
             cause = " ".join(str(error).split())[:300]
             raise ModelError(
                 f"network of {checkpoint.name!r} ({checkpoint.family}) cannot be written as ONNX: "
                 f"{type(error).__name__}: {cause}"
             ) from error
+
+
+def _with_plain_weights(model: Any) -> Any:
+    """Name shared weights directly where they are used: the tracer puts an `Identity` before all uses but one."""
+    graph = model.graph
+    names = {tensor.name: tensor.name for tensor in graph.initializer}
+    for node in list(graph.node):
+        if node.op_type == "Identity" and node.input[0] in names:
+            names[node.output[0]] = names[node.input[0]]
+            graph.node.remove(node)
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = names.get(name, name)
+    return model

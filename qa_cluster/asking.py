@@ -194,7 +194,10 @@ class Asker:
     def _digest(self, question: Question, manifest: Manifest) -> str:
         """The name of the question's answer in caches."""
         reader = f"{manifest.model_id}@{manifest.reading_revision}"
-        return question.digest(reader, self._waves, manifest.no_answer_threshold)
+        calibration = manifest.calibration
+        # fitted anew, they are others for the same weights
+        numbers = (manifest.no_answer_threshold, manifest.wave_threshold, manifest.rank_weight)
+        return question.digest(reader, self._waves, (*numbers, calibration.a, calibration.b))
 
     def near_hit(self, digest: str) -> tuple[bytes, str, CacheUse, bool] | None:
         """The near cache's answer, if it is certain that it still stands."""

@@ -24,7 +24,7 @@ from qa_cluster.config import Settings
 from qa_cluster.connecting import target_of
 from qa_cluster.engine import Engine
 from qa_cluster.errors import ClusterError, InvalidInput
-from qa_cluster.hf_request import PipelineLimits, parse_request
+from qa_cluster.huggingface.request import PipelineLimits, parse_request
 from qa_cluster.loaded_readers import LoadedModel, read_manifest
 from qa_cluster.questions import AskOptions
 from qa_cluster.types import AskResult, Document, WriteResult

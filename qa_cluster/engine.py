@@ -17,12 +17,12 @@ from qa_cluster.connection import Login
 from qa_cluster.document_store import DocumentStore
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.freshness import Freshness
+from qa_cluster.huggingface.remote import RemotePipeline
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
 from qa_cluster.loaded_readers import LoadedModel, LoadedReaders, list_models, read_manifest
 from qa_cluster.manifest import Manifest
 from qa_cluster.near_cache import NearCache
 from qa_cluster.questions import AskLimits, AskOptions
-from qa_cluster.remote_pipeline import RemotePipeline
 from qa_cluster.shards import Shards
 from qa_cluster.topology import Address
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -69,8 +70,11 @@ class Question:
     retriever_k: int
     timeout_seconds: float
 
-    def digest(self, reader: str, waves: tuple[int, ...], no_answer_threshold: float) -> str:
-        """The name of its answer in caches: the same for questions that must have the same answer."""
+    def digest(self, reader: str, waves: tuple[int, ...], numbers: Sequence[float]) -> str:
+        """The name of its answer in caches: the same for questions that must have the same answer.
+
+        `numbers` are those of the reader's manifest that an answer depends on.
+        """
         options = self.options
         what = (
             self.folded,
@@ -81,7 +85,7 @@ class Question:
             waves if options.waves else (),
             options.no_answer,
             reader,
-            no_answer_threshold,
+            numbers,
         )
         return blake2b(orjson.dumps(what), digest_size=16).hexdigest()
 

@@ -16,15 +16,17 @@ from qa_cluster.gears.functions.passage import run_window
 from qa_cluster.gears.functions.reader import Reader
 
 from qa_cluster.errors import InputTooLong, InvalidInput, ModelError, NotFound, QueueFull
-from qa_cluster.hf_answers import Answer, Answers, Prepared, Preparer
-from qa_cluster.hf_inputs import Sample
-from qa_cluster.hf_parameters import Parameters
-from qa_cluster.hf_request import PipelineLimits, PipelineRequest, parse_request
+from qa_cluster.huggingface.answers import Answer, Answers, Prepared, Preparer
+from qa_cluster.huggingface.inputs import Sample
+from qa_cluster.huggingface.parameters import Parameters
+from qa_cluster.huggingface.request import PipelineLimits, PipelineRequest, parse_request
 from qa_cluster.windows import Window
 
 # A batch's worth: what a question may have to wait for.
 PORTION_TOKENS = 1024
 MAX_REQUESTS = 64
+# Of all requests together, a single one may have more: what is prepared of a code point takes some 10 to 60 bytes.
+MAX_CHARS = 16_000_000
 # Tokenizing takes a microsecond or so a code point, too long a text must not keep the event loop from others.
 LOOP_CHARS = 8192
 # The service has its own limits, which are settings; these hold for every client.
@@ -35,6 +37,7 @@ _lane = asyncio.Lock()
 
 class _Load:
     requests = 0
+    chars = 0
 
 
 async def on_pipeline(arguments: list[Any]) -> str:
@@ -54,11 +57,19 @@ async def on_pipeline(arguments: list[Any]) -> str:
     reader = _reader(model)
     if _Load.requests >= MAX_REQUESTS:
         raise QueueFull(f"{MAX_REQUESTS} pipeline requests are at this shard already: try again later")
+    chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
+    if _Load.requests and _Load.chars + chars > MAX_CHARS:
+        raise QueueFull(
+            f"pipeline requests of {_Load.chars} characters are at this shard already, with the {chars} of this one "
+            f"they would have more than {MAX_CHARS}: try again later"
+        )
     _Load.requests += 1
+    _Load.chars += chars
     try:
         results = await _results(reader, request)
     finally:
         _Load.requests -= 1
+        _Load.chars -= chars
     return orjson.dumps({"model": reader.manifest.name, "results": results}).decode()
 
 
@@ -87,7 +98,9 @@ async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) 
     question, context = sample.question_text, sample.context_text
     if len(question) + len(context) > LOOP_CHARS:
         return await asyncio.to_thread(preparer.prepare, question, context, parameters, max_windows=LIMITS.windows)
-    return preparer.prepare(question, context, parameters, max_windows=LIMITS.windows)
+    prepared = preparer.prepare(question, context, parameters, max_windows=LIMITS.windows)
+    await asyncio.sleep(0)  # many short texts must not either
+    return prepared
 
 
 async def _read(reader: Reader, pair: Prepared, parameters: Parameters) -> Answer | list[Answer]:

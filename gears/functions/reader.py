@@ -160,6 +160,9 @@ def forget() -> None:
 
 def add(reader: Reader, *, default: bool) -> None:
     """Use this one, in place of another of its name, until the shard's keys say otherwise."""
+    before = _loaded.by_name.get(reader.name)
+    if before is not None and before.model is not None and before.model is not reader.model:
+        before.model.release()
     _loaded.by_name[reader.name] = reader
     if default or (_loaded.default is not None and _loaded.default.name == reader.name):
         _loaded.default = reader

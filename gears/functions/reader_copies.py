@@ -2,7 +2,7 @@
 
 The shard's own copies are in keys with the tag of its lowest slot. Slots move, and those keys with them: then the shard
 takes a copy that came to it under another tag, else one from another shard, piece by piece, over the workers' own
-messages. A shard that has no slot yet keeps them in memory and is warm when the first one comes. Copies under other
+messages. A shard that has no slot yet follows them in memory and is warm when the first one comes. Copies under other
 tags than the shard's own are removed when they are the same. A reader that no shard has any more is given up.
 
 The others are asked when this shard lacks what it has in memory, when its slots have changed, and one after the other
@@ -37,6 +37,8 @@ ASK_NEXT_SECONDS = 1.0
 # So long after it was first seen elsewhere, and still there, a reader that is not known here is taken.
 STAYS_SECONDS = 1.5
 FORGET_SECONDS = 30.0
+# Keys that are all there and do not make a reader are not written over; who stored them may still be at it.
+IN_VAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class _Source:
 class _Copies:
     def __init__(self) -> None:
         self.nowhere_since: dict[str, float] = {}
+        self.in_vain: dict[tuple[str, str], float] = {}
         self.seen_elsewhere: dict[str, float] = {}
         self.view: View | None = None
         self.view_since = 0.0
@@ -67,6 +70,7 @@ async def keep(view: View) -> None:
     """Bring the shard a step nearer to all readers under its own tag; called again and again."""
     if view != _state.view:
         _state.view, _state.view_since, _state.tidied, _state.compared = view, time.monotonic(), False, False
+        _state.in_vain.clear()
     # A rebalance takes slot after slot, the lowest first: a copy made in between would only travel with the next one.
     settled = time.monotonic() - _state.view_since > SETTLED_SECONDS and not view.leaving and not view.coming
     whole = view.tag is not None and readers.look()
@@ -74,7 +78,8 @@ async def keep(view: View) -> None:
     if not view.is_primary:
         return
     if view.tag is None or not settled:
-        if readers.if_loaded() is None:
+        is_due = view.tag is None and time.monotonic() - _state.asked_at >= ASK_NEXT_SECONDS
+        if is_due or readers.if_loaded() is None:
             await _to_memory(view)
         return
     lacking = [reader for reader in readers.everyone() if reader.tag != view.tag]
@@ -91,17 +96,36 @@ async def keep(view: View) -> None:
 
 
 async def _to_memory(view: View) -> None:
-    """A shard without slots, or without any reader while slots move, takes what the others have."""
-    _, sources = await _ask(view, [node for node, _ in view.others])
+    """A shard without slots follows what the others have; one without a default while slots move takes some."""
+    nodes = [node for node, _ in view.others]
+    _state.asked_at = time.monotonic()
+    everyone_told, sources = await _ask(view, nodes)
+    default = next((source.offer.name for source in sources if source.offer.is_default), "")
     for source in _distinct(sources):
-        manifest = source.offer.manifest
-        tokenizer = await reader_pieces.fetch(source.node, source.offer, "tokenizer")
-        model = await reader_pieces.fetch(source.node, source.offer, "model")
-        reader = Reader(ReaderTokenizer(tokenizer), manifest, None, None)
-        reader.manifest.verify(model, tokenizer)
-        reader.model = await HeldModel.compiled("ONNX", "CPU", model)
-        readers.add(reader, default=source.offer.is_default)
-        rg.log(f"reader {reader.name}: loaded from shard {source.node[:8]} into memory")
+        known = next((r for r in readers.everyone() if r.model and r.manifest_text == source.offer.manifest), None)
+        reader = known if known is not None else await _read(source)
+        is_default = reader.name == default
+        if known is None or (is_default and not readers.is_default(reader)):
+            readers.add(reader, default=is_default)
+    if view.tag is None and everyone_told and nodes:
+        offered = {source.offer.name for source in sources}
+        for reader in readers.everyone():
+            if reader.name in offered:
+                _state.nowhere_since.pop(reader.name, None)
+            else:
+                _give_up(reader)
+
+
+async def _read(source: _Source) -> Reader:
+    """A reader of another shard, in no key of this one."""
+    manifest = source.offer.manifest
+    tokenizer = await reader_pieces.fetch(source.node, source.offer, "tokenizer")
+    model = await reader_pieces.fetch(source.node, source.offer, "model")
+    reader = Reader(ReaderTokenizer(tokenizer), manifest, None, None)
+    reader.manifest.verify(model, tokenizer)
+    reader.model = await HeldModel.compiled("ONNX", "CPU", model)
+    rg.log(f"reader {reader.name}: loaded from shard {source.node[:8]} into memory")
+    return reader
 
 
 async def _complete(view: View, tag: str, lacking: list[Reader], whole: bool) -> None:
@@ -125,7 +149,10 @@ async def _complete_default(tag: str, sources: list[_Source], everyone_told: boo
     known = readers.if_loaded()
     fitting = [source for source in sources if own in (None, source.offer.manifest)]
     same = [source for source in fitting if known is not None and source.offer.name == known.name]
-    found = next(iter([*same, *(source for source in fitting if source.offer.is_default)]), None)
+    defaults = [source for source in fitting if source.offer.is_default]
+    # What never was in keys of this shard has not followed the changes of the others.
+    in_memory_only = known is not None and known.model is not None and known.model.ref < 0
+    found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
     if found is not None:
         await _copy(tag, "", found)
     elif everyone_told and known is not None:
@@ -182,6 +209,8 @@ def _distinct(sources: list[_Source]) -> list[_Source]:
 async def _copy(tag: str, name: str, source: _Source) -> None:
     """Store a reader under the shard's own tag, as the default one if `name` is empty."""
     offer = source.offer
+    if time.monotonic() - _state.in_vain.get((tag, name), -IN_VAIN_SECONDS) < IN_VAIN_SECONDS:
+        return
     try:
         if source.tag:
             tokenizer = reader_keys.read(tokenizer_key(source.tag, offer.key_name))
@@ -191,25 +220,33 @@ async def _copy(tag: str, name: str, source: _Source) -> None:
             dump = await reader_pieces.fetch(source.node, offer, "dump")
         if tokenizer is None or dump is None or slots.current(0).tag != tag:
             return
-        await asyncio.to_thread(_store, tag, name, offer.manifest, tokenizer, dump)
+        has_written = await asyncio.to_thread(_store, tag, name, offer.manifest, tokenizer, dump)
     except (rg.error, QAError) as error:
         rg.log(f"reader {offer.name}: no copy: {error}", "warning")
+        return
+    if not has_written:
+        _state.in_vain[tag, name] = time.monotonic()
+        key = model_key(tag, name)
+        rg.log(f"reader {offer.name}: {key}, tokenizer and manifest do not belong together: load it again", "warning")
         return
     readers.forget()
     place = f"that came with slot {slot(source.tag)}" if source.tag else f"of shard {source.node[:8]}"
     rg.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
 
 
-def _store(tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> None:
-    """Write what is not there; the manifest last, as it makes the reader whole."""
+def _store(tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
+    """Write what is not there, the manifest last, as it makes the reader whole; whether there was anything to write."""
+    has_written = True
     try:
         rg.execute("RESTORE", model_key(tag, name), 0, dump)
     except rg.error as error:
         if "BUSYKEY" not in str(error):
             raise
-    rg.execute_many(
+        has_written = False
+    replies = rg.execute_many(
         [("SET", tokenizer_key(tag, name), tokenizer, "NX"), ("SET", manifest_key(tag, name), manifest, "NX")]
     )
+    return has_written or any(reply is not None for reply in replies)
 
 
 def _give_up(reader: Reader) -> None:

@@ -11,8 +11,6 @@ from qa_cluster.gears import api as rg
 from qa_cluster.gears.functions import reader as readers
 from qa_cluster.gears.functions.reader import Reader
 
-from qa_cluster.errors import QAError
-
 TRY_AGAIN_SECONDS = 5.0
 
 
@@ -48,7 +46,7 @@ async def _warm(reader: Reader) -> None:
     shapes = reader.manifest.shapes
     try:
         await model.warm([(rows, length) for length in shapes.lengths for rows in shapes.batches])
-    except (QAError, rg.error) as error:
+    except Exception as error:  # runtimes raise what they like, and nobody awaits this task
         _state.failed_at[reader.name] = time.monotonic()
         if reader.problem != str(error):
             reader.problem = str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from qa_cluster.api.lifespan import ServiceOptions
 
 from qa_cluster.client import AsyncClient, AsyncClusterClient, DeadlineExceeded, InputTooLong, InvalidInput, NotFound
 from qa_cluster.connection import ReplyError
-from qa_cluster.hf_request import PipelineLimits
+from qa_cluster.huggingface.request import InvalidRequest, PipelineLimits, parse_request
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import Run, until
@@ -75,6 +76,7 @@ def test_a_models_name_may_hold_slashes(reading: ScriptedCluster, run: Run, path
     run(body())
 
 
+DEEP = "[" * 1010 + "]" * 1010  # what the parser takes, and `repr` does not
 BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/models/default", {}, 405, "method-not-allowed", ("POST",)),
     ("POST", "/models/", {"json": {}}, 404, "route-not-found", ("default",)),
@@ -114,6 +116,14 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
         "validation",
         ("#/parameters/align_to_words", "#/input", "unknown"),
     ),
+    (
+        "POST",
+        "/models/default",
+        {"content": json.dumps({"inputs": PAIR, "parameters": {"top_k": 0}}).replace("0", DEEP), "headers": JSON},
+        422,
+        "validation",
+        ("#/parameters/top_k", "must be an integer", "..."),
+    ),
 ]
 
 
@@ -130,6 +140,33 @@ def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedCluster, ru
             assert {call[1][1] for call in reading.calls if call[1][0] == "qa.pipeline"} == {"nobody/has-it"}
 
     run(body())
+
+
+class _Many(Mapping[str, object]):
+    """A million members, of which only the first may be looked at."""
+
+    def __getitem__(self, name: str) -> object:
+        if not name.isdigit():
+            raise KeyError(name)
+        if int(name) >= 1000:
+            raise AssertionError(f"member {name} was looked at")
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in map(str, range(1_000_000)) if self[name])
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+
+@pytest.mark.parametrize("where", ["#", "#/inputs", "#/parameters"])
+def test_of_a_million_unknown_members_the_first_are_named(where: str) -> None:
+    document: dict[str, Mapping[str, object]] = {"inputs": PAIR, "parameters": {}}
+    whole = _Many() if where == "#" else {**document, where[2:]: _Many()}
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request(whole, PipelineLimits())
+    assert len(refused.value.errors) == 50
+    assert refused.value.errors[3][0] == f"{where}/3"
 
 
 def test_shards_take_turns(reading: ScriptedCluster, run: Run) -> None:

@@ -14,6 +14,7 @@ from qa_cluster.engine import Engine
 from qa_cluster.errors import InvalidInput, ModelError, NotFound
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import partition_of, whole_answer_key
+from qa_cluster.manifest import Calibration, Manifest
 from qa_cluster.questions import AskLimits, AskOptions, check_question
 from qa_cluster.topology import Address
 from qa_cluster.types import AskResult
@@ -95,7 +96,17 @@ def test_of_several_revisions_the_default_one_is_meant_else_the_latest(cluster: 
     run(body())
 
 
-def test_an_answer_of_the_former_default_is_not_given_after_the_change(run: Run) -> None:
+@pytest.mark.parametrize(
+    "after",
+    [
+        manifest("c"),
+        replace(manifest("a"), wave_threshold=9.5),
+        replace(manifest("a"), rank_weight=0.75),
+        replace(manifest("a"), calibration=Calibration(a=0.5, b=0.25)),
+    ],
+    ids=["revision", "wave_threshold", "rank_weight", "calibration"],
+)
+def test_an_answer_of_the_former_default_is_not_given_after_the_change(run: Run, after: Manifest) -> None:
     """The change is over, and told, before this process has read anything of it: its loop has not run since."""
 
     async def body() -> None:
@@ -116,7 +127,7 @@ def test_an_answer_of_the_former_default_is_not_given_after_the_change(run: Run)
                     for tier in ("shard", "near"):
                         outcome = await engine.ask(QUESTION, AskOptions(cache="only"))
                         assert (outcome.body, outcome.cache.tier) == (body, tier)
-                    other.set(stored, manifest("c").to_json())
+                    other.set(stored, after.to_json())
                     other.ping()
                     with pytest.raises(CacheMiss):
                         await engine.ask(QUESTION, AskOptions(cache="only"))

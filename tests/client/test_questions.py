@@ -12,7 +12,7 @@ LIMITS = AskLimits()
 
 def name(text: str, revision: str = "r", **options: object) -> str:
     question = check_question(text, AskOptions(**options), LIMITS)  # type: ignore[arg-type]
-    return question.digest(revision, (1, 3, 8), 0.0)
+    return question.digest(revision, (1, 3, 8), (0.0,))
 
 
 def test_normal_form_is_nfc_with_single_spaces() -> None:

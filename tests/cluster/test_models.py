@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from qa_cluster.errors import ClusterError, ConfigError, InvalidInput, ModelErro
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, LAST, TinyShards, tiny_shards
-from tests.gears.onnx_file import token_model
+from tests.gears.onnx_file import span_model, token_model
 from tests.servers import eventually
 from tests.tiny_readers import tiny_reader
 
@@ -104,6 +105,15 @@ def test_files_that_are_no_reader_are_refused_before_any_shard_is_told(shards: T
     (ports / MODEL_FILE).write_bytes(token_model())
     with pytest.raises(ModelError, match=r"has the inputs input_ids, attention_mask, its manifest names .*token_type"):
         read_reader(ports)
+    for name, order in (("inputs", shards.last.inputs), ("outputs", shards.last.outputs)):
+        turned = copied(shards, f"turned {name}", **{name: order[::-1]})
+        with pytest.raises(ModelError, match=rf"has the {name} {', '.join(order)}, its manifest names {order[-1]}"):
+            read_reader(turned)
+    narrow = span_model(last=True, shape=[1, 384])
+    fixed = copied(shards, "fixed", model_sha256=sha256_hex(narrow), model_bytes=len(narrow))
+    (fixed / MODEL_FILE).write_bytes(narrow)
+    with pytest.raises(ModelError, match=r"input input_ids of shape \[1, 384\], it must be \[any, any\]"):
+        read_reader(fixed)
     words = copied(shards, "words", tokenizer_sha256=sha256_hex(b"{}"))
     (words / TOKENIZER_FILE).write_bytes(b"{}")
     with pytest.raises(ModelError, match="tokenizer cannot be read"):
@@ -112,6 +122,9 @@ def test_files_that_are_no_reader_are_refused_before_any_shard_is_told(shards: T
         read_reader(shards.folder / "last", context_tokens=4096)
     with pytest.raises(ConfigError, match=r"without '@'.*got 'a@b'"):
         read_reader(shards.folder / "last", model_id="a@b")
+    for name, odd in enumerate(("a@b", "a\nb", "a" * 401)):
+        with pytest.raises(ConfigError, match=r"without '@'.*with --name"):
+            read_reader(copied(shards, f"odd {name}", model_id=odd))
     assert reader_keys(shards) == before
 
 
@@ -186,6 +199,67 @@ def test_what_fails_before_the_change_is_taken_back(shards: TinyShards) -> None:
     assert reader_keys(shards) == before
     assert names(shards) == default(shards) == {shards.first.name}
     assert shards.get("back", "Who?")["answer"] == FIRST
+
+
+def test_what_fails_when_another_has_made_it_the_default_is_not_taken_back(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(text: str) -> None:
+        if text.startswith("taking "):
+            shards.use("last")
+
+    told = rf"{shards.last.name} is the default reader of .* now, by another command"
+    with monkeypatch.context() as patched, pytest.raises(ClusterError, match=told):
+        patched.setattr(reader_loading, "_is_warm", lambda *_: "never")
+        reader_loading.load(replace(shards.place(0.0), on_step=step), read_reader(shards.folder / "last"))
+    assert default(shards) == {shards.last.name}
+    assert len(reader_keys(shards)) == 2 * 3 * len(shards.nodes)
+
+
+def test_a_former_default_that_another_has_made_the_default_again_is_not_removed(shards: TinyShards) -> None:
+    def step(text: str) -> None:
+        if text.startswith("removing "):
+            shards.use("first")
+
+    told = rf"{shards.first.name} is the default reader of .* now, by another command"
+    with pytest.raises(ClusterError, match=told):
+        reader_loading.load(replace(shards.place(), on_step=step), read_reader(shards.folder / "last"))
+    assert default(shards) == {shards.first.name}
+    assert names(shards) == {shards.first.name, shards.last.name}
+
+
+def test_a_default_that_another_changes_meanwhile_is_told_at_once(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards.load("last", beside=True)
+    answers_by = reader_loading._answers_by
+    others = threading.Lock()
+
+    def wait(*of: object) -> str:
+        with others:
+            monkeypatch.setattr(reader_loading, "_answers_by", answers_by)
+            if shards.last.name in default(shards):
+                shards.use("first")
+        return answers_by(*of)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reader_loading, "_answers_by", wait)
+    begun = time.monotonic()
+    with pytest.raises(ClusterError, match=rf"given {shards.first.name} as its default meanwhile.*model use"):
+        shards.use("last")
+    assert time.monotonic() - begun < 30
+    assert default(shards) == {shards.first.name}
+
+
+def test_somebody_elses_model_under_a_name_like_ours_is_let_be(shards: TinyShards) -> None:
+    node = shards.nodes[0]
+    strange = f"bert-qa@50%x{{{shards.tag_of(node)}}}"
+    shards.on(node, "AI.MODELSTORE", strange, "ONNX", "CPU", "BLOB", token_model())
+    try:
+        assert shards.load("last") == [shards.first.name]
+        assert names(shards) == {shards.last.name}
+        assert shards.on(node, "EXISTS", strange) == 1
+    finally:
+        shards.on(node, "DEL", strange)
 
 
 def test_a_worker_that_is_killed_meanwhile_does_not_stop_it(shards: TinyShards) -> None:

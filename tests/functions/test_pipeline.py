@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
+from qa_cluster.gears.functions import pipeline as on_shard
 
 from qa_cluster import keys, pipeline
-from qa_cluster.hf_pipeline import QuestionAnsweringPipeline
+from qa_cluster.errors import QueueFull
+from qa_cluster.huggingface.pipeline import QuestionAnsweringPipeline
 from tests.servers import eventually
 
 from .running_shards import Shards, tag
@@ -125,6 +129,59 @@ def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
     whole = time.monotonic() - begun
     assert len(waits) >= 5
     assert sorted(waits)[len(waits) // 2] < whole / 6, (waits, whole)
+
+
+def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized(shards: Shards) -> None:
+    """The last pair is refused: all the others are tokenized, and nothing is read."""
+    pairs = [("Who?", f"{number} " + "漢字" * 3500) for number in range(40)]
+    request = json.dumps({"inputs": inputs([*pairs, ("who " * 600, ADA)])})
+
+    def refused() -> None:
+        with pytest.raises(redis.ResponseError, match="inputs/40"):
+            trigger(shards, request)
+
+    long = threading.Thread(target=refused)
+    begun = time.monotonic()
+    long.start()
+    waits = []
+    while long.is_alive():
+        asked = time.monotonic()
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.models")
+        waits.append(time.monotonic() - asked)
+    long.join()
+    whole = time.monotonic() - begun
+    assert max(waits) < whole / 3, (waits, whole)
+
+
+def test_requests_have_so_many_characters_together_and_a_single_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        free = asyncio.Event()
+
+        async def read(*_: object) -> list[Any]:
+            await free.wait()
+            return []
+
+        monkeypatch.setattr(on_shard, "_reader", lambda model: SimpleNamespace(manifest=SimpleNamespace(name="m")))
+        monkeypatch.setattr(on_shard, "_results", read)
+        monkeypatch.setattr(on_shard, "MAX_CHARS", 100)
+
+        def send(size: int) -> asyncio.Task[str]:
+            request = {"inputs": {"question": "?", "context": "x" * (size - 1)}}
+            return asyncio.create_task(on_shard.on_pipeline(["qa.pipeline", "", json.dumps(request)]))
+
+        waiting = [send(60), send(40)]
+        with pytest.raises(QueueFull, match=r"of 100 characters .* with the 2 of this one"):
+            await send(2)
+        free.set()
+        await asyncio.gather(*waiting)
+        free.clear()
+        alone = send(500)
+        with pytest.raises(QueueFull):
+            await send(2)
+        free.set()
+        assert json.loads(await alone) == {"model": "m", "results": []}
+
+    asyncio.run(run())
 
 
 def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
+from qa_cluster.gears.functions import reader as readers
+from qa_cluster.gears.functions import reader_warming
 
 from qa_cluster import keys
-from qa_cluster.manifest import MANIFEST_FILE
+from qa_cluster.hashtags import hashtag_for_slot
+from qa_cluster.manifest import MANIFEST_FILE, sha256_hex
 from qa_cluster.scripts import ScriptCall
 from tests.functions.running_shards import SECONDS, WORKER, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
+from tests.gears.onnx_file import span_model
 from tests.servers import Server, eventually
 from tests.tiny_readers import tiny_reader
 from tests.unit.small_tokenizer import tokenizer_json
@@ -233,6 +239,118 @@ def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary:
             (reply,) = shards.on(replica, "RG.TRIGGER", "qa.read", model, "Who?", sentence_name("replica", 0))
             assert json.loads(reply)["answer"] == answer
         assert compilations(replica) == before
+
+
+def test_a_shard_without_slots_follows_the_others_and_takes_each_reader_once(
+    server_binary: Path, tmp_path: Path
+) -> None:
+    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
+    with tiny_shards(server_binary, tmp_path, 1) as shards, Server(server_binary, settings, worker=WORKER) as young:
+        (old,) = shards.nodes
+        young.wait_ready(60)
+        shards.on(young, "CLUSTER", "MEET", "127.0.0.1", old.port)
+        identity = shards.on(young, "CLUSTER", "MYID")
+        eventually(lambda: identity in shards.on(old, "CLUSTER", "NODES"), SECONDS)
+        eventually(lambda: "cluster_slots_assigned:16384" in shards.on(young, "CLUSTER", "INFO"), SECONDS)
+        for node in (old, young):
+            shards.on(node, "RG.REFRESHCLUSTER")
+        assert shards.register("UPGRADE") == "OK"
+
+        def answers_by(name: str) -> bool:
+            found = shards.models(young)
+            return found.keys() <= {shards.first.name, shards.last.name} and bool(found[name]["default"])
+
+        def taken() -> int:
+            return young.log.read_text(errors="replace").count(" into memory")
+
+        eventually(lambda: answers_by(shards.first.name), SECONDS, ignore=Exception)
+        shards.load("last", keep_old=True)
+        eventually(lambda: answers_by(shards.last.name), SECONDS, ignore=Exception)
+        shards.unload("last")
+        eventually(lambda: [e["default"] for e in shards.models(young).values()] == [False], SECONDS, ignore=Exception)
+        time.sleep(1.5)  # there is no default to be had now: nothing is taken again and again
+        assert taken() == 2
+        shards.load("last", keep_old=True)
+        eventually(lambda: answers_by(shards.last.name), SECONDS, ignore=Exception)
+        for node in (young, old):
+            shards.on(node, "CLUSTER", "SETSLOT", 5000, "NODE", identity)
+        tag = hashtag_for_slot(5000)
+        eventually(lambda: shards.on(young, "EXISTS", *(key(tag, shards.first.name) for key in _KEYS)) == 3, SECONDS)
+        assert shards.on(young, "GET", keys.manifest_key(tag)) == shards.last.to_json()
+        assert answers_by(shards.last.name)
+        assert taken() == 3
+
+
+def test_a_model_that_cannot_read_batches_is_not_told_to_be_ready(shards: TinyShards) -> None:
+    narrow = span_model(last=True, shape=[1, 384])
+    manifest = replace(shards.last, model_id="narrow", model_sha256=sha256_hex(narrow), model_bytes=len(narrow))
+    folder = shards.folder / "narrow"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes((shards.folder / "last" / "tokenizer.json").read_bytes())
+    (folder / "reader.onnx").write_bytes(narrow)
+    (folder / MANIFEST_FILE).write_text(manifest.to_json())
+    node = shards.nodes[0]
+    shards.store(node, "narrow", manifest)
+    try:
+        eventually(lambda: shards.models(node)[manifest.name]["problem"], SECONDS, ignore=KeyError)
+        entry = shards.models(node)[manifest.name]
+        assert not entry["warm"]
+        assert "input_ids int64 [1, 384]" in entry["problem"]
+    finally:
+        for each in shards.nodes:
+            shards.remove(each, manifest.name)
+        eventually(lambda: all(manifest.name not in shards.models(each) for each in shards.nodes), SECONDS)
+
+
+def test_keys_that_do_not_make_a_reader_are_not_copied_to_again_and_again(shards: TinyShards) -> None:
+    shards.written("halves")
+    node = shards.nodes[0]
+    own = shards.tag_of(node)
+    shards.on(node, "DEL", keys.manifest_key(own))
+    model = (shards.folder / "last" / "reader.onnx").read_bytes()
+    words = (keys.model_key(own), "ONNX", "CPU", "TAG", shards.last.name, "BLOB", model)
+    shards.on(node, "AI.MODELSTORE", *words)
+
+    def told(text: str) -> int:
+        return node.log.read_text(errors="replace").count(text)
+
+    try:
+        eventually(lambda: told("do not belong together") == 1, SECONDS)
+        copies = told("copied from")
+        time.sleep(1.5)
+        assert (told("do not belong together"), told("copied from")) == (1, copies)
+        assert shards.get("halves", "Who?")["answer"] == FIRST
+    finally:
+        shards.load("first", keep_old=True)
+    assert all(shards.models(each)[shards.first.name]["stored"] for each in shards.nodes)
+
+
+def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        tries = 0
+
+        async def warm(self, shapes: list[tuple[int, int]]) -> None:
+            self.tries += 1
+            raise RuntimeError("Check failed in plugin.cpp:123")
+
+    model = Failing()
+    shapes = SimpleNamespace(lengths=(16,), batches=(1,))
+    reader = SimpleNamespace(
+        name="failing", warm=False, model=model, problem="", manifest=SimpleNamespace(shapes=shapes)
+    )
+    monkeypatch.setattr(readers, "everyone", lambda: [reader])
+    logged: list[str] = []
+    monkeypatch.setattr(reader_warming.rg, "log", lambda text, level: logged.append(text))
+
+    async def run() -> None:
+        for _ in range(10):
+            reader_warming.go_on()
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert model.tries == 1
+    assert reader.problem == "Check failed in plugin.cpp:123"
+    assert len(logged) == 1
 
 
 def test_parts_that_do_not_belong_together_are_not_taken(shards: TinyShards) -> None:

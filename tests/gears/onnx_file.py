@@ -83,12 +83,11 @@ def table_model(rows: int, columns: int, weights: bytes) -> bytes:
     return _model([node], [_value("x", INT64, ["n"])], [_value("y", FLOAT, ["n", columns])], [initializer])
 
 
-def span_model(*, last: bool, weights: bytes = b"") -> bytes:
+def span_model(*, last: bool, weights: bytes = b"", shape: Sequence[Dim] = ("batch", "length")) -> bytes:
     """A reader that always answers with the last token of the passage, or with the first.
 
     Its logits are 1000 in the passage, plus or minus the token's position; `weights` (FLOAT) only make it larger.
     """
-    shape = ["batch", "length"]
     to_float = _bytes(5, _bytes(1, "to") + _number(3, FLOAT) + _number(20, 2))
     constants = {"axis": (INT64, (1).to_bytes(8, "little"), []), "big": (FLOAT, struct.pack("<f", 1000.0), [])}
     if weights:

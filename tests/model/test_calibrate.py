@@ -60,3 +60,20 @@ def test_negatives_are_as_many_and_do_not_hold_the_answer() -> None:
 def test_too_few_examples_are_refused() -> None:
     with pytest.raises(ModelError, match="at least 20"):
         fit([Prediction("a", 0, 1, 1.0)], [Example("q", "a", ("a",))])
+
+
+def test_the_calibration_error_is_that_of_answers_the_logistic_was_not_fitted_on() -> None:
+    random = np.random.default_rng(5)
+    scores = random.normal(3, 4, 3000)
+    right = random.random(3000) < 1 / (1 + np.exp(-(0.3 * scores - 1.0)))
+    examples = [Example("q", "a b", ("a",)) if hit else Example("q", "a b", ("b",)) for hit in right]
+    found = fit([Prediction("a", 0, 1, float(score)) for score in scores], examples)
+    assert found.calibration.a == pytest.approx(0.3, abs=0.03)
+    assert found.error is not None and found.error < 0.05
+    assert found.error_before is not None and found.error_before > 0.2
+
+
+def test_halves_of_which_one_is_all_wrong_are_calibrated_together() -> None:
+    examples = [Example("q", "a b", ("a",)) if number % 2 else Example("q", "a b", ("b",)) for number in range(40)]
+    found = fit([Prediction("a", 0, 1, float(number % 2)) for number in range(40)], examples)
+    assert found.error is not None and 0 <= found.error < 0.5

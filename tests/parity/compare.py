@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.hf_answers import Answers, Preparer
-from qa_cluster.hf_parameters import Parameters, check_padding
+from qa_cluster.huggingface.answers import Answers, Preparer
+from qa_cluster.huggingface.parameters import Parameters, check_padding
 from qa_cluster.local_reader import LocalReader
 from qa_cluster.runtimes import Logits
 from qa_cluster.windows import Window

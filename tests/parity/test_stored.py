@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.hf_answers import Answers, Prepared, Preparer
-from qa_cluster.hf_parameters import Parameters
+from qa_cluster.huggingface.answers import Answers, Prepared, Preparer
+from qa_cluster.huggingface.parameters import Parameters
 from qa_cluster.manifest import Manifest, PairLayout
 from qa_cluster.tokenization import ReaderTokenizer
 from qa_cluster.windows import PairEncoder

@@ -18,7 +18,7 @@ import pytest
 
 from qa_cluster import pipeline
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.hf_pipeline import QuestionAnsweringPipeline
+from qa_cluster.huggingface.pipeline import QuestionAnsweringPipeline
 from qa_cluster.local_reader import LocalReader, bundled_reader
 from qa_cluster.tokenization import ReaderTokenizer
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InputTooLong, InvalidInput, ModelError
-from .hf_parameters import Parameters
-from .manifest import Manifest
-from .tokenization import QuestionTokens, ReaderTokenizer, TextTokens
-from .windows import Window
+from ..errors import InputTooLong, InvalidInput, ModelError
+from ..manifest import Manifest
+from ..tokenization import QuestionTokens, ReaderTokenizer, TextTokens
+from ..windows import Window
+from .parameters import Parameters
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]

@@ -1,21 +1,22 @@
 """The body of `POST /models/{id}`: the shape of Hugging Face's question-answering task, checked against limits.
 
 ``{"inputs": {"question", "context"}, "parameters": {..}}``, or a list of such inputs. The REST service and the shards
-check it with the same code; everything that is wrong is named, not only the first.
+check it with the same code; what is wrong is named, and not only the first of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
 
-from .errors import InputTooLong, InvalidInput
-from .hf_inputs import Sample
-from .hf_parameters import Parameters, check_padding
-from .tokenization import is_unicode
+from ..errors import InputTooLong, InvalidInput
+from ..tokenization import is_unicode
+from .inputs import Sample
+from .parameters import Parameters, check_padding
 
 _MEMBERS = ("inputs", "parameters", "options")
 _FIELDS = ("question", "context")
@@ -63,12 +64,10 @@ class PipelineRequest:
 
 
 def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
-    """Check a decoded body; InvalidRequest names everything that is wrong, InputTooLong the first text over a limit."""
+    """Check a decoded body; InvalidRequest names what is wrong, InputTooLong the first text over a limit."""
     if not isinstance(document, Mapping):
         raise InvalidRequest([("#", f"must be an object with inputs, got {_kind(document)}")])
-    faults = [
-        (_pointer(name), f"is unknown, known are {', '.join(_MEMBERS)}") for name in document if name not in _MEMBERS
-    ]
+    faults = [(_pointer(name), f"is unknown, known are {', '.join(_MEMBERS)}") for name in _unknown(document, _MEMBERS)]
     inputs = document.get("inputs")
     items: list[Any] = inputs if isinstance(inputs, list) else [inputs]
     if "inputs" not in document:
@@ -102,8 +101,7 @@ def _faults(item: object, where: str, limits: PipelineLimits) -> list[tuple[str,
         return [(where, f"must be an object with question and context, got {_kind(item)}")]
     faults = [
         (f"{where}{_pointer(name)[1:]}", "is unknown, known are question and context")
-        for name in item
-        if name not in _FIELDS
+        for name in _unknown(item, _FIELDS)
     ]
     for name, most in zip(_FIELDS, (limits.question_chars, limits.context_chars), strict=True):
         text = item.get(name)
@@ -132,7 +130,14 @@ def _parameter_faults(given: Mapping[str, Any], limits: PipelineLimits) -> list[
                 Parameters.of({name: value})
         except InvalidInput as error:
             faults.append((f"#/parameters{_pointer(name)[1:]}", str(error)))
+            if len(faults) == _MOST_ERRORS:
+                break
     return faults
+
+
+def _unknown(given: Mapping[Any, Any], known: Sequence[str]) -> list[Any]:
+    """The first of the members that are not known: a body has room for a million of them."""
+    return list(islice((name for name in given if name not in known), _MOST_ERRORS))
 
 
 def _pointer(name: object) -> str:

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qa_cluster.errors import InputTooLong, InvalidInput, ModelError
-from qa_cluster.hf_answers import Answers, Prepared, Preparer
-from qa_cluster.hf_parameters import Parameters
+from qa_cluster.huggingface.answers import Answers, Prepared, Preparer
+from qa_cluster.huggingface.parameters import Parameters
 from qa_cluster.manifest import Manifest
 from qa_cluster.windows import TextPairEncoder
 from tests.unit.small_tokenizer import small_tokenizer

@@ -19,12 +19,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .errors import InputTooLong, InvalidInput, ModelError
-from .hf_answers import Answer, Answers, Prepared, Preparer
-from .hf_inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
-from .hf_parameters import Parameters, check_padding
-from .local_reader import LocalReader, bundled_reader, check_tokenizer
-from .manifest import MANIFEST_FILE
+from ..errors import InputTooLong, InvalidInput, ModelError
+from ..local_reader import LocalReader, bundled_reader, check_tokenizer
+from ..manifest import MANIFEST_FILE
+from .answers import Answer, Answers, Prepared, Preparer
+from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
+from .parameters import Parameters, check_padding
 
 TASK = "question-answering"
 # Samples of a list that are prepared before their windows are read, so that those alike in length can be read together.

@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 
-from .connection import ConnectionLost, ReplyError
-from .errors import ClusterError, DeadlineExceeded, ModelError, NotFound, NoWorker, QAError, QueueFull, from_reply
-from .hf_request import PipelineRequest
-from .shards import Shards
-from .topology import Shard
+from ..connection import ConnectionLost, ReplyError
+from ..errors import ClusterError, DeadlineExceeded, ModelError, NotFound, NoWorker, QAError, QueueFull, from_reply
+from ..shards import Shards
+from ..topology import Shard
+from .request import PipelineRequest
 
 TRIGGER = "qa.pipeline"
 # Error replies of a server that is starting, failing over or has lost its cluster.

@@ -6,13 +6,14 @@ One table: the local pipeline, the REST service and its description, and the sha
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
 
-from .errors import InvalidInput
+from ..errors import InvalidInput
 
 PADDINGS = ("longest", "max_length", "do_not_pad")
 _LARGEST = 1 << 31
@@ -51,7 +52,7 @@ class Parameters:
         values = {name: getattr(default, name) for name in known} if default is not None else {}
         for name, value in given.items():
             if name not in known:
-                raise InvalidInput(f"unknown parameter {name!r}, known are {', '.join(known)}")
+                raise InvalidInput(f"unknown parameter {_shown(name)}, known are {', '.join(known)}")
             if value is not None:
                 values[name] = _checked(name, value, known[name].metadata)
         return cls(**values)
@@ -66,14 +67,14 @@ class Parameters:
 def _checked(name: str, value: Any, row: Mapping[str, Any]) -> Any:
     if row["kind"] == "boolean":
         if not isinstance(value, int | np.bool_) or value not in (0, 1):
-            raise InvalidInput(f"{name} must be true or false, got {value!r}"[:200])
+            raise InvalidInput(f"{name} must be true or false, got {_shown(value)}")
         return bool(value)
     try:
         number = operator.index(value)
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise InvalidInput(f"{name} must be an integer, got {value!r}"[:200])
+        raise InvalidInput(f"{name} must be an integer, got {_shown(value)}")
     if not row["minimum"] <= number < _LARGEST:
         raise InvalidInput(f"{name} must be from {row['minimum']} to {_LARGEST - 1}, got {number}")
     return number
@@ -82,4 +83,8 @@ def _checked(name: str, value: Any, row: Mapping[str, Any]) -> Any:
 def check_padding(value: object) -> None:
     """InvalidInput unless it is one of the paddings there were. It has no effect on answers."""
     if value is not None and not isinstance(value, bool) and value not in PADDINGS:
-        raise InvalidInput(f"padding must be one of {', '.join(PADDINGS)}, True or False, got {value!r}"[:200])
+        raise InvalidInput(f"padding must be one of {', '.join(PADDINGS)}, True or False, got {_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    return reprlib.repr(value)[:100]  # `repr` follows lists in lists until the interpreter gives up

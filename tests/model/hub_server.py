@@ -1,0 +1,126 @@
+"""A hub of our own for the tests: the few requests the hub's library sends, answered from a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "c0ffee" + "0" * 34
+
+
+@dataclass(slots=True)
+class Hub:
+    """What the hub has and what it was asked for.
+
+    Attributes:
+        models: folder of each checkpoint by its id; `revisions` are the names of the only commit.
+        private: ids that only those with a token may see; `gated` that need the owner's leave.
+        delay: seconds before any answer.
+        asked: paths, in order.
+    """
+
+    url: str
+    models: dict[str, Path] = field(default_factory=dict)
+    revisions: tuple[str, ...] = ("main", "v1", COMMIT)
+    private: set[str] = field(default_factory=set)
+    gated: set[str] = field(default_factory=set)
+    delay: float = 0.0
+    broken: bool = False
+    asked: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def hub() -> Iterator[Hub]:
+    """Serve a hub on a free port of the loopback."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    served = Hub(f"http://127.0.0.1:{server.server_port}")
+    server.hub = served  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        hub: Hub = self.server.hub  # type: ignore[attr-defined]
+        path = unquote(urlsplit(self.path).path)
+        hub.asked.append(path)
+        time.sleep(hub.delay)
+        if hub.broken:
+            return self._refuse(503, None, "out of order")
+        parts = path.strip("/").split("/")
+        if parts[:2] == ["api", "models"]:
+            name, rest = "/".join(parts[2:4]), parts[4:]
+            return self._api(hub, name, rest)
+        name, rest = "/".join(parts[:2]), parts[2:]
+        folder = hub.models.get(name)
+        if folder is None or rest[:1] != ["resolve"] or not (folder / "/".join(rest[2:])).is_file():
+            return self._refuse(404, "EntryNotFound", "no such file")
+        return self._file(folder / "/".join(rest[2:]))
+
+    do_HEAD = do_GET
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+    def _api(self, hub: Hub, name: str, rest: list[str]) -> None:
+        if name in hub.gated:
+            return self._refuse(403, "GatedRepo", "ask for access")
+        if name in hub.private or name not in hub.models:
+            return self._refuse(401, "RepoNotFound", "Repository Not Found")
+        if rest[:1] in (["revision"], ["tree"]) and rest[1] not in hub.revisions:
+            return self._refuse(404, "RevisionNotFound", "Revision Not Found")
+        files = sorted(path for path in hub.models[name].rglob("*") if path.is_file())
+        names = [str(path.relative_to(hub.models[name])) for path in files]
+        if rest[:1] == ["tree"]:
+            return self._json(
+                [
+                    {"type": "file", "oid": _etag(path), "size": path.stat().st_size, "path": text}
+                    for path, text in zip(files, names, strict=True)
+                ]
+            )
+        return self._json({"id": name, "sha": COMMIT, "siblings": [{"rfilename": text} for text in names]})
+
+    def _file(self, path: Path) -> None:
+        content = path.read_bytes()
+        self._answer(200, content, "application/octet-stream", {"ETag": f'"{_etag(path)}"', "X-Repo-Commit": COMMIT})
+
+    def _json(self, document: Any) -> None:
+        self._answer(200, json.dumps(document).encode(), "application/json", {})
+
+    def _refuse(self, status: int, code: str | None, message: str) -> None:
+        headers = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {})}
+        self._answer(status, json.dumps({"error": message}).encode(), "application/json", headers)
+
+    def _answer(self, status: int, content: bytes, kind: str, headers: dict[str, str]) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # who asked may have gone
+            self._send(status, content, {**headers, "Content-Type": kind})
+
+    def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+
+def _etag(path: Path) -> str:
+    return hashlib.sha1(path.read_bytes()).hexdigest()

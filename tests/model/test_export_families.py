@@ -1,0 +1,150 @@
+"""Every family's checkpoint becomes a file that gives the network's logits, in both runtimes, padded and not.
+
+The reference is what transformers itself makes of a pair alone: its tokenizer's ids and types, its network in float32.
+Needs the `export` extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from qa_cluster.models.checkpoint import load_checkpoint
+from qa_cluster.models.export import ExportOptions, export
+from qa_cluster.models.pair_layout import PROBES
+
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.runtimes import RUNTIMES, open_runner
+from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import PairEncoder, TextPairEncoder
+from tests.model.tiny_checkpoints import FAMILIES
+
+transformers = pytest.importorskip("transformers", reason="the export extra is not installed")
+torch = pytest.importorskip("torch", reason="the export extra is not installed")
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+
+PAIRS = [
+    *PROBES,
+    ("Where was Frida Kahlo born?", "The painter Frida Kahlo was born in Coyoacán, near Mexico City."),
+    ("What causes tides?", "Tides are caused by the gravity of the Moon 🌙 and of the Sun; 👩‍🚀 flew there."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A family's checkpoint, the reader made of it, and what transformers loads of the former."""
+
+    family: str
+    folder: Path
+    manifest: Manifest
+    encoder: TextPairEncoder
+    network: Any
+    tokenizer: Any
+
+    def reference(self, question: str, context: str) -> dict[str, Any]:
+        """Inputs of one pair as transformers makes them, with the token types that the pair's layout asks for."""
+        encoded = self.tokenizer(question, context, return_token_type_ids=True, return_tensors="pt")
+        # of some families transformers 5 forgets the types: those that the tokenizer itself tells
+        types = torch.tensor([self.tokenizer.backend_tokenizer.encode(question, context).type_ids])
+        inputs = {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+        return {**inputs, "token_type_ids": types} if "token_type_ids" in self.manifest.inputs else inputs
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
+    folder = tmp_path_factory.mktemp(request.param)
+    checkpoint = FAMILIES[request.param].save(folder / "checkpoint")
+    manifest = export(str(checkpoint), folder / "reader")
+    tokenizer = ReaderTokenizer((folder / "reader" / TOKENIZER_FILE).read_bytes())
+    yield Exported(
+        request.param,
+        folder / "reader",
+        Manifest.load(folder / "reader" / MANIFEST_FILE),
+        TextPairEncoder(tokenizer, PairEncoder(manifest)),
+        transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint).eval(),
+        transformers.AutoTokenizer.from_pretrained(checkpoint),
+    )
+
+
+def test_a_pair_built_of_stored_tokens_is_the_tokenizer_s_own(exported: Exported) -> None:
+    for question, context in PAIRS:
+        (window,) = exported.encoder.windows(question, context)
+        expected = exported.reference(question, context)
+        assert window.input_ids.tolist() == expected["input_ids"][0].tolist()
+        batch = exported.encoder.pairs.batch([window], length_step=1)
+        assert set(batch) == set(expected)
+        for name, values in batch.items():
+            assert values.tolist() == expected[name].tolist(), name
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_padded_batch_gives_the_network_s_logits_of_every_pair_alone(exported: Exported, runtime: str) -> None:
+    windows = [exported.encoder.windows(question, context)[0] for question, context in PAIRS]
+    starts, ends = open_runner(exported.folder / MODEL_FILE, runtime, threads=1)(exported.encoder.pairs.batch(windows))
+    assert starts.shape == ends.shape == (len(PAIRS), starts.shape[1])
+    spread = []
+    for row, pair in enumerate(PAIRS):
+        with torch.inference_mode():
+            expected = exported.network(**exported.reference(*pair))
+        length = len(windows[row].input_ids)
+        np.testing.assert_allclose(starts[row, :length], expected.start_logits[0].numpy(), atol=2e-4)
+        np.testing.assert_allclose(ends[row, :length], expected.end_logits[0].numpy(), atol=2e-4)
+        spread.append(float(expected.start_logits.std()))
+    assert min(spread) > 0.01, "logits that are all alike prove nothing"
+
+
+def test_the_longest_input_is_as_long_as_there_are_positions(exported: Exported) -> None:
+    """RoBERTa, XLM-R and MPNet have 130 rows of positions here, of which two are none: 128 tokens, as the others."""
+    assert exported.manifest.max_tokens == 128
+    question, context = "Who wrote it?", "Ada wrote it. " * 200
+    encoder = TextPairEncoder(exported.encoder.tokenizer, PairEncoder(exported.manifest, window_tokens=128))
+    first, *_, last = encoder.windows(question, context)
+    assert len(first.input_ids) == len(last.input_ids) == 128
+    arrays = encoder.pairs.batch([first, last])
+    with torch.inference_mode():
+        expected = exported.network(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    for runtime in RUNTIMES:
+        starts, _ = open_runner(exported.folder / MODEL_FILE, runtime, threads=1)(arrays)
+        np.testing.assert_allclose(starts, expected.start_logits.numpy(), atol=2e-4)
+
+
+def test_offsets_are_code_points_of_the_text(exported: Exported) -> None:
+    text = " Ada flew 👩‍🚀 to the 🌙 and had cafe\u0301 au lait, naïve. "
+    tokens = exported.encoder.tokenizer.encode_text(text)
+    pieces = [text[start:end] for start, end in zip(tokens.starts, tokens.ends, strict=True)]
+    assert max(tokens.ends) <= len(text)
+    assert list(tokens.starts) == sorted(tokens.starts)
+    covered = {place for s, e in zip(tokens.starts, tokens.ends, strict=True) for place in range(s, e)}
+    unseen = "".join(char for place, char in enumerate(text) if place not in covered and not char.isspace())
+    # accents and joiners are taken off by BERT's normalization, nothing else may be lost
+    assert set(unseen) <= {"\u0301", "\u200d"}, (unseen, pieces)
+    moon = text.index("🌙")
+    assert any(start <= moon < end for start, end in zip(tokens.starts, tokens.ends, strict=True))
+
+
+def test_types_matter_where_the_network_has_them(exported: Exported) -> None:
+    typed = {"bert", "minilm", "electra", "albert"}
+    assert ("token_type_ids" in exported.manifest.inputs) == (exported.family in typed)
+    if exported.family not in typed:
+        return
+    (window,) = exported.encoder.windows(*PAIRS[0])
+    arrays = exported.encoder.pairs.batch([window])
+    assert arrays["token_type_ids"].any()
+    run = open_runner(exported.folder / MODEL_FILE, "onnxruntime", threads=1)
+    zeros = {**arrays, "token_type_ids": np.zeros_like(arrays["token_type_ids"])}
+    assert np.abs(run(arrays)[0] - run(zeros)[0]).max() > 1e-3
+
+
+def test_a_checkpoint_whose_config_names_no_pad_token_is_padded_all_the_same(tmp_path: Path) -> None:
+    folder = FAMILIES["bert"].save(tmp_path / "checkpoint", pad_token_id=None)
+    config = (folder / "tokenizer_config.json").read_text().replace('"pad_token": "[PAD]", ', "")
+    assert "PAD" not in config
+    (folder / "tokenizer_config.json").write_text(config)
+    loaded = load_checkpoint(str(folder))
+    assert 0 <= loaded.pad_id < 200
+    manifest = export(str(folder), tmp_path / "reader", ExportOptions(runtimes=("openvino",)))
+    assert manifest.pad_id == loaded.pad_id

@@ -1,0 +1,120 @@
+"""Checkpoints from a hub: fetched where there is one, refused in one line and within seconds where there is not."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from qa_cluster.models import hub as hub_module
+from qa_cluster.models.__main__ import main
+from qa_cluster.models.export import ExportOptions, export
+from qa_cluster.models.hub import HubId, fetch
+
+from qa_cluster.errors import ModelError
+from tests.model.hub_server import COMMIT, Hub, hub
+from tests.model.tiny_checkpoints import FAMILIES
+
+pytest.importorskip("transformers", reason="the export extra is not installed")
+constants = pytest.importorskip("huggingface_hub.constants", reason="the export extra is not installed")
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = FAMILIES["distilbert"].save(tmp_path_factory.mktemp("hub") / "checkpoint")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\nA reader.\n")
+    (folder / "modeling_mine.py").write_text("raise SystemExit('code was run')")
+    (folder / "pytorch_model.bin").write_bytes(b"not fetched: there are safetensors")
+    return folder
+
+
+@pytest.fixture
+def served(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with hub() as found:
+        found.models["owner/reader"] = checkpoint
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        yield found
+
+
+def refused(tmp_path: Path, source: str) -> str:
+    """The error of an export, which wrote nothing."""
+    with pytest.raises(ModelError) as raised:
+        export(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".export-*"))
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_ids_have_an_owner_a_name_and_perhaps_a_revision() -> None:
+    assert HubId.parse("owner/name") == HubId("owner/name", None)
+    assert HubId.parse("name@refs/pr/1") == HubId("name", "refs/pr/1")
+    assert [HubId.parse(text) for text in ("", "/a", "a/b/c", "a b", "a@", "../a", "a/b@c d")] == [None] * 7
+
+
+def test_a_checkpoint_is_fetched_and_its_commit_noted(served: Hub, tmp_path: Path) -> None:
+    manifest = export("owner/reader@v1", tmp_path / "out", ExportOptions(runtimes=("openvino",), threads=1))
+    assert manifest.model_id == "owner/reader"
+    assert manifest.provenance == f"exported from owner/reader@{COMMIT[:12]}"
+    assert manifest.licence == "mit"
+    fetched = {path.name for path in (tmp_path / "cache").rglob("*") if path.parent.name == COMMIT}
+    assert fetched == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
+
+
+def test_what_was_fetched_is_used_offline(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fetch(HubId("owner/reader"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    asked = len(served.asked)
+    assert fetch(HubId("owner/reader", COMMIT)) == fetch(HubId("owner/reader")) == first
+    assert len(served.asked) == asked
+    with pytest.raises(ModelError, match="'owner/other' was never fetched and HF_HUB_OFFLINE is set"):
+        fetch(HubId("owner/other"))
+
+
+def test_unknown_private_and_gated_checkpoints_are_told_apart_from_a_silent_hub(served: Hub, tmp_path: Path) -> None:
+    unknown = refused(tmp_path, "owner/none")
+    assert unknown.startswith("'owner/none' is neither a local folder nor a checkpoint on the hub, or it is private")
+    served.models["owner/secret"] = served.models["owner/reader"]
+    served.private.add("owner/secret")
+    assert "or it is private: set HF_TOKEN" in refused(tmp_path, "owner/secret")
+    served.models["owner/gated"] = served.models["owner/reader"]
+    served.gated.add("owner/gated")
+    assert "given only to those its owners let in" in refused(tmp_path, "owner/gated")
+    assert "not that branch, tag or commit" in refused(tmp_path, "owner/reader@v9")
+    served.broken = True
+    assert refused(tmp_path, "owner/reader").startswith("the hub refused to give 'owner/reader': ")
+
+
+def test_a_checkpoint_without_weights_or_head_is_refused(served: Hub, tmp_path: Path) -> None:
+    served.models["owner/masked"] = FAMILIES["distilbert"].save(tmp_path / "masked", head="ForMaskedLM")
+    assert "has no question-answering head" in refused(tmp_path, "owner/masked")
+    served.models["owner/empty"] = tmp_path / "empty"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("nothing")
+    assert "holds no checkpoint that transformers can read" in refused(tmp_path, "owner/empty")
+
+
+def test_a_hub_that_cannot_be_reached_is_an_error_within_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        began = time.monotonic()
+        assert main(["export", "owner/reader", str(tmp_path / "out")]) == 1
+        assert time.monotonic() - began < 30
+    assert "'owner/reader' is no local folder, and the hub cannot be reached within 10 s" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_hub_that_takes_its_time_is_not_waited_for(
+    served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "TIMEOUT_SECONDS", 0.3)
+    served.delay = 3.0
+    assert "the hub cannot be reached within 0.3 s" in refused(tmp_path, "owner/reader")

@@ -1,0 +1,173 @@
+"""Every precision: the file is what it says, answers like the checkpoint in both runtimes, and alone as in a batch.
+
+Needs the `export` extra.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from qa_cluster.gears.model_file import ModelFile
+from qa_cluster.gears.openvino_backend import OpenVinoModel
+from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
+from qa_cluster.models.export import ExportOptions, export
+
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, PRECISIONS, TOKENIZER_FILE, Manifest
+from qa_cluster.precisions import METADATA_KEY
+from qa_cluster.runtimes import RUNTIMES, open_runner
+from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.windows import Arrays, PairEncoder, TextPairEncoder
+from tests.model.tiny_checkpoints import FAMILIES
+
+pytest.importorskip("transformers", reason="the export extra is not installed")
+pytest.importorskip("torch", reason="the export extra is not installed")
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+
+WIDE = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 5000, "initializer_range": 0.06}
+FURTHEST = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 0.06, "int8": 0.15, "int8-dynamic": 0.06}
+"""Largest error of the logits, as a share of their range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """One checkpoint in every precision."""
+
+    checkpoint: Path
+    folders: dict[str, Path]
+    batch: Arrays
+
+    @property
+    def counted(self) -> Any:
+        """Which positions are no padding."""
+        return self.batch["attention_mask"] == 1
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]) -> Path:
+    path = tmp_path_factory.mktemp("data") / "calibration.jsonl"
+    rows = [{"question": q, "context": c, "answer": "", "answer_start": -1} for q, c in pairs]
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def exported(checkpoint: Path, out: Path, precision: str, calibration: Path) -> Path:
+    options = ExportOptions(precision=precision, calibration=calibration, max_examples=40, runtimes=("openvino",))
+    assert export(str(checkpoint), out, options).precision == precision
+    return out
+
+
+def encoder(folder: Path) -> TextPairEncoder:
+    manifest = Manifest.load(folder / MANIFEST_FILE)
+    pairs = PairEncoder(manifest, window_tokens=96, doc_stride=8)
+    return TextPairEncoder(ReaderTokenizer((folder / TOKENIZER_FILE).read_bytes()), pairs)
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory, calibration: Path, pairs: list[tuple[str, str]]) -> Readers:
+    folder = tmp_path_factory.mktemp("precisions")
+    checkpoint = FAMILIES["bert"].save(folder / "checkpoint", **WIDE)
+    made = {name: exported(checkpoint, folder / name, name, calibration) for name in PRECISIONS}
+    pairing = encoder(made["float32"])
+    batch = pairing.pairs.batch([pairing.windows(question, context)[0] for question, context in pairs[:24]])
+    return Readers(checkpoint, made, batch)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_logits_are_near_those_of_pytorch(readers: Readers, precision: str, runtime: str) -> None:
+    run = open_runner(readers.folders[precision] / MODEL_FILE, runtime, threads=1)
+    expected = torch_runner(load_checkpoint(str(readers.checkpoint)).network)(readers.batch)
+    for found, reference in zip(run(readers.batch), expected, strict=True):
+        furthest = np.abs(found - reference)[readers.counted].max()
+        assert furthest < FURTHEST[precision] * np.ptp(reference[readers.counted])
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_an_answer_alone_equals_the_answer_in_a_batch(readers: Readers, precision: str, runtime: str) -> None:
+    run = open_runner(readers.folders[precision] / MODEL_FILE, runtime, threads=1)
+    together = run(readers.batch)
+    for row in range(0, len(readers.counted), 3):
+        alone = {name: values[row : row + 1] for name, values in readers.batch.items()}
+        for found, whole in zip(run(alone), together, strict=True):
+            counted = readers.counted[row]
+            np.testing.assert_allclose(found[0, counted], whole[row, counted], atol=1e-4)
+        used = int(counted.sum())  # and without padding
+        bare = {name: values[:, : -(-used // 16) * 16] for name, values in alone.items()}
+        np.testing.assert_allclose(run(bare)[0][0, :used], together[0][row, :used], atol=1e-4)
+
+
+def test_files_are_as_small_as_they_can_be(readers: Readers) -> None:
+    sizes = {name: (folder / MODEL_FILE).stat().st_size for name, folder in readers.folders.items()}
+    assert sizes["float16"] < 0.53 * sizes["float32"]
+    assert sizes["bfloat16"] < 0.53 * sizes["float32"]
+    assert sizes["int8"] < 0.33 * sizes["float32"]
+    assert sizes["int8-dynamic"] < 0.33 * sizes["float32"]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_worker_runs_the_file_as_its_precision_asks(readers: Readers, precision: str) -> None:
+    """A worker gets bytes, no manifest: the file itself says what it is."""
+    import onnx
+
+    path = readers.folders[precision] / MODEL_FILE
+    stated = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert stated[METADATA_KEY] == precision
+    model = OpenVinoModel(ModelFile(str(path), path.stat().st_size), threads=1)
+    found = model.run([readers.batch[port.name].astype(port.dtype) for port in model.inputs])
+    expected = open_runner(path, "openvino", threads=1)(readers.batch)
+    for mine, offline in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine, offline)
+
+
+def test_bfloat16_and_groups_are_switched_on_by_the_file(readers: Readers) -> None:
+    """Without its metadata the same file gives other logits, so the settings are in effect."""
+    import onnx
+
+    for precision in ("bfloat16", "int8-dynamic"):
+        path = readers.folders[precision] / MODEL_FILE
+        model = onnx.load(path)
+        del model.metadata_props[:]
+        onnx.save(model, path.with_name("bare.onnx"))
+        told = open_runner(path, "openvino", threads=1)(readers.batch)[0]
+        bare = open_runner(path.with_name("bare.onnx"), "openvino", threads=1)(readers.batch)[0]
+        assert np.abs(told - bare)[readers.counted].max() > 1e-6, precision
+
+
+def test_int8_file_has_no_table_to_dequantize_and_no_signed_activation_before_weights(readers: Readers) -> None:
+    import onnx
+
+    graph = onnx.load(readers.folders["int8"] / MODEL_FILE).graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    words = next(tensor for tensor in graph.initializer if list(tensor.dims) == [5000, 128])
+    assert words.data_type == onnx.TensorProto.INT8
+    assert {node.op_type for node in graph.node if words.name in node.input} == {"Gather"}
+    made_by = {name: node for node in graph.node for name in node.output}
+    met = 0
+    for node in graph.node:
+        sides = [made_by[name] for name in node.input if name in made_by] if node.op_type == "MatMul" else []
+        if any(side.op_type == "DequantizeLinear" and side.input[0] in tensors for side in sides):
+            activation = next(side for side in sides if side.input[0] not in tensors)
+            assert activation.op_type == "DequantizeLinear"
+            assert tensors[activation.input[2]].data_type == onnx.TensorProto.UINT8
+            met += 1
+    assert met == 13  # six in each of two layers, and the head
+
+
+@pytest.mark.parametrize("family", ["albert", "roberta", "deberta-v2"])
+def test_int8_of_other_families(family: str, tmp_path: Path, calibration: Path, pairs: list[tuple[str, str]]) -> None:
+    """ALBERT's layers share their weights, DeBERTa's multiply positions by them too."""
+    checkpoint = FAMILIES[family].save(tmp_path / "checkpoint", initializer_range=0.06)
+    folder = exported(checkpoint, tmp_path / "out", "int8", calibration)
+    pairing = encoder(folder)
+    batch = pairing.pairs.batch([pairing.windows(question, context)[0] for question, context in pairs[:16]])
+    expected = torch_runner(load_checkpoint(str(checkpoint)).network)(batch)[0]
+    counted = batch["attention_mask"] == 1
+    for runtime in RUNTIMES:
+        found = open_runner(folder / MODEL_FILE, runtime, threads=1)(batch)[0]
+        assert np.corrcoef(found[counted], expected[counted])[0, 1] > 0.99
