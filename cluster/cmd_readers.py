@@ -164,7 +164,7 @@ def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:
                 "id": first.id,
                 "revision": first.revision,
                 "default": all(address in on and on[address].default for address in found),
-                "default_on": [address for address, entry in on.items() if entry.default],
+                "default_on": sorted(address for address, entry in on.items() if entry.default),
                 "precision": first.precision,
                 "bytes": first.bytes,
                 "context_tokens": first.context_tokens,

@@ -32,7 +32,8 @@ def shared_cluster(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def cluster(runner: asyncio.Runner, shared_cluster: ScriptedCluster) -> ScriptedCluster:
-    """The cluster without documents, its functions as written."""
+    """The cluster without documents or clients, its functions as written."""
+    runner.run(shared_cluster.drop_clients())
     shared_cluster.reset()
     runner.run(shared_cluster.clear())
     if shared_cluster.revision != "a" * 12:
