@@ -134,6 +134,8 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
     progress("loading checkpoint", 0, 1)
     checkpoint = load_checkpoint(source)
     progress("loading checkpoint", 1, 1)
+    if "@" in (options.model_id or checkpoint.name):  # what stands behind it is a revision, wherever models are named
+        raise InvalidInput(f"id {options.model_id or checkpoint.name!r} holds an @: give another one with --model-id")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".export-", dir=out.parent) as name:
         folder = Path(name)

@@ -17,7 +17,8 @@ from qa_cluster.windows import Arrays
 from .smoothing import Activations
 
 FloatArray = NDArray[np.float32]
-MAX_ROWS = 4096
+MAX_ROWS = 16384
+_MAX_ROWS_BYTES = 2 << 30  # of all tensors together
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,16 @@ def _bias(graph: Any, product: Any, tensors: dict[str, Any]) -> str | None:
 def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dict[str, Activations]:
     """Run a float32 model on examples and return what was seen of some of its tensors, the last dimension as channels.
 
-    At most `MAX_ROWS` rows are kept of each, as many of every example.
+    Up to `MAX_ROWS` rows are kept of each, the same ones, spread over all examples.
     """
     least: dict[str, FloatArray] = {}
     greatest: dict[str, FloatArray] = {}
     kept: dict[str, list[FloatArray]] = {name: [] for name in tensors}
-    share = max(1, MAX_ROWS // max(1, len(examples)))
+    share = 0
     for values in _run(model, tensors, examples):
+        if not share:
+            row_bytes = sum(value.shape[-1] * value.itemsize for value in values)
+            share = max(1, min(MAX_ROWS, _MAX_ROWS_BYTES // row_bytes) // len(examples))
         for name, value in zip(tensors, values, strict=True):
             rows = value.reshape(-1, value.shape[-1])
             low, high = rows.min(axis=0), rows.max(axis=0)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from qa_cluster.errors import ModelError
 from qa_cluster.windows import Arrays
 
 from .onnx_graph import Product, Site, sites, stored, watch
@@ -31,7 +32,9 @@ LARGE_TABLE = 4096
 
 
 def quantize(model: Any, examples: Sequence[Arrays]) -> Any:
-    """Return the float32 ONNX `model` in static int8, its activation ranges measured on `examples`."""
+    """Return the float32 ONNX `model` in static int8, its activation ranges measured on `examples`, one at least."""
+    if not examples:
+        raise ModelError("int8 needs examples to measure ranges on, and none has a token")
     made = _copy(model)
     graph = made.graph
     found = sites(graph)
@@ -52,37 +55,36 @@ def quantize_weights(model: Any, examples: Sequence[Arrays]) -> Any:
     found = sites(graph)
     seen = watch(model, [site.tensor for site in found], examples) if examples else {}
     uses = Counter(product.weights for site in found for product in site.products)
-    _replace_weights(graph, [_Quantized.unchanged(site, seen.get(site.tensor)) for site in found], uses)
+    _replace_weights(graph, [_Quantized(site, seen.get(site.tensor)) for site in found], uses)
     return _finished(made)
 
 
 @dataclass(frozen=True, slots=True)
 class _Quantized:
-    """A site, what its tensor is multiplied by and rounded to (None: nothing), and rows before and after that."""
+    """A site, what was seen of its tensor, and what that is multiplied by and rounded to (None: nothing)."""
 
     site: Site
-    factors: FloatArray | None
-    range: Range | None
-    before: FloatArray | None
-    after: FloatArray | None
+    seen: Activations | None
+    factors: FloatArray | None = None
+    range: Range | None = None
 
     @classmethod
     def of(cls, graph: Any, site: Site, seen: Activations, uses: Counter[str]) -> "_Quantized":
         from onnx import numpy_helper
 
         tensors = stored(graph)
-        factors = None
         # weights that several sites share can be divided for none of them
-        if all(uses[product.weights] == 1 for product in site.products):
-            factors = best_factors(seen, [numpy_helper.to_array(tensors[product.weights]) for product in site.products])
-        scaling = np.ones_like(seen.least) if factors is None else factors
-        before, limits = seen.rows * scaling, seen.range(scaling)
-        return cls(site, factors, limits, before, limits.rounded(before))
+        if any(uses[product.weights] > 1 for product in site.products):
+            return cls(site, seen, None, seen.range(np.ones_like(seen.least)))
+        factors = best_factors(seen, [numpy_helper.to_array(tensors[product.weights]) for product in site.products])
+        return cls(site, seen, factors, seen.range(factors))
 
-    @classmethod
-    def unchanged(cls, site: Site, seen: Activations | None) -> "_Quantized":
-        rows = None if seen is None else seen.rows
-        return cls(site, None, None, rows, rows)
+    def rows(self) -> tuple[FloatArray, FloatArray] | None:
+        """The rows that were seen, as the weights will meet them: before and after rounding."""
+        if self.seen is None:
+            return None
+        before = self.seen.rows if self.factors is None else self.seen.rows * self.factors
+        return before, before if self.range is None else self.range.rounded(before)
 
 
 def _replace_weights(graph: Any, quantized: Sequence[_Quantized], uses: Counter[str]) -> None:
@@ -104,11 +106,13 @@ def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]])
     if factors is not None:
         weights = weights / factors[:, None]
     scales = weight_scales(weights)
-    rows = [site.after for site, _ in users if site.after is not None]
-    if rows:
-        energy = sum((part.T @ part).astype(np.float64) for part in rows)
+    met = [rows for rows in (site.rows() for site, _ in users) if rows is not None]
+    if met:
+        energy = sum((after.T @ after).astype(np.float64) for _, after in met)
         codes = to_least_error(weights, scales, np.asarray(energy))
-        _correct_bias(graph, weights, codes * scales, users)
+        rounded = codes * scales
+        lost = [before.mean(axis=0) @ weights - after.mean(axis=0) @ rounded for before, after in met]
+        _correct_bias(graph, [product for _, product in users], np.mean(lost, axis=0))
     else:
         codes = to_nearest(weights, scales)
     graph.initializer.remove(tensors[name])
@@ -121,23 +125,16 @@ def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]])
     graph.node.insert(position, made)
 
 
-def _correct_bias(
-    graph: Any, weights: FloatArray, rounded: FloatArray, users: Sequence[tuple[_Quantized, Product]]
-) -> None:
+def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> None:
+    """Add what the products lose on average to their bias, if they have one that nothing else adds."""
     from onnx import numpy_helper
 
-    biases = {product.bias for _, product in users}
-    bias = next(iter(biases))
-    if len(biases) != 1 or bias is None or sum(bias in node.input for node in graph.node) != len(users):
+    bias = products[0].bias
+    shared = {product.bias for product in products} != {bias}
+    if bias is None or shared or sum(bias in node.input for node in graph.node) != len(products):
         return
-    lost = [
-        site.before.mean(axis=0) @ weights - site.after.mean(axis=0) @ rounded
-        for site, _ in users
-        if site.before is not None and site.after is not None
-    ]
     tensor = stored(graph)[bias]
-    corrected = numpy_helper.to_array(tensor) + np.mean(lost, axis=0)
-    tensor.CopyFrom(numpy_helper.from_array(corrected.astype(np.float32), bias))
+    tensor.CopyFrom(numpy_helper.from_array((numpy_helper.to_array(tensor) + lost).astype(np.float32), bias))
 
 
 def _insert_quantizer(

@@ -237,6 +237,11 @@ def test_bad_options_are_refused_before_anything_is_loaded(
         export("/nowhere", tmp_path / "out", ExportOptions(**changes))
 
 
+def test_an_id_that_reads_like_a_revision_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="id 'mine@2' holds an @"):
+        export(str(checkpoint), tmp_path / "out", ExportOptions(model_id="mine@2"))
+
+
 def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InvalidInput, match="is not a folder"):
