@@ -8,6 +8,7 @@ of its lowest slot stays where it is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,11 @@ from .topology import Node, command, nodes_of
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
 MIGRATE_TIMEOUT_MS = 60_000
+# A server that has just joined, or has lost sight of the others for a moment, refuses keys until it sees them again.
+PATIENCE_SECONDS = 60.0
+PASSING = ("CLUSTERDOWN", "LOADING", "IOERR")
+
+_RETRY_SECONDS = 0.1
 
 Shard = tuple[Node, redis.Redis]
 
@@ -121,8 +127,7 @@ def _move(moves: Sequence[Move], shards: Sequence[Shard], password: str) -> None
         _set_slots(target, numbers, "IMPORTING", source_id)
         _set_slots(source, numbers, "MIGRATING", target_id)
         for number in numbers:
-            while names := command(source, "CLUSTER", "GETKEYSINSLOT", number, BATCH_KEYS):
-                _migrate(source, target_node, names, password)
+            _move_keys(source, number, target_node, password)
         # The new owner first: if this process dies now, the slot has an owner that has all its keys.
         for client in (target, source, *(c for node, c in shards if node.id not in (source_id, target_id))):
             _set_slots(client, numbers, "NODE", target_id)
@@ -136,6 +141,19 @@ def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id:
         for number in numbers:
             command(pipeline, "CLUSTER", "SETSLOT", number, state, node_id)
         pipeline.execute()
+
+
+def _move_keys(source: redis.Redis, number: int, target: Node, password: str) -> None:
+    """Migrate all keys of a slot, waiting while the target takes none: at most `PATIENCE_SECONDS` without progress."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while names := command(source, "CLUSTER", "GETKEYSINSLOT", number, BATCH_KEYS):
+        try:
+            _migrate(source, target, names, password)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+        except redis.exceptions.ResponseError as error:
+            if time.monotonic() > deadline or not any(word in str(error) for word in PASSING):
+                raise
+            time.sleep(_RETRY_SECONDS)
 
 
 def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], password: str) -> None:

@@ -80,3 +80,22 @@ def test_an_interrupted_move_is_finished_and_no_key_is_lost(make_cluster: MakeCl
             assert rebalance(shards, password=PASSWORD) == 0
         client.nodes_manager.initialize()
         assert [client.get(word) for word in WORDS] == [word.encode() for word in WORDS]
+
+
+def test_a_target_that_has_lost_sight_of_the_cluster_for_a_moment_is_waited_for(
+    make_cluster: MakeCluster, server: str
+) -> None:
+    cluster = make_cluster(server=server)
+    cluster.up()
+    with cluster_client(cluster.settings, cluster.url()) as client, shards_of(cluster) as shards:
+        client.set("key", "value")
+        (receiver, target), (other, _), (owner, _) = shards
+        assert any(first <= slot("key") <= last for first, last in owner.slots)
+        command(target, "CONFIG", "SET", "cluster-require-full-coverage", "yes")
+        # The next ping tells it again who serves the slot; it takes keys half a second after that at the earliest.
+        command(target, "CLUSTER", "DELSLOTS", other.slots[0][0])
+        assert topology.incomplete(target) == "cluster state is fail"
+        move_slots([Move(slot("key"), owner.id, receiver.id)], shards)
+        assert command(target, "CLUSTER", "COUNTKEYSINSLOT", slot("key")) == 1
+        client.nodes_manager.initialize()
+        assert client.get("key") == b"value"
