@@ -15,7 +15,10 @@ from .tensors import Array
 
 LENGTH_STEP = 16
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
-MAX_FILLER = 8  # at most one row, or one padded token, in so many may be filler
+RUN_TOKENS = 48
+"""What a run costs before its first token, in tokens: on the bundled reader 65 were measured, int8, one thread."""
+
+_NEAREST = BATCH_SIZES[-1] - 1  # items on either side of the oldest one that can come into its batch
 
 
 def padded_length(length: int) -> int:
@@ -23,56 +26,60 @@ def padded_length(length: int) -> int:
     return -(-length // LENGTH_STEP) * LENGTH_STEP
 
 
-def batch_rows(available: int) -> tuple[int, int]:
-    """How many of `available` rows to take, and the size of the batch they go into.
-
-    Filler rows cost as much as real ones: unless there are few, the largest full batch is better.
-
-    >>> batch_rows(5), batch_rows(7), batch_rows(15)
-    ((4, 4), (7, 8), (15, 16))
-    """
-    for size in BATCH_SIZES:
-        if size >= available and (size - available) * MAX_FILLER <= size:
-            return available, size
-    full = max(size for size in BATCH_SIZES if size <= available)
-    return full, full
+def padded_rows(rows: int) -> int:
+    """Rows after filling up: the smallest batch size that holds them; more than the largest stay as they are."""
+    return next((size for size in BATCH_SIZES if size >= rows), rows)
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """The items of the next batch: the oldest and, of its model, those nearest in length, at little padding.
+    """The items of the next batch: the oldest and, of its model, those it shares a run with at the least cost of all.
 
-    Measured on a CPU, a padded token costs what a real one does and a row in a batch hardly less than a row alone: an
-    item joins only while padding, beyond what the items would have alone, stays within the share `MAX_FILLER` allows.
+    A padded token costs what a real one does and a filler row what a full one does, but each run has a cost of its own:
+    few items are best read together, many in runs of like lengths.
     """
     head = items[0]
     if not head.model.is_token_model or head.rows != 1:
         return [head]
     same = sorted((i for i in items if i.model is head.model and i.rows == 1), key=lambda item: item.length)
-    low = high = next(index for index, item in enumerate(same) if item is head)
-    alone = padded_length(head.length)
-    while (count := high - low + 2) <= BATCH_SIZES[-1]:
-        wider = []
-        for first, last, new in ((low - 1, high, low - 1), (low, high + 1, high + 1)):
-            if 0 <= new < len(same):
-                padded = count * padded_length(same[last].length)
-                tokens = alone + padded_length(same[new].length)
-                if padded <= max_tokens and (padded - tokens) * MAX_FILLER <= padded:
-                    wider.append((padded - tokens, first, last, tokens))
-        if not wider:
-            break
-        _, low, high, alone = min(wider)
-    taken, _ = batch_rows(high - low + 1)
-    chosen = same[low : high + 1]
-    while len(chosen) > taken:
-        chosen.pop(0 if chosen[-1] is head else -1)  # the longest cost most, but the oldest must stay
-    return chosen
+    place = next(index for index, item in enumerate(same) if item is head)
+    first = max(0, place - _NEAREST)
+    near = same[first : place + _NEAREST + 1]
+    runs = cheapest_runs([padded_length(item.length) for item in near], max_tokens)
+    return next(near[run] for run in runs if run.start <= place - first < run.stop)
+
+
+def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
+    """Part items into runs so that these cost least together, each within `max_tokens` unless it has one item only.
+
+    Args:
+        lengths: of the items, padded, ascending.
+
+    >>> cheapest_runs([16, 32, 48, 48], 1024), cheapest_runs([16] * 8 + [128] * 4, 1024)
+    ([slice(0, 4, None)], [slice(0, 8, None), slice(8, 12, None)])
+    """
+    # least[n]: the cost of the first n items and how many of them are in the last run
+    least: list[tuple[int, int]] = [(0, 0)]
+    for stop, length in enumerate(lengths, start=1):
+        ways = [(least[stop - 1][0] + RUN_TOKENS + length, 1)]
+        for count in range(2, min(stop, BATCH_SIZES[-1]) + 1):
+            tokens = padded_rows(count) * length
+            if tokens > max_tokens:
+                break
+            ways.append((least[stop - count][0] + RUN_TOKENS + tokens, count))
+        least.append(min(ways))
+    runs: list[slice] = []
+    stop = len(lengths)
+    while stop:
+        runs.append(slice(stop - least[stop][1], stop))
+        stop = runs[-1].start
+    return runs[::-1]
 
 
 def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
     """Run items of one token model as one padded batch, and cut each item's part out of the outputs."""
     model = batch[0].model
     rows = sum(item.rows for item in batch)
-    size = next((size for size in BATCH_SIZES if size >= rows), rows)
+    size = padded_rows(rows)
     length = padded_length(max(item.length for item in batch))
     inputs = []
     for position, port in enumerate(model.compiled.inputs):

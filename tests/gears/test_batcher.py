@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from qa_cluster.gears.backends import Port, RuntimeLimits, is_token_model
 from qa_cluster.gears.batcher import Batcher
 from qa_cluster.gears.served import BatchTotals, Item, ServedModel
 from qa_cluster.gears.tensors import Array
-from qa_cluster.gears.token_batches import batch_rows, choose_batch, run_batch
+from qa_cluster.gears.token_batches import RUN_TOKENS, cheapest_runs, choose_batch, padded_rows, run_batch
 
 from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
 from tests.gears.files import load_bytes
@@ -171,23 +173,40 @@ def test_batch_stays_in_its_budget_and_keeps_the_oldest() -> None:
     assert choose_batch(items([400, 16]), 64)[0].length == 400
 
 
-def test_batch_takes_other_lengths_only_at_little_padding() -> None:
-    assert [item.length for item in choose_batch(items([64, 16, 16, 200]), 4096)] == [64]
-    assert sorted(item.length for item in choose_batch(items([64, 64, 64, 48]), 4096)) == [48, 64, 64, 64]
+def test_few_items_share_a_run_and_many_go_with_their_like() -> None:
+    assert sorted(item.length for item in choose_batch(items([32, 16, 48, 32]), 4096)) == [16, 32, 32, 48]
+    assert [item.length for item in choose_batch(items([64, 16, 96, 32]), 4096)] == [64, 96]
+    assert [item.length for item in choose_batch(items([16] * 8 + [128] * 4), 4096)] == [16] * 8
+    assert [item.length for item in choose_batch(items([128] + [16] * 8), 4096)] == [128]
 
 
-def test_batch_sizes_avoid_filler() -> None:
-    assert [batch_rows(n) for n in (1, 2, 3, 5, 7, 8, 15, 20, 31)] == [
-        (1, 1),
-        (2, 2),
-        (2, 2),
-        (4, 4),
-        (7, 8),
-        (8, 8),
-        (15, 16),
-        (16, 16),
-        (31, 32),
-    ]
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_cost_the_least_that_is_possible(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 9))
+    lengths = sorted(int(length) * 16 for length in random.integers(1, 9, count))
+    budget = int(random.integers(2, 40)) * 16
+
+    def cost(cuts: Sequence[int]) -> float:
+        runs = [lengths[first:last] for first, last in pairwise((0, *cuts, count))]
+        tokens = [padded_rows(len(run)) * run[-1] for run in runs]
+        if any(used > budget and len(run) > 1 for used, run in zip(tokens, runs, strict=True)):
+            return np.inf
+        return sum(tokens) + RUN_TOKENS * len(runs)
+
+    found = cheapest_runs(lengths, budget)
+    every = chain.from_iterable(combinations(range(1, count), size) for size in range(count))
+    assert [run.start for run in found] == [0, *(run.stop for run in found[:-1])]
+    assert found[-1].stop == count
+    assert cost([run.start for run in found[1:]]) == min(map(cost, every))
+
+
+def test_a_long_queue_is_parted_quickly_and_the_oldest_is_in_the_batch() -> None:
+    queued = items([int(length) for length in np.random.default_rng(3).integers(1, 300, 3000)])
+    begun = time.process_time()
+    batch = choose_batch(queued, 1024)
+    assert time.process_time() - begun < 0.2
+    assert queued[0] in batch
 
 
 def test_models_of_other_shapes_are_not_token_models() -> None:

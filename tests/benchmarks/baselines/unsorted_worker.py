@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from qa_cluster.gears import batcher, worker
 from qa_cluster.gears.served import Item
-from qa_cluster.gears.token_batches import BATCH_SIZES, batch_rows, padded_length
+from qa_cluster.gears.token_batches import BATCH_SIZES, padded_length, padded_rows
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
@@ -22,10 +22,10 @@ def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
     chosen = [head]
     for item in same[1 : BATCH_SIZES[-1]]:
         longest = max(other.length for other in (*chosen, item))
-        if (len(chosen) + 1) * padded_length(longest) > max_tokens:
+        if padded_rows(len(chosen) + 1) * padded_length(longest) > max_tokens:
             break
         chosen.append(item)
-    return chosen[: batch_rows(len(chosen))[0]]
+    return chosen
 
 
 if __name__ == "__main__":
