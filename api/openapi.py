@@ -259,14 +259,19 @@ def docs_page(description: dict[str, Any]) -> str:
 
 
 def _row(name: str, where: str, schema: dict[str, Any]) -> str:
-    limits = [f"{schema[key]:g}" for key in ("minimum", "maximum") if key in schema]
     types = [schema["type"]] if isinstance(schema.get("type"), str) else schema.get("type", [])
     types = types or [choice["type"] for choice in schema.get("oneOf", [])]
-    kind = " | ".join(one for one in types if one != "null") + (f" {' to '.join(limits)}" if limits else "")
+    kind = " | ".join(one for one in types if one != "null") + _limits(schema)
     if "enum" in schema:
         kind = " | ".join(_shown(choice) for choice in schema["enum"] if choice is not None)
     cells = (name, where, kind, _shown(schema.get("default")), schema.get("description", ""))
     return "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + "</tr>"
+
+
+def _limits(schema: dict[str, Any]) -> str:
+    if "minimum" not in schema:
+        return f" up to {schema['maximum']:g}" if "maximum" in schema else ""
+    return f" {schema['minimum']:g} to {schema['maximum']:g}" if "maximum" in schema else f" from {schema['minimum']:g}"
 
 
 def _shown(default: Any) -> str:

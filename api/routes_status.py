@@ -52,8 +52,7 @@ def status_routes(state: State) -> list[Route]:
         return _json({"alive": True})
 
     async def models(request: Request) -> Response:
-        async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
-            found = await state.engine.models()
+        found = await state.engine.models()
         return _json({"object": "list", "data": [{"object": "qa.model", **model.to_dict()} for model in found]})
 
     async def readyz(request: Request) -> Response:

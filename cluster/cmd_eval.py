@@ -20,6 +20,7 @@ from qa_cluster.errors import ConfigError, InvalidInput, RequestError
 from qa_cluster.evaluation import Told, recall, recall_by_type, recall_difference
 from qa_cluster.intervals import LEVEL, SAMPLES
 from qa_cluster.question_set import QuestionSet, load_question_set
+from qa_cluster.tokenization import ReaderTokenizer
 
 from . import console, eval_tables, model_program
 from .cmd_cluster import start_servers
@@ -146,6 +147,10 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         limit=limit,
         seed=seed,
     )
+    if ranking and not any(plan.questions.gold):
+        raise InvalidInput(
+            f"{file}: no question's answer stands in its context, so there is no recall: leave it out with --no-ranking"
+        )
     with until_signal():
         report, answers = _measure(plan, given=given, ranking=ranking, system=system)
     if out is not None:
@@ -181,11 +186,22 @@ def _head(plan: Plan) -> dict[str, Any]:
         "file": plan.file.name,
         "questions": len(questions.examples),
         "unanswerable": sum(not example.answers for example in questions.examples),
+        "questions_cut": _questions_cut(plan),
         "documents": len(questions.documents),
         "reader": manifest.name,
         "context_tokens": manifest.context_tokens,
         "intervals": {"level": LEVEL, "samples": SAMPLES, "seed": plan.seed},
     }
+
+
+def _questions_cut(plan: Plan) -> int:
+    """How many questions are longer than what the reader takes of them."""
+    tokenizer, longest = ReaderTokenizer(plan.reader.tokenizer), plan.reader.manifest.max_question_tokens
+    cut = sum(tokenizer.encode_question(example.question, longest).truncated for example in plan.questions.examples)
+    if cut:
+        are = console.counted(cut, "question has", "questions have")
+        console.notice(f"{are} more than {longest} tokens: what is beyond them is not read")
+    return cut
 
 
 def _context_given(plan: Plan, answers: dict[str, Any]) -> dict[str, Any]:
@@ -205,8 +221,8 @@ def _reference(plan: Plan) -> dict[str, Any]:
 def _on_a_cluster(
     plan: Plan, *, ranking: bool, system: bool, reference: dict[str, Any] | None, answers: dict[str, Any]
 ) -> dict[str, Any]:
-    report: dict[str, Any] = {}
-    with _cluster(plan) as settings:
+    with _cluster(plan) as (settings, context_tokens):
+        report: dict[str, Any] = {"context_tokens": context_tokens}
         if ranking:
             with console.progress("ranking", len(plan.questions.examples)) as advance:
                 places = rank_all(settings, settings.cluster_url, plan.questions, advance)
@@ -217,14 +233,17 @@ def _on_a_cluster(
 
 
 @contextmanager
-def _cluster(plan: Plan) -> Iterator[Settings]:
-    """The settings with the address of the running cluster, or of one of our own that ends here, contexts and all."""
+def _cluster(plan: Plan) -> Iterator[tuple[Settings, int]]:
+    """The settings with the address of the running cluster, or of one of our own that ends here, contexts and all.
+
+    With them the budget of a sentence with its neighbours there.
+    """
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
-        _need_reader(settings, plan)
+        context_tokens = _need_reader(settings, plan)
         with console.progress("comparing documents", len(plan.questions.documents)) as advance:
             need_documents(settings, plan.questions, str(plan.file), advance)
-        yield settings
+        yield settings, context_tokens
         return
     with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
         settings = replace(plan.settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)
@@ -233,29 +252,30 @@ def _cluster(plan: Plan) -> Iterator[Settings]:
             provision(settings, url, plan.reader, console.step)
             settings = replace(settings, cluster_url=url)
             store(settings, plan.questions.documents)
-            yield settings
+            yield settings, plan.reader.manifest.context_tokens
         finally:
             ignore_signals()
             LocalCluster(settings).down()
 
 
-def _need_reader(settings: Settings, plan: Plan) -> None:
-    """Refuse to take the figures of one reader for those of another."""
+def _need_reader(settings: Settings, plan: Plan) -> int:
+    """Refuse to take the figures of one reader for those of another; returns the budget the cluster reads with."""
     manifest = plan.reader.manifest
     with ClusterClient(settings) as client:
-        status = client.status()
-    if status.model_revision != manifest.revision:
+        default = next((model for model in client.models() if model.default), None)
+    if default is None:
+        raise ConfigError("the cluster has no reader: give it one with `qa-cluster model load`")
+    if default.revision != manifest.revision:
         raise ConfigError(
-            f"the cluster reads with {status.model_id}@{status.model_revision}, and the reader in {str(plan.folder)!r}"
+            f"the cluster reads with {default.name}, and the reader in {str(plan.folder)!r}"
             f" is {manifest.name}: name the folder of the cluster's reader with --reader"
         )
+    return default.context_tokens
 
 
 def _ranking(plan: Plan, found: Places, reference: dict[str, Any] | None) -> dict[str, Any]:
     """Recall over the questions whose answer is found in a sentence."""
     known = [number for number, gold in enumerate(plan.questions.gold) if gold]
-    if not known:
-        raise InvalidInput(f"{plan.file}: no question's answer stands in its context: leave out with --no-ranking")
     examples = [plan.questions.examples[number] for number in known]
     places = [found.places[number] for number in known]
     report: dict[str, Any] = {

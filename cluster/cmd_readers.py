@@ -12,12 +12,13 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
 
 from . import console, reader_bench, reader_loading, shard_readers
+from .all_shards import Place
 from .connect import shards_of
 from .reader_files import budget_of, default_reader_folder, read_reader
-from .reader_loading import Place
 from .session import Session, cluster_url
 from .setup import provision
 from .shard_readers import ShardReader
+from .signals import until_signal
 
 _Timeout = Annotated[float, typer.Option("--timeout", help="Longest time for all of it, in seconds.", min=1)]
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -77,7 +78,8 @@ def load(  # noqa: PLR0917 - one parameter is one option
     budget = budget_of(settings) if context_tokens is None else context_tokens
     reader = read_reader(folder or default_reader_folder(), budget, name)
     _need_functions(settings, place.url)
-    removed = reader_loading.load(place, reader, beside=beside, keep_old=keep_old)
+    with until_signal():
+        removed = reader_loading.load(place, reader, beside=beside, keep_old=keep_old)
     console.say(f"loaded {reader.tag}{' beside the default one' if beside else ''}")
     for old in removed:
         console.say(f"removed {old}")
@@ -124,7 +126,13 @@ def list_readers(context: typer.Context, json: _Json = False, timeout: _Timeout 
     Example: qa-cluster model list --json | jq -r '.[] | select(.default) | .name'
     """
     _, place = _place(context, timeout)
-    rows = summary(reader_loading.listing(place))
+    found = reader_loading.listing(place)
+    rows = summary(found)
+    for name, addresses in reader_loading.parts(place, found).items():
+        console.notice(
+            f"{name} is not whole on {', '.join(addresses)}: it is being loaded now, or was left behind; then load it"
+            f" again, or remove it with `qa-cluster model unload {name}`"
+        )
     if json:
         console.say_json(rows)
         return
@@ -133,7 +141,7 @@ def list_readers(context: typer.Context, json: _Json = False, timeout: _Timeout 
             {
                 "name": row["id"],
                 "revision": row["revision"],
-                "default": "yes" if row["default"] else "",
+                "default": _default_text(row),
                 "precision": row["precision"],
                 "context tokens": row["context_tokens"] or "",
                 "MB": f"{row['bytes'] / 1e6:.1f}",
@@ -147,6 +155,13 @@ def list_readers(context: typer.Context, json: _Json = False, timeout: _Timeout 
     for row in rows:
         for address, problem in row["problems"].items():
             console.notice(f"{row['name']} on {address}: {problem}")
+
+
+def _default_text(row: dict[str, Any]) -> str:
+    """A change of the default that one shard has missed is not to look like no default at all."""
+    if row["default"]:
+        return "yes"
+    return f"on {len(row['default_on'])} of {row['shards']}" if row["default_on"] else ""
 
 
 def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:

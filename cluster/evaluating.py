@@ -33,6 +33,7 @@ from qa_cluster.ranking import merge
 from qa_cluster.types import AskResult
 
 from .connect import shards_of
+from .signals import run_until_signal
 from .topology import command
 
 CONCURRENCY = 4
@@ -106,7 +107,7 @@ def ask_all(
                 raise type(error)(f"question {number + 1}, {text!r}, was not answered: {error}") from error
             advance(len(results))
 
-    asyncio.run(_in_parallel(settings, [work] * CONCURRENCY))
+    run_until_signal(_in_parallel(settings, [work] * CONCURRENCY))
     return [results[number] for number in range(len(results))]
 
 
@@ -130,7 +131,7 @@ def need_documents(settings: Settings, questions: QuestionSet, file: str, advanc
             done += 1
             advance(done)
 
-    asyncio.run(_in_parallel(settings, [work] * CONCURRENCY))
+    run_until_signal(_in_parallel(settings, [work] * CONCURRENCY))
 
 
 async def _in_parallel(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ModelError
@@ -44,14 +46,7 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
 
     `context_tokens` replaces the manifest's budget for a sentence with its neighbours, `model_id` its id.
     """
-    manifest = Manifest.load(folder / MANIFEST_FILE)
-    try:
-        model = (folder / MODEL_FILE).read_bytes()
-        tokenizer = (folder / TOKENIZER_FILE).read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read {error.filename!r}: {error.strerror}") from error
-    manifest.verify(model, tokenizer)
-    ReaderTokenizer(tokenizer)
+    manifest, model, tokenizer = _read(folder)
     _check_onnx(folder / MODEL_FILE, manifest)
     if context_tokens is not None:
         if not 0 <= context_tokens <= manifest.max_tokens:
@@ -71,23 +66,45 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
     return ReaderFiles(model, tokenizer, manifest.to_json(), manifest)
 
 
+def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
+    """Manifest, ONNX file and tokenizer, which belong together."""
+    if not (folder / MANIFEST_FILE).is_file():
+        raise ModelError(f"{str(folder)!r} has no {MANIFEST_FILE}: name a folder that `qa-cluster model export` wrote")
+    try:
+        manifest = Manifest.load(folder / MANIFEST_FILE)
+        model = (folder / MODEL_FILE).read_bytes()
+        tokenizer = (folder / TOKENIZER_FILE).read_bytes()
+        manifest.verify(model, tokenizer)
+        ReaderTokenizer(tokenizer)
+    except OSError as error:
+        raise ModelError(f"cannot read {error.filename!r}: {error.strerror}") from error
+    except ModelError as error:
+        raise ModelError(f"{error}: copy {str(folder)!r} again, or export it again") from error
+    return manifest, model, tokenizer
+
+
 def _check_onnx(path: Path, manifest: Manifest) -> None:
     """A file can be the one that the manifest names and still be none that a runtime reads."""
     inputs, outputs = _ports(path)
-    for what, found, wanted in (("inputs", list(inputs), manifest.inputs), ("outputs", outputs, manifest.outputs)):
-        if found != list(wanted):  # workers go by their order
-            raise ModelError(f"{str(path)!r} has the {what} {', '.join(found)}, its manifest names {', '.join(wanted)}")
-    for name, shape in inputs.items():
-        if shape != (None, None):
-            told = ", ".join("any" if dim is None else str(dim) for dim in shape)
+    for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
+        if list(found) != list(wanted):  # workers go by their order
             raise ModelError(
-                f"{str(path)!r} has the input {name} of shape [{told}], it must be [any, any]: shards put sentences of "
-                "any length into batches of any size, export it with free dimensions"
+                f"{str(path)!r} has the {what}s {', '.join(found)}, its manifest names {', '.join(wanted)}"
             )
+        for name, shape in found.items():
+            if shape != (None, None):
+                told = ", ".join("any" if dim is None else str(dim) for dim in shape)
+                raise ModelError(
+                    f"{str(path)!r} has the {what} {name} of shape [{told}], it must be [any, any]: shards put "
+                    "sentences of any length into batches of any size, export it with free dimensions"
+                )
 
 
-def _ports(path: Path) -> tuple[dict[str, tuple[int | None, ...]], list[str]]:
-    """A model's inputs with their shapes, None for any, and the names of its outputs.
+_Shapes = dict[str, tuple[int | None, ...]]
+
+
+def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
+    """A model's inputs and outputs by name, with their shapes, None for any.
 
     They are what the first runtime says that can read it, as in a worker.
     """
@@ -99,11 +116,14 @@ def _ports(path: Path) -> tuple[dict[str, tuple[int | None, ...]], list[str]]:
         if not FrontEndManager().load_by_framework("onnx").supported(str(path)):
             raise ModelError("no ONNX file")
         model = openvino.Core().read_model(str(path))
-        shapes = {
-            port.any_name: tuple(None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape)
-            for port in model.inputs
-        }
-        return shapes, [port.any_name for port in model.outputs]
+
+        def shapes(ports: Iterable[Any]) -> _Shapes:
+            return {
+                port.any_name: tuple(None if dim.is_dynamic else dim.get_length() for dim in port.partial_shape)
+                for port in ports
+            }
+
+        return shapes(model.inputs), shapes(model.outputs)
     except Exception:  # OpenVINO raises bare RuntimeError; what it does not take the other runtime may
         import onnxruntime
 
@@ -112,8 +132,8 @@ def _ports(path: Path) -> tuple[dict[str, tuple[int | None, ...]], list[str]]:
         except Exception as error:  # its errors have no common type of their own
             cause = " ".join(str(error).split())[:300]
             raise ModelError(f"{str(path)!r} cannot be read as an ONNX model, export it again: {cause}") from error
-        shapes = {
-            port.name: tuple(dim if isinstance(dim, int) else None for dim in port.shape)
-            for port in session.get_inputs()
-        }
-        return shapes, [port.name for port in session.get_outputs()]
+
+        def declared(ports: Iterable[Any]) -> _Shapes:
+            return {port.name: tuple(dim if isinstance(dim, int) else None for dim in port.shape) for port in ports}
+
+        return declared(session.get_inputs()), declared(session.get_outputs())

@@ -1,58 +1,37 @@
 """Puts a reader on every shard, makes one the default, takes one away: each step on all shards, undone, or repeatable.
 
 A reader is stored beside those that answer, compiled there by each shard's worker, and made the default by renaming its
-keys, one transaction a shard. Until then nothing has changed for who asks, so whatever fails before is taken back. The
-renaming itself cannot be taken back on a shard that has gone meanwhile: the same command, repeated, goes on from there.
+keys, one transaction a shard. Until then nothing has changed for who asks, so whatever fails before, or is interrupted,
+is taken back. The renaming itself cannot be taken back on a shard that has gone meanwhile: the same command, repeated,
+goes on from there.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 
 import redis
 
-from qa_cluster.config import Settings
-from qa_cluster.errors import ClusterError, InvalidInput, NotFound, from_reply
+from qa_cluster.errors import ClusterError, InferenceFailed, InvalidInput, ModelError, NotFound, from_reply
 
 from . import shard_readers
+from .all_shards import Failure, Place, in_words, on_all, until_all
 from .connect import shards_of
 from .reader_files import ReaderFiles
 from .shard_readers import ShardReader
-from .topology import Node
+from .topology import Node, command
 
 _POLL_SECONDS = 0.1
-_THREADS = 16
-_MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
-# redis-py takes the code off what it knows.
-_CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}
-_ELSEWHERE = (
-    redis.exceptions.AskError,
-    redis.exceptions.TryAgainError,
-    redis.exceptions.ClusterDownError,
-    redis.exceptions.BusyLoadingError,
+_TAKE_BACK_SECONDS = 20.0
+# A passage of several windows, which a worker reads in one batch.
+_TRIAL = json.dumps(
+    {
+        "inputs": {"question": "a", "context": "b c d e f g h i j k l m n o p q r s t u v w x y z"},
+        "parameters": {"max_seq_len": 12},
+    }
 )
-Step = Callable[[str], None]
-# What is done on one shard: what still stands against it, empty when it is done.
-Work = Callable[[Node, redis.Redis], str]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where readers are loaded: the cluster, how long that may take, and who is told of each step."""
-
-    settings: Settings
-    url: str
-    deadline: float
-    on_step: Step
-
-    @classmethod
-    def of(cls, settings: Settings, url: str, seconds: float, on_step: Step) -> Place:
-        """A place whose time begins now."""
-        return cls(settings, url, time.monotonic() + seconds, on_step)
 
 
 def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: bool = False) -> list[str]:
@@ -66,12 +45,11 @@ def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: b
     new = not any(entry.name == name for entries in before.values() for entry in entries)
     try:
         _store(place, reader)
-        _until_all(place, lambda node, client: _is_warm(client, reader), f"{name} did not get ready on every shard")
+        until_all(place, lambda node, client: _is_warm(client, reader), f"{name} did not get ready on every shard")
+        until_all(place, lambda node, client: _reads(node, client, name), f"{name} was not tried on every shard")
     except BaseException:
         if new:
-            place.on_step(f"taking {name} away again: the readers that were there go on answering")
-            limit = time.monotonic() + place.settings.start_timeout_ms / 1000
-            _remove(replace(place, deadline=limit), name, default=False)
+            _take_back(place, name)
         raise
     if beside:
         return []
@@ -86,7 +64,7 @@ def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: b
 def use(place: Place, model: str) -> str:
     """Make a loaded reader the default one on every shard; returns its name. The former one stays loaded."""
     name = find(listing(place), model)
-    _until_all(place, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
+    until_all(place, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
     make_default(place, name)
     return name
 
@@ -94,7 +72,12 @@ def use(place: Place, model: str) -> str:
 def unload(place: Place, model: str, *, force: bool = False) -> str:
     """Remove a reader from every shard; returns its name."""
     found = listing(place)
-    name = find(found, model)
+    try:
+        name = find(found, model)
+    except NotFound:
+        name = find_part(parts(place, found), model)
+        if not name:
+            raise
     answering = [address for address, entries in found.items() for e in entries if e.name == name and e.default]
     if answering and not force:
         raise InvalidInput(
@@ -109,8 +92,8 @@ def make_default(place: Place, name: str) -> None:
     """Make a reader that is warm everywhere the default one, and wait until no shard answers by another one."""
     place.on_step(f"making {name} the default")
     try:
-        _until_all(place, lambda node, client: shard_readers.make_default(node, client, name), "")
-        _until_all(place, lambda node, client: _answers_by(node, client, name), "")
+        until_all(place, lambda node, client: shard_readers.make_default(node, client, name), "")
+        until_all(place, lambda node, client: _answers_by(node, client, name), "")
     except ClusterError as error:
         raise ClusterError(
             f"{name} is the default on some shards and not on others ({_defaults(place)}; {error}): all of them answer;"
@@ -148,7 +131,7 @@ def listing(place: Place) -> dict[str, list[ShardReader]]:
         found[node.address] = shard_readers.readers_on(client)
         return ""
 
-    _until_all(place, look, "the shards' readers are not known")
+    until_all(place, look, "the shards' readers are not known")
     return found
 
 
@@ -165,6 +148,31 @@ def find(found: dict[str, list[ShardReader]], model: str) -> str:
     return fitting[0]
 
 
+def parts(place: Place, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
+    """Readers of which shards hold a model that is not in `found`, with the addresses of these shards.
+
+    They are being loaded, or were left behind by a command that was killed.
+    """
+    known = {address: {entry.name for entry in entries} for address, entries in found.items()}
+    holding: dict[str, list[str]] = {}
+
+    def look(node: Node, client: redis.Redis) -> str:
+        for name in shard_readers.named_models(client) - known.get(node.address, set()):
+            holding.setdefault(name, []).append(node.address)
+        return ""
+
+    until_all(place, look, "the shards' models are not known")
+    return {name: sorted(addresses) for name, addresses in sorted(holding.items())}
+
+
+def find_part(left: dict[str, list[str]], model: str) -> str:
+    """The full name of a reader that is there in part, empty for none; InvalidInput for an id that means several."""
+    fitting = [name for name in left if model in (name, name.rpartition("@")[0])]
+    if len(fitting) > 1 and model not in fitting:
+        raise InvalidInput(f"model {model!r} is there in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
+    return model if model in fitting else "".join(fitting)
+
+
 def _key_name(node: Node, client: redis.Redis, name: str) -> str:
     """How the keys of a reader on a shard are named: empty where it is the default one."""
     return "" if shard_readers.default_on(node, client) == name else name
@@ -178,7 +186,7 @@ def _store(place: Place, reader: ReaderFiles) -> None:
     def store(node: Node, client: redis.Redis) -> str:
         key_name = _key_name(node, client, name)
         if shard_readers.model_mark(client, node.tag, key_name) != name:
-            shard_readers.store_model(node, client, reader, key_name, place.deadline)
+            shard_readers.store_model(node, client, reader, key_name, time.monotonic())
             place.on_step(f"{name} ({size}) is compiled and stored on {node.address}")
         return ""
 
@@ -187,16 +195,14 @@ def _store(place: Place, reader: ReaderFiles) -> None:
         return ""
 
     for work in (store, complete):
-        _until_all(place, work, f"{name} could not be stored on every shard")
+        until_all(place, work, f"{name} could not be stored on every shard")
 
 
 def _remove(place: Place, name: str, *, default: bool) -> None:
     """Remove a reader from all shards; ClusterError where it is the default one, unless that is meant."""
 
     def check(node: Node, client: redis.Redis) -> str:
-        if not default and shard_readers.default_on(node, client) == name:
-            raise ClusterError(f"{name} is the default reader of {node.address} now, by another command: it stays")
-        return ""
+        return "" if default else _refuse_default(node, client, name)
 
     def remove(node: Node, client: redis.Redis) -> str:
         shard_readers.remove(client, node, name, default=default)
@@ -210,7 +216,55 @@ def _remove(place: Place, name: str, *, default: bool) -> None:
         return "its worker still has it"
 
     for work in (check, remove, is_gone):
-        _until_all(place, work, f"{name} could not be removed from every shard")
+        until_all(place, work, f"{name} could not be removed from every shard")
+
+
+def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
+    if shard_readers.default_on(node, client) == name:
+        raise ClusterError(f"{name} is the default reader of {node.address} now, by another command: it stays")
+    return ""
+
+
+def _take_back(place: Place, name: str) -> None:
+    """Remove a reader that did not get whole from the shards that can be reached; what is left is told.
+
+    ClusterError where somebody else has made it the default meanwhile.
+    """
+    place.on_step(f"taking {name} away again: the readers that were there go on answering")
+    limit = time.monotonic() + _TAKE_BACK_SECONDS
+
+    def remove(node: Node, client: redis.Redis) -> str:
+        shard_readers.remove(client, node, name, default=False)
+        there = any(entry.name == name for entry in shard_readers.readers_on(client))
+        return "its worker still has it" if there else ""
+
+    left = f"what is left of it goes with `qa-cluster model unload {name}`"
+    try:
+        on_all(place, lambda node, client: _refuse_default(node, client, name))
+        while problems := on_all(place, remove):
+            if time.monotonic() > limit:
+                place.on_step(f"{name} is not gone from every shard, {left}: {in_words(problems)}")
+                return
+            time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        place.on_step(f"interrupted, {left}")
+        raise
+
+
+def _reads(node: Node, client: redis.Redis, name: str) -> str:
+    """A first reading shows what warming does not: outputs of other shapes, logits that are no numbers."""
+    try:
+        command(client, "RG.TRIGGER", "qa.pipeline", name, _TRIAL)
+    except redis.exceptions.ResponseError as error:
+        found = from_reply(str(error))
+        if isinstance(found, NotFound):  # its worker has been replaced since
+            return str(found)
+        if isinstance(found, ModelError | InferenceFailed):
+            raise ModelError(
+                f"{name} cannot read, export it again or in another precision: shard {node.address}: {found}"
+            ) from error
+        raise
+    return ""
 
 
 def _is_warm(client: redis.Redis, reader: ReaderFiles) -> str:
@@ -228,7 +282,7 @@ def _is_ready(client: redis.Redis, name: str) -> str:
         return "its worker has not taken it up yet"
     if not entry.stored:
         return "it is only in its worker's memory yet"
-    return "" if entry.warm else entry.problem or "its worker is still compiling it"
+    return "" if entry.warm else Failure(entry.problem) or "its worker is still compiling it"
 
 
 def _answers_by(node: Node, client: redis.Redis, name: str) -> str:
@@ -253,35 +307,3 @@ def _defaults(place: Place) -> str:
                 name = "not reachable"
             told.setdefault(name, []).append(node.address)
     return "; ".join(f"{name}: {', '.join(addresses)}" for name, addresses in told.items())
-
-
-def _until_all(place: Place, work: Work, what: str) -> None:
-    """Do `work` on all shards at once, again where something stands against it that may pass, until the time is up.
-
-    The shards are looked up each time: slots may move, and replicas be promoted, meanwhile.
-    """
-    while problems := _on_all(place, work):
-        if time.monotonic() > place.deadline:
-            told = "; ".join(f"shard {address}: {problem}" for address, problem in problems.items())
-            raise ClusterError(f"{what}: {told}" if what else told)
-        time.sleep(_POLL_SECONDS)
-
-
-def _on_all(place: Place, work: Work) -> dict[str, str]:
-    with ExitStack() as stack:
-        shards = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
-        with ThreadPoolExecutor(max_workers=min(len(shards), _THREADS)) as pool:
-            problems = pool.map(lambda shard: _attempt(work, *shard), shards)
-        return {node.address: problem for (node, _), problem in zip(shards, problems, strict=True) if problem}
-
-
-def _attempt(work: Work, node: Node, client: redis.Redis) -> str:
-    try:
-        return work(node, client)
-    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, *_ELSEWHERE) as error:
-        return f"{type(error).__name__}: {error}"
-    except redis.exceptions.ResponseError as error:
-        if str(error).startswith(_MAY_PASS):
-            return str(error)
-        found = from_reply(f"{_CODES.get(type(error), '')} {error}".strip())
-        raise type(found)(f"shard {node.address}: {found}") from error

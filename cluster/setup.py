@@ -20,6 +20,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 
 from . import reader_loading
+from .all_shards import Place
 from .connect import shards_of
 from .inspection import inspect_cluster, missing_commands, registrations
 from .reader_files import ReaderFiles, budget_of, default_reader_folder, read_reader
@@ -49,7 +50,7 @@ def complete(settings: Settings, url: str, on_step: Step = lambda text: None) ->
             folder = Path(settings.reader) if settings.reader else default_reader_folder()
             reader = read_from(*source) if source else read_reader(folder, budget_of(settings))
     provision(settings, url, reader, on_step)
-    reader_loading.spread(reader_loading.Place.of(settings, url, settings.start_timeout_ms / 1000, on_step))
+    reader_loading.spread(Place.of(settings, url, settings.start_timeout_ms / 1000, on_step))
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: Step = lambda text: None) -> None:

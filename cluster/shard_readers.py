@@ -19,6 +19,8 @@ from .reader_files import ReaderFiles
 from .topology import Node, command
 
 _POLL_SECONDS = 0.05
+# Models go in parts: a server takes no argument over 512 MB (proto-max-bulk-len), and closes the connection.
+_PART_BYTES = 64 << 20
 # What a command answers while its shard's worker is still starting, or being replaced.
 _NO_WORKER = ("NOWORKER", "WORKERLOST")
 
@@ -79,8 +81,11 @@ def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
 def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str, deadline: float) -> None:
     """Store tokenizer and ONNX file under a name (empty: as the default one); the worker compiles it first."""
     client.set(keys.tokenizer_key(node.tag, name), reader.tokenizer)
-    arguments = (keys.model_key(node.tag, name), "ONNX", "CPU", "TAG", reader.tag, "BLOB", reader.model)
-    patiently(lambda: command(client, "AI.MODELSTORE", *arguments), deadline)
+    model = memoryview(reader.model)
+    parts = [model[at : at + _PART_BYTES] for at in range(0, len(model), _PART_BYTES)]
+    key = keys.model_key(node.tag, name)
+    options = ("ONNX", "CPU", "TAG", reader.tag)
+    patiently(lambda: command(client, "AI.MODELSTORE", key, *options, "BLOB", *parts), deadline)
 
 
 def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
@@ -150,6 +155,11 @@ def _stored(client: redis.Redis) -> list[tuple[str, str]]:
         if parsed is not None:
             found.append(parsed)
     return found
+
+
+def named_models(client: redis.Redis) -> set[str]:
+    """The names of the readers, other than default ones, whose model is on this server."""
+    return {name for _, name in _stored(client) if name}
 
 
 def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -20,6 +22,29 @@ def until_signal() -> Iterator[None]:
     before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine; a signal cancels it, and is a KeyboardInterrupt once it has ended in order.
+
+    Raised wherever the event loop happens to be, as `until_signal` does, it would leave tasks behind that complain.
+    """
+
+    async def cancelled_by_signal() -> None:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        if task is not None:
+            for number in _SIGNALS:
+                loop.add_signal_handler(number, task.cancel)
+        await work
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        asyncio.run(cancelled_by_signal())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -88,7 +88,7 @@ def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
     return nodes
 
 
-def command(client: redis.Redis, *words: str | bytes | int) -> Any:
+def command(client: redis.Redis, *words: str | bytes | memoryview | int) -> Any:
     """Send any command to one server and return its reply."""
     execute: Callable[..., Any] = client.execute_command
     return execute(*words)

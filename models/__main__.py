@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "train":
             return run_train(chosen)
         with _bars() as progress:
-            print(_COMMANDS[chosen.command](chosen, progress))
+            result = _COMMANDS[chosen.command](chosen, progress)
+        print(result)  # while bars are drawn, what is printed goes where they are
     except (QAError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -58,13 +58,14 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
     if any(not example.answers for example in examples):
         return list(examples)
     contexts = list(dict.fromkeys(example.context for example in examples))
-    words = [set(normalise(context).split()) for context in contexts]
+    plain = [normalise(context) for context in contexts]
+    words = [set(context.split()) for context in plain]
     negatives = []
     for example in examples:
         asked = set(normalise(example.question).split())
         answers = [normalise(answer) for answer in example.answers]
         best = max(
-            (i for i, context in enumerate(contexts) if not any(answer in normalise(context) for answer in answers)),
+            (i for i, context in enumerate(plain) if not any(answer in context for answer in answers)),
             key=lambda i: len(asked & words[i]),
             default=None,
         )
@@ -73,10 +74,15 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
     return [*examples, *negatives]
 
 
-def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thresholds:
-    """Fit all of it on predictions for examples of which some have no answer."""
+def require_enough(examples: Sequence[Example]) -> None:
+    """Raise ModelError for examples that are too few to fit anything to."""
     if len(examples) < MIN_EXAMPLES:
         raise ModelError(f"{len(examples)} held-out examples, calibration needs at least {MIN_EXAMPLES}")
+
+
+def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thresholds:
+    """Fit all of it on predictions for examples of which some have no answer."""
+    require_enough(examples)
     read = np.array([np.isfinite(found.score) for found in predictions])
     scores = np.array([found.score for found in predictions], np.float64)[read]
     pairs = zip(predictions, examples, strict=True)
@@ -124,10 +130,12 @@ def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:
         weights += step
         if np.abs(step).max() < 1e-9:
             break
-    slope, intercept = float(weights[0]), float(weights[1])
+    slope, intercept = round(float(weights[0]), 5), round(float(weights[1]), 5)
     if slope <= 0:
-        raise ModelError(f"higher scores are not better on held-out examples (slope {slope:.3g}): not a usable reader")
-    return Calibration(a=round(slope, 5), b=round(intercept, 5))
+        raise ModelError(
+            f"higher scores are not better on held-out examples (slope {weights[0]:.3g}): not a usable reader"
+        )
+    return Calibration(a=slope, b=intercept)
 
 
 def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray[np.bool_]) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from qa_cluster.errors import ModelError
@@ -26,8 +27,11 @@ from .pair_layout import learn_pair_layout
 OUTPUTS = ("start_logits", "end_logits")
 MAX_TOKENS = 512
 _EXTRA = ("torch", "transformers", "onnx", "matplotlib")
-_LICENCE = re.compile(r"\A---\n(?:.*\n)*?license:\s*(\S.*)\n(?:.*\n)*?---", re.MULTILINE)
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "spm.model", "sentencepiece.bpe.model")
+_LICENCE = re.compile(r"\A---\n(?:(?!---).*\n)*?license:[ \t]*(?:\n[ \t]*-[ \t]*)?['\"]?([^\s'\"][^\n'\"]*)")
+_TOKENIZER_FILE = "tokenizer.json"
+_VOCABULARIES = ("vocab.txt", "vocab.json")
+_PIECE_MODELS = ("spiece.model", "spm.model", "sentencepiece.bpe.model")
+_RELAID = ("deberta",)  # families whose pairs transformers 5 joins otherwise than those before it did
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,12 @@ def load_checkpoint(source: str) -> Checkpoint:
     require_export_extra()
     folder, name, origin = _located(source)
     config = _config(folder, source)
-    tokenizer = _tokenizer(folder, source)
+    tokenizer = _tokenizer(folder, source, config.model_type)
     network = _network(folder, source)
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
+    _require_room(network, backend, source)
     pair = learn_pair_layout(tokenizer, source)
     return Checkpoint(
         network=network,
@@ -81,8 +86,8 @@ def load_checkpoint(source: str) -> Checkpoint:
         max_tokens=_max_tokens(network, config, tokenizer),
         pad_id=_pad_id(tokenizer, config, pair),
         pair=pair,
-        lowercase=backend.encode("QA", add_special_tokens=False).ids
-        == backend.encode("qa", add_special_tokens=False).ids,
+        # not by its tokens: of a small vocabulary both cases may be unknown
+        lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
     )
 
@@ -124,13 +129,20 @@ def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
         limits.append(int(positions))
     for name, module in network.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            limits.append(module.num_embeddings - module.padding_idx - 1)
+            limits.append(len(module.weight) - module.padding_idx - 1)
     return min(limits)
 
 
-def torch_runner(network: Any) -> Runner:
-    """Return what runs the checkpoint in plain PyTorch, float32: the reference for the exported file."""
+def torch_runner(network: Any, threads: int | None = None) -> Runner:
+    """Return what runs the checkpoint in plain PyTorch, float32: the reference for the exported file.
+
+    Args:
+        threads: that PyTorch uses in this process from now on; None: as many as it did.
+    """
     import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
 
     def run(arrays: Arrays) -> Logits:
         with torch.inference_mode():
@@ -143,6 +155,11 @@ def torch_runner(network: Any) -> Runner:
 def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
+    except UnpicklingError as error:  # torch's own text says how to have such a file run what it holds
+        raise ModelError(
+            f"cannot load {what} of {source!r}: its pickled file is damaged or holds more than tensors and is not "
+            "read: use a checkpoint with model.safetensors"
+        ) from error
     except Exception as error:  # corrupt files surface as anything from OSError to safetensors' own types
         cause = " ".join(str(error).split())[:300]
         raise ModelError(f"cannot load {what} of {source!r}: {type(error).__name__}: {cause}") from error
@@ -203,11 +220,14 @@ def _network(folder: Path, source: str) -> Any:
     return network.eval()
 
 
-def _tokenizer(folder: Path, source: str) -> Any:
+def _tokenizer(folder: Path, source: str, family: str) -> Any:
+    """The tokenizer of a checkpoint, with what its `tokenizer.json` says as its backend."""
+    from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")
+    stored = folder / _TOKENIZER_FILE
+    if not stored.is_file():
+        _require_vocabulary(folder, source, family)
     tokenizer = _loading(
         "tokenizer",
         source,
@@ -215,7 +235,61 @@ def _tokenizer(folder: Path, source: str) -> Any:
     )
     if not tokenizer.is_fast:
         raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
+    if stored.is_file():
+        backend = _loading("tokenizer", source, lambda: Tokenizer.from_file(str(stored)))
+        tokenizer._tokenizer = _as_trained(backend, tokenizer.backend_tokenizer)
     return tokenizer
+
+
+def _require_vocabulary(folder: Path, source: str, family: str) -> None:
+    """Refuse what transformers 5 would make another tokenizer of than the checkpoint was trained with."""
+    found = [name for name in (*_VOCABULARIES, *_PIECE_MODELS) if (folder / name).is_file()]
+    if not found:
+        raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")
+    if family in _RELAID or found[0] in _PIECE_MODELS:
+        raise ModelError(
+            f"{source!r} has no tokenizer.json, and its {found[0]} alone does not say how it was tokenized: write one "
+            "with transformers 4, AutoTokenizer.from_pretrained(..).save_pretrained(..)"
+        )
+
+
+def _as_trained(stored: Any, rebuilt: Any) -> Any:
+    """Return the tokenizer of a `tokenizer.json`, `stored`, as transformers 4 understood it.
+
+    transformers 5 takes no more than the vocabulary from the file and puts a tokenizer of its own around it, `rebuilt`:
+    DeBERTa's pairs then have two separators instead of one, ALBERT's and DeBERTa v3's texts are normalized otherwise.
+    Its own are right only where transformers 4 let the tokenizer's config overrule the file too: in BERT's
+    normalization, in the space before a byte-level text, in which tokens are special; and where the file says nothing.
+    """
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.processors import RobertaProcessing
+
+    if isinstance(stored.normalizer, BertNormalizer) and isinstance(rebuilt.normalizer, BertNormalizer):
+        stored.normalizer = rebuilt.normalizer
+    if isinstance(stored.pre_tokenizer, ByteLevel) and isinstance(rebuilt.pre_tokenizer, ByteLevel):
+        stored.pre_tokenizer = rebuilt.pre_tokenizer
+    if stored.post_processor is None or (
+        isinstance(stored.post_processor, RobertaProcessing) and isinstance(rebuilt.post_processor, RobertaProcessing)
+    ):  # RoBERTa's takes the space before a text into account
+        stored.post_processor = rebuilt.post_processor
+    known = stored.get_added_tokens_decoder()
+    added = rebuilt.get_added_tokens_decoder()
+    stored.add_tokens(
+        [token for id_, token in sorted(added.items()) if id_ not in known and stored.token_to_id(token.content) == id_]
+    )
+    return stored
+
+
+def _require_room(network: Any, backend: Any, source: str) -> None:
+    """Refuse a tokenizer of another network: a token without an embedding ends a worker's run, or reads anything."""
+    rows = len(network.get_input_embeddings().weight)
+    token, last = max(backend.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    if last >= rows:
+        raise ModelError(
+            f"tokenizer of {source!r} does not belong to its weights: token {token!r} has the id {last}, the network "
+            f"knows {rows} tokens"
+        )
 
 
 def _licence(folder: Path) -> str:

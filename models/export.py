@@ -6,7 +6,8 @@ succeeded.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.errors import InvalidInput, ModelError, QAError
 from qa_cluster.examples import Example, load_examples, spread
 from qa_cluster.manifest import (
     MANIFEST_FILE,
@@ -29,11 +30,11 @@ from qa_cluster.manifest import (
     Shapes,
     sha256_hex,
 )
-from qa_cluster.runtimes import RUNTIMES, open_runner
+from qa_cluster.runtimes import MAX_THREADS, RUNTIMES, open_runner
 from qa_cluster.tokenization import ReaderTokenizer
 from qa_cluster.windows import Arrays, PairEncoder, TextPairEncoder
 
-from .calibrate import UNFITTED, Thresholds, fit, with_negatives
+from .calibrate import UNFITTED, Thresholds, fit, require_enough, with_negatives
 from .checkpoint import OUTPUTS, Checkpoint, load_checkpoint, parameter_bytes, require_export_extra, torch_runner
 from .evaluate import Progress, silent
 from .measuring import PYTORCH, Measured, Measuring, Way
@@ -103,11 +104,15 @@ class ExportOptions:
         others = [name for name in PRECISIONS if name != self.chosen and (name != "int8" or self.calibration)]
         return [self.chosen, *(others if self.compare else ())]
 
-    def check(self, out: Path) -> None:
+    def check(self, source: str, out: Path) -> None:
         """Raise InvalidInput for what cannot be meant."""
         require_precision(self.chosen, calibrated=self.calibration is not None)
         if out.exists() and not out.is_dir():
             raise InvalidInput(f"output {str(out)!r} exists and is not a folder")
+        if out.is_dir() and Path(source).is_dir() and out.samefile(source):
+            raise InvalidInput(f"output {str(out)!r} is the checkpoint's own folder, whose tokenizer would be replaced")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise InvalidInput(f"threads is {self.threads}, must be from 1 to {MAX_THREADS}")
         if not 1 <= self.max_examples <= MAX_CALIBRATION_EXAMPLES:
             raise InvalidInput(f"max_examples is {self.max_examples}, must be from 1 to {MAX_CALIBRATION_EXAMPLES}")
         if not 0 <= self.tolerance <= 100:
@@ -126,27 +131,41 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
     ModelError says what cannot be exported, or how much the file would lose.
     """
     require_export_extra()
-    options.check(out)
+    options.check(source, out)
     ranges = spread(load_examples(options.calibration), options.max_examples) if options.calibration else []
     labelled = spread(load_examples(options.held_out), MAX_HELD_OUT_EXAMPLES) if options.held_out else []
+    examples = with_negatives(labelled)
+    if labelled:
+        require_enough(examples)
     question_sets = {path.stem: _some(load_examples(path), options.limit) for path in options.evaluation}
-    progress = options.progress
-    progress("loading checkpoint", 0, 1)
-    checkpoint = load_checkpoint(source)
-    progress("loading checkpoint", 1, 1)
-    if "@" in (options.model_id or checkpoint.name):  # what stands behind it is a revision, wherever models are named
-        raise InvalidInput(f"id {options.model_id or checkpoint.name!r} holds an @: give another one with --model-id")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".export-", dir=out.parent) as name:
-        folder = Path(name)
+    with _scratch(out) as folder:
+        options.progress("loading checkpoint", 0, 1)
+        checkpoint = load_checkpoint(source)
+        options.progress("loading checkpoint", 1, 1)
+        id_ = options.model_id or checkpoint.name
+        if "@" in id_:  # what stands behind it is a revision, wherever models are named
+            raise InvalidInput(f"id {id_!r} holds an @: give another one with --model-id")
         export_ = _Export(checkpoint, folder, options)
         export_.write_files(ranges)
-        manifest = export_.measure(labelled, question_sets)
+        manifest = export_.measure(labelled, examples, question_sets)
         (folder / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
-        out.mkdir(exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
         for file in (TOKENIZER_FILE, MODEL_FILE, *REPORT_FILES, MANIFEST_FILE):  # the manifest vouches for the others
             os.replace(folder / file, out / file)
     return manifest
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    """A folder for what is not finished, gone afterwards; InvalidInput where none can be made."""
+    # in the folder itself if there is one: it may be a mounted one, into which nothing can be moved from outside
+    place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    try:
+        made = TemporaryDirectory(prefix=".export-", dir=place)
+    except OSError as error:
+        raise InvalidInput(f"output {str(out)!r} cannot be written: {error.strerror}: {str(place)!r}") from error
+    with made as name:
+        yield Path(name)
 
 
 class _Export:
@@ -174,11 +193,31 @@ class _Export:
         examples = self._inputs(ranges) if {"int8", "int8-dynamic"} & set(precisions) else []
         for number, precision in enumerate(precisions):
             self._progress("converting", number, len(precisions))
-            onnx.save(convert(model, precision, examples), self._file(precision))
+            onnx.save(self._converted(model, precision, examples), self._file(precision))
         self._progress("converting", len(precisions), len(precisions))
 
-    def measure(self, labelled: Sequence[Example], question_sets: Mapping[str, Sequence[Example]]) -> Manifest:
-        """Fit the thresholds, measure all files, and refuse a chosen one that loses too much."""
+    def _converted(self, model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
+        try:
+            return convert(model, precision, examples)
+        except QAError:
+            raise
+        except Exception as error:  # the runtime's, numpy's and the checker's errors have no common base
+            cause = " ".join(str(error).split())[:300]
+            raise ModelError(
+                f"{self._checkpoint.name!r} cannot be made {precision}: {type(error).__name__}: {cause}"
+            ) from error
+
+    def measure(
+        self,
+        labelled: Sequence[Example],
+        examples: Sequence[Example],
+        question_sets: Mapping[str, Sequence[Example]],
+    ) -> Manifest:
+        """Fit the thresholds, measure all files, and refuse a chosen one that loses too much.
+
+        Args:
+            labelled: held-out questions; `examples` are the same with negatives.
+        """
         options, chosen = self._options, self._options.chosen
         files = [
             Way(precision, runtime, self._runner(precision, runtime), self._file(precision).stat().st_size)
@@ -190,7 +229,6 @@ class _Export:
         serving = files[0]
         thresholds = UNFITTED
         if labelled:
-            examples = with_negatives(labelled)
             thresholds = fit(measuring.predict(serving, examples, "fitting thresholds"), examples)
             manifest = _fitted(manifest, thresholds)
             waves = fit_waves(
@@ -202,9 +240,9 @@ class _Export:
             if waves is not None:
                 manifest = replace(manifest, wave_threshold=waves.threshold, waves=waves)
         network = self._checkpoint.network
-        before = Way("float32", PYTORCH, torch_runner(network), parameter_bytes(network))
+        before = Way("float32", PYTORCH, torch_runner(network, options.threads), parameter_bytes(network))
         measured = Measuring(manifest, self._tokenizer, self._progress).compare([before, *files], question_sets)
-        manifest = replace(manifest, metrics=_metrics(measured))
+        manifest = Manifest.from_json(replace(manifest, metrics=_metrics(measured)).to_json())
         report = ExportReport(
             model=manifest.model_id,
             revision=manifest.revision,
@@ -281,7 +319,7 @@ class _Export:
         window_tokens = min(WINDOW_TOKENS, checkpoint.max_tokens)
         max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)
         room = window_tokens - max_question_tokens - checkpoint.pair.special_tokens
-        return Manifest(
+        made = Manifest(
             model_id=options.model_id or checkpoint.name,
             model_sha256=sha256_hex(model),
             model_bytes=len(model),
@@ -292,7 +330,7 @@ class _Export:
             outputs=OUTPUTS,
             max_tokens=checkpoint.max_tokens,
             max_question_tokens=max_question_tokens,
-            max_answer_tokens=MAX_ANSWER_TOKENS,
+            max_answer_tokens=min(MAX_ANSWER_TOKENS, checkpoint.max_tokens),
             window_tokens=window_tokens,
             doc_stride=min(DOC_STRIDE, room // 2),
             context_tokens=0,
@@ -310,6 +348,7 @@ class _Export:
             created=datetime.now(UTC).date().isoformat(),
             exported_with={name: version(name) for name in _RECORDED},
         )
+        return Manifest.from_json(made.to_json())  # or says what of this checkpoint no manifest can hold
 
 
 def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -> None:

@@ -1,8 +1,12 @@
 """The command `export`: its options, and what it prints."""
 
 import argparse
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 
@@ -93,4 +97,23 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
         progress=progress,
         report=show,
     )
-    return export(chosen.source, chosen.out, options).to_json().rstrip()
+    with _ended_by_signals():
+        return export(chosen.source, chosen.out, options).to_json().rstrip()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the export as Ctrl-C does: by themselves they leave its unfinished files behind."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    found = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ending = [number for number, handler in found.items() if handler is signal.SIG_DFL]  # nohup ignores SIGHUP
+    for number in ending:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,13 +1,18 @@
 """Fetches a checkpoint's files from the Hugging Face hub, or says in one line why it cannot.
 
 Every request has a time limit. What a checkpoint consists of is fetched and nothing else: no code, and pickled weights
-only where there are no safetensors (they are read without running what they may contain, see `checkpoint`). With
-HF_HUB_OFFLINE set the files of an earlier fetch are used; HF_ENDPOINT and HF_TOKEN are the hub's own settings.
+only where there are no safetensors (they are read without running what they may contain, see `checkpoint`). What no
+ONNX file could hold is refused before it is fetched, and files that are not the hub's, by their SHA-256, are not used.
+With HF_HUB_OFFLINE set the files of an earlier fetch are used; HF_ENDPOINT and HF_TOKEN are the hub's own settings.
 """
 
+import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import file_digest
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +20,8 @@ from typing import Any
 from qa_cluster.errors import ModelError
 
 TIMEOUT_SECONDS = 10.0
+MAX_BYTES = 5_000_000_000
+"""Of all files of a checkpoint. An ONNX file holds 2 GB of float32; weights may come in float64, with other heads."""
 _ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?")
 _COMMIT_DIGITS = 12
 _FILES = (
@@ -32,9 +39,10 @@ _FILES = (
     "sentencepiece.bpe.model",
 )
 _SAFE, _PICKLED = (
-    re.compile(r"model.*\.safetensors(\.index\.json)?"),
-    re.compile(r"pytorch_model.*\.bin(\.index\.json)?"),
+    re.compile(r"model(-[0-9]+-of-[0-9]+)?\.safetensors(\.index\.json)?"),
+    re.compile(r"pytorch_model(-[0-9]+-of-[0-9]+)?\.bin(\.index\.json)?"),
 )
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,81 +84,143 @@ def fetch(wanted: HubId) -> Snapshot:
     # not the library's own reading of it, which is that of the time of its import
     endpoint = os.environ.get("HF_ENDPOINT") or None
     try:
-        api = HfApi(endpoint=endpoint)
-        info = api.model_info(wanted.name, revision=wanted.revision, timeout=TIMEOUT_SECONDS)
-        names = [file.rfilename for file in info.siblings or []]
-        folder = _download(wanted, _chosen(names), endpoint=endpoint)
-        return Snapshot(folder, folder.name)
+        try:
+            info = HfApi(endpoint=endpoint).model_info(
+                wanted.name, revision=wanted.revision, timeout=TIMEOUT_SECONDS, files_metadata=True
+            )
+        except OfflineModeIsEnabled:
+            raise
+        except Exception as error:  # the hub's errors, its transport's and the file system's have no common base
+            raise _refused(wanted, error, fetching=False) from error
+        files = _chosen(wanted, {file.rfilename: file.size or 0 for file in info.siblings or []})
+        try:
+            folder = _download(wanted, files, endpoint=endpoint)
+        except Exception as error:  # as above
+            raise _refused(wanted, error, fetching=True) from error
     except OfflineModeIsEnabled:
-        return _cached(wanted)
-    except ModelError:
-        raise
-    except Exception as error:  # the hub's errors, its transport's and the file system's have no common base
-        raise _refused(wanted, error) from error
+        folder = _cached(wanted)
+    _require_whole(wanted, folder)
+    return Snapshot(folder, folder.name)
 
 
-def _chosen(names: list[str]) -> list[str]:
-    safe = [name for name in names if _SAFE.fullmatch(name)]
-    weights = safe or [name for name in names if _PICKLED.fullmatch(name)]
-    return [name for name in names if name in _FILES] + weights
+def _chosen(wanted: HubId, sizes: dict[str, int]) -> list[str]:
+    """The names of a checkpoint's files among all, whose `sizes` are in bytes, 0 where the hub does not say."""
+    safe = [name for name in sizes if _SAFE.fullmatch(name)]
+    weights = safe or [name for name in sizes if _PICKLED.fullmatch(name)]
+    if not weights:
+        raise ModelError(
+            f"{wanted.name!r} on the hub holds no checkpoint that transformers can read: neither model.safetensors nor "
+            "pytorch_model.bin"
+        )
+    files = [name for name in sizes if name in _FILES] + weights
+    size = sum(sizes[name] for name in files)
+    if size > MAX_BYTES:
+        raise ModelError(
+            f"{wanted.name!r} takes {size} bytes and is not fetched: one ONNX file holds 2000000000 bytes of float32 "
+            "weights, choose a smaller checkpoint"
+        )
+    return files
 
 
 def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
-    from huggingface_hub import snapshot_download
+    """Fetch files of one commit, one after the other: the library's own threads cannot be interrupted."""
+    from huggingface_hub import hf_hub_download
 
-    if not files:
-        raise ModelError(f"{wanted.name!r} on the hub holds no checkpoint that transformers can read")
-    bars: Any = import_module("huggingface_hub.utils")
-    silent = bars.are_progress_bars_disabled()
-    bars.disable_progress_bars()
-    try:
-        return Path(
-            snapshot_download(
-                wanted.name,
-                revision=wanted.revision,
-                allow_patterns=files,
-                etag_timeout=TIMEOUT_SECONDS,
-                endpoint=endpoint,
+    revision = wanted.revision
+    with _quietly():
+        for name in files:
+            place = hf_hub_download(
+                wanted.name, name, revision=revision, etag_timeout=TIMEOUT_SECONDS, endpoint=endpoint
             )
-        )
+            revision = Path(place).parent.name  # the commit that the branch or tag was when it was first asked for
+    return Path(place).parent
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the library's progress bars and its lines about every further try."""
+    bars: Any = import_module("huggingface_hub.utils")
+    logger = logging.getLogger("huggingface_hub")
+    silent, level = bars.are_progress_bars_disabled(), logger.level
+    bars.disable_progress_bars()
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
     finally:
+        logger.setLevel(level)
         if not silent:
             bars.enable_progress_bars()
 
 
-def _cached(wanted: HubId) -> Snapshot:
-    from huggingface_hub import snapshot_download
+def _cached(wanted: HubId) -> Path:
+    from huggingface_hub import hf_hub_download
 
     try:
-        files = list(_FILES)  # complete without its weights: loading tells if those are missing
-        folder = Path(
-            snapshot_download(wanted.name, revision=wanted.revision, allow_patterns=files, local_files_only=True)
-        )
+        return Path(hf_hub_download(wanted.name, "config.json", revision=wanted.revision, local_files_only=True)).parent
     except Exception as error:  # as above
         raise ModelError(
             f"{wanted.name!r} was never fetched and HF_HUB_OFFLINE is set: unset it, or name a local folder"
         ) from error
-    return Snapshot(folder, folder.name)
 
 
-def _refused(wanted: HubId, error: Exception) -> ModelError:
+def _require_whole(wanted: HubId, folder: Path) -> None:
+    """Refuse large files that are not the hub's: the library compares sizes only, and keeps files for long.
+
+    Its cache calls a file by what the hub calls it, which is the SHA-256 of those that are large.
+    """
+    for file in sorted(folder.rglob("*")):
+        kept = file.resolve()
+        if kept.is_file() and _SHA256.fullmatch(kept.name):
+            with kept.open("rb") as content:
+                found = file_digest(content, "sha256").hexdigest()
+            if found != kept.name:
+                raise ModelError(
+                    f"{file.name} of {wanted.name!r} was damaged on its way or since: its SHA-256 is {found}, the "
+                    f"hub's {kept.name}: delete {str(kept)!r} and run it again"
+                )
+
+
+def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
+    """What is wrong, told of a checkpoint that was asked about or, `fetching`, whose files were being fetched."""
     from huggingface_hub import errors
 
     what = repr(wanted.name if wanted.revision is None else f"{wanted.name}@{wanted.revision}")
-    if isinstance(error, errors.GatedRepoError):
-        return ModelError(f"{what} is given only to those its owners let in: ask on its page, then set HF_TOKEN")
-    if isinstance(error, errors.RevisionNotFoundError):
-        return ModelError(f"{what}: the hub has the checkpoint but not that branch, tag or commit")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return ModelError(
-            f"{what} is neither a local folder nor a checkpoint on the hub, or it is private: set HF_TOKEN"
+    if isinstance(error, errors.HFValidationError):
+        text = f"{what} is neither a local folder nor what the hub calls an id: {_line(error)}"
+    elif isinstance(error, errors.GatedRepoError):
+        text = f"{what} is given only to those its owners let in: ask on its page, then set HF_TOKEN"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        text = f"{what}: the hub has the checkpoint but not that branch, tag or commit"
+    elif isinstance(error, errors.RepositoryNotFoundError):
+        text = f"{what} is neither a local folder nor a checkpoint on the hub, or it is private: set HF_TOKEN"
+    elif isinstance(error, errors.HfHubHTTPError):
+        denied = error.response is not None and error.response.status_code in (401, 403)
+        remedy = "check HF_TOKEN" if denied else "try again later, or check HF_ENDPOINT"
+        text = f"the hub refused to give {what}: {_line(error)}: {remedy}"
+    elif _is_silence(error) and fetching:
+        text = f"the hub stopped giving {what}: {_line(error)}: run it again, it goes on from there"
+    elif _is_silence(error):
+        text = (
+            f"{what} is no local folder, and the hub cannot be reached within {TIMEOUT_SECONDS:g} s: {_line(error)}: "
+            "check the network and HF_ENDPOINT, or name a local folder"
         )
-    if isinstance(error, errors.HfHubHTTPError):
-        return ModelError(f"the hub refused to give {what}: {_line(error)}")
-    return ModelError(
-        f"{what} is no local folder, and the hub cannot be reached within {TIMEOUT_SECONDS:g} s: {_line(error)}"
-    )
+    elif isinstance(error, OSError):
+        remedy = "run it again" if error.errno is None else "HF_HOME names the place they are kept in"
+        text = f"files of {what} could not be fetched or kept: {_line(error)}: {remedy}"
+    else:
+        text = f"what the hub answers about {what} is of no use: {_line(error)}: check HF_ENDPOINT"
+    return ModelError(text)
+
+
+def _is_silence(error: Exception) -> bool:
+    """Whether nobody answered, or no longer. Which HTTP client the library uses depends on its version."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    if isinstance(error, ConnectionError | TimeoutError | LocalEntryNotFoundError):
+        return True
+    return any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
 
 
 def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    text = " ".join(str(error).split()).replace("For more information check: ", "")
+    return f"{type(error).__name__}: {re.sub('https://developer.mozilla.org/[^ ]*', '', text)[:200].strip()}"

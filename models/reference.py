@@ -112,12 +112,15 @@ class PlainReader:
             raise ModelError(f"no checkpoint folder {str(checkpoint)!r}")
         torch.set_num_threads(threads)
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
+            # left unsaid, it is asked at the terminal whether code that comes with the checkpoint may run
+            files = {"local_files_only": True, "trust_remote_code": False}
+            self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, **files)
             self._network = AutoModelForQuestionAnswering.from_pretrained(
-                checkpoint, local_files_only=True, dtype=torch.float32
+                checkpoint, **files, dtype=torch.float32
             ).eval()
         except Exception as error:  # corrupt files surface as anything from OSError to safetensors' own types
-            raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {type(error).__name__}: {error}") from error
+            cause = " ".join(str(error).split())[:300]
+            raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
 
     def read(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> list[tuple[str, float]]:
         """For every question and sentence the best span and its score over null."""

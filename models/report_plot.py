@@ -15,12 +15,13 @@ def plot(ways: Sequence[Measured], title: str, target: Path) -> None:
 
     sets = list(ways[0].scored)
     figure = Figure(figsize=(5 * (len(sets) + 1), 4), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)  # names are none, whatever dollars they hold
     panels = figure.subplots(1, len(sets) + 1, squeeze=False)[0]
     for panel, name in zip(panels, sets, strict=False):
         for way, marker in zip(ways, _MARKERS * len(ways), strict=False):
             panel.plot(way.size_bytes / 1e6, way.scored[name].score.f1, marker, label=f"{way.precision}, {way.runtime}")
-        panel.set(title=name, xlabel="size, MB", ylabel="F1")
+        panel.set(xlabel="size, MB", ylabel="F1")
+        panel.set_title(name, parse_math=False)
         panel.margins(0.2)
     for way, marker in zip(ways, _MARKERS * len(ways), strict=False):
         lengths = sorted(way.latency)

@@ -1,7 +1,8 @@
 """Fits the score at which a question is answered without reading further sentences.
 
 Held-out questions are asked of a corpus of all their contexts' sentences, ranked as the shards rank them. Every
-candidate is read once; what waves would have read and answered follows from the recorded scores, for any threshold.
+candidate is read once, as a sentence alone whatever budget for neighbours shards are given later; what waves would have
+read and answered follows from the recorded scores, for any threshold.
 The lowest threshold that costs nothing is taken: its F1 is not below that of reading all candidates, and it is
 certain, one-sided at 95 % by the paired bootstrap over questions, that it costs less than `TOLERANCE`.
 """

@@ -416,7 +416,7 @@ def _etag(digest: str, body: bytes) -> str:
 
 
 def _weights(reading_revisions: Iterable[str]) -> str:
-    """The revisions of the models that have read, with whatever context; several while the shards change models."""
+    """The revisions of the models that have read, in whatever way; several while the shards change models."""
     return "+".join(sorted({revision.partition("+")[0] for revision in reading_revisions}))
 
 

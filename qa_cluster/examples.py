@@ -1,19 +1,21 @@
 """Question sets: SQuAD-format JSON and labelled JSON lines, read strictly.
 
 A JSON-lines file (plain or `.gz`) holds one object a line with `question`, `context`, `answer` and `answer_start`
-(-1: the context does not hold the answer). Nothing here tokenizes or runs a model.
+(-1: the context does not hold the answer). An answer without text is none, as in SQuAD's own evaluation. Nothing here
+tokenizes or runs a model.
 """
 
 import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .errors import InvalidInput
+from .tokenization import is_unicode
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def spread(examples: list[Example], count: int) -> list[Example]:
 
 def _from_lines(path: Path) -> Iterator[Example]:
     opener = gzip.open if path.name.lower().endswith(".gz") else open
-    with opener(path, "rt", encoding="utf-8") as lines:
+    with opener(path, "rt", encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -72,19 +74,18 @@ def _from_lines(path: Path) -> Iterator[Example]:
                 held = row["answer_start"] >= 0
                 answers, starts = ((row["answer"],), (int(row["answer_start"]),)) if held else ((), ())
                 example = Example(row["question"], row["context"], answers, starts)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise InvalidInput(f"{where} is not an example with question, context, answer, answer_start") from error
-            _check(example, where)
-            yield example
+            yield _checked(example, where)
 
 
 def _from_squad(path: Path) -> Iterator[Example]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
         articles = document["data"]
     except UnicodeDecodeError:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInput(f"{str(path)!r} is not SQuAD format: {type(error).__name__}: {error}") from error
     number = 0
     where = f"{str(path)!r} is not SQuAD format: data"
@@ -95,9 +96,7 @@ def _from_squad(path: Path) -> Iterator[Example]:
             for k, entry in enumerate(_list(entries, f"{paragraphs}[{j}].qas")):
                 number += 1
                 place = f"{paragraphs}[{j}].qas[{k}] (question {number})"
-                example = _squad_example(context, entry, place)
-                _check(example, place)
-                yield example
+                yield _checked(_squad_example(context, entry, place), place)
 
 
 def _squad_example(context: Any, entry: Any, where: str) -> Example:
@@ -123,9 +122,17 @@ def _list(value: Any, where: str) -> list[Any]:
     return value
 
 
-def _check(example: Example, where: str) -> None:
+def _checked(example: Example, where: str) -> Example:
+    """The example without the answers that have no text."""
     texts = (example.question, example.context, *example.answers)
     if not all(isinstance(text, str) for text in texts):
         raise InvalidInput(f"{where}: question, context and answers must be strings")
     if not example.question.strip() or not example.context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
+    if not all(map(is_unicode, texts)):
+        raise InvalidInput(f"{where}: holds half of a surrogate pair, which is no character")
+    if all(answer.strip() for answer in example.answers):
+        return example
+    kept = [number for number, answer in enumerate(example.answers) if answer.strip()]
+    starts = tuple(example.starts[number] for number in kept) if example.starts else ()
+    return replace(example, answers=tuple(example.answers[number] for number in kept), starts=starts)

@@ -27,6 +27,7 @@ READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
 # A name that is not known may be one that has just been loaded: it is looked for again, but not all the time.
 LOOK_AGAIN_SECONDS = 0.2
+SHARD_TIMEOUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +154,11 @@ async def read_named(shards: Shards) -> dict[str, Manifest]:
 
 
 async def list_models(shards: Shards) -> list[LoadedModel]:
-    """The readers on all shards, the default one first; a shard that does not answer counts as one without them."""
-    replies = await asyncio.gather(*(_entries(shards, shard) for shard in shards.all))
+    """The readers on all shards, the default one first.
+
+    A shard that does not answer in `SHARD_TIMEOUT_SECONDS` counts as one without them.
+    """
+    replies = await asyncio.gather(*(_entries_in_time(shards, shard) for shard in shards.all))
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for entries in replies:
         for entry in entries or ():
@@ -174,6 +178,14 @@ async def list_models(shards: Shards) -> list[LoadedModel]:
         for name, found in by_name.items()
     ]
     return sorted(models, key=lambda model: (not model.default, model.name))
+
+
+async def _entries_in_time(shards: Shards, shard: Shard) -> Sequence[Mapping[str, Any]] | None:
+    try:
+        async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
+            return await _entries(shards, shard)
+    except TimeoutError:
+        return None
 
 
 async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Mapping[str, Any]] | None:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from math import exp
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,7 @@ MODEL_FILE = "reader.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 MANIFEST_FILE = "manifest.json"
 REVISION_DIGITS = 12
+_READING_DIGITS = 8
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8-dynamic")
 
 _LARGEST_ID = (1 << 31) - 1
@@ -112,7 +114,7 @@ class WaveFit:
     f1_all: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """Everything about a reader but its weights. `revision` names the weights: it opens `model_sha256`.
 
@@ -164,10 +166,12 @@ class Manifest:
         """Model and revision: what tells readers on a shard apart."""
         return f"{self.model_id}@{self.revision}"
 
-    @property
+    @cached_property
     def reading_revision(self) -> str:
-        """What the answer of a sentence depends on: the weights, and how much of its context is read with it."""
-        return f"{self.revision}+{self.context_tokens}" if self.context_tokens else self.revision
+        """What the answer of a sentence depends on: the weights, and a digest of all that says how they are used."""
+        limits = (self.max_question_tokens, self.max_answer_tokens, self.window_tokens, self.doc_stride)
+        how = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits, self.context_tokens)
+        return f"{self.revision}+{sha256_hex(repr(how).encode())[:_READING_DIGITS]}"
 
     def verify(self, model: bytes, tokenizer: bytes) -> None:
         """Raise ModelError unless both files are the ones this manifest was written for."""

@@ -7,10 +7,11 @@ long, and begins and ends at whole words. Pure functions on arrays.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf, isfinite, isnan
+from math import inf, isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -71,12 +72,13 @@ def best_spans(
         breaks: numbers of tokens that no span may reach from before: the first tokens of further sentences.
 
     Raises:
-        InferenceFailed: logits that are not numbers.
+        InferenceFailed: logits that are not numbers, or infinite.
     """
     found: list[Span] = []
     nulls = []
+    edges = [int(tokens.starts[number]) for number in breaks if number < len(tokens.starts)]
     for window, (start_logits, end_logits) in zip(windows, logits, strict=True):
-        scores = _WindowScores(window, start_logits, end_logits, tokens, max_answer_tokens)
+        scores = _WindowScores(window, start_logits, end_logits, tokens, max_answer_tokens, edges=edges)
         nulls.append(scores.null_logit)
         if scores.tokens:
             for number in breaks:
@@ -105,12 +107,21 @@ def _of_all_windows(spans: list[Span], n_best: int, overlapping: bool) -> list[S
 class _WindowScores:
     """The score of every span of a window: row i, column k is that from its token i to token i + k.
 
-    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens.
+    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. No word is completed over one
+    of the `edges`, code points of the passage in ascending order.
     """
 
     def __init__(
-        self, window: Window, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike, tokens: TextTokens, longest: int
+        self,
+        window: Window,
+        start_logits: npt.ArrayLike,
+        end_logits: npt.ArrayLike,
+        tokens: TextTokens,
+        longest: int,
+        *,
+        edges: Sequence[int],
     ) -> None:
+        self._edges = edges
         start_row = np.asarray(start_logits, dtype=np.float32).reshape(-1)
         end_row = np.asarray(end_logits, dtype=np.float32).reshape(-1)
         self.null_logit = float(start_row[0] + end_row[0])
@@ -132,7 +143,8 @@ class _WindowScores:
             padded[:length][~usable] = -inf
         # Row i of this view is padded[i : i + width]: what sliding_window_view gives, at a tenth of its cost.
         ends_of = np.ndarray((length, width), np.float32, padded, 0, (padded.itemsize, padded.itemsize))
-        self.scores: FloatArray = begin[:, None] + ends_of
+        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` tells what is no number
+            self.scores: FloatArray = begin[:, None] + ends_of
 
     def spans_apart(self, passage: str, n_best: int) -> list[Span]:
         """Up to `n_best` spans without a word in common, best first."""
@@ -143,7 +155,7 @@ class _WindowScores:
             if logit == -inf:
                 break
             row, extra = divmod(position, self.width)
-            start, end = whole_words(passage, int(self.starts[row]), int(self.ends[row + extra]))
+            start, end = self._words(passage, row, row + extra)
             if start < end and all(end <= other.start or other.end <= start for other in found):
                 found.append(Span(start, end, logit - self.null_logit, logit))
                 if len(found) == n_best:
@@ -153,9 +165,18 @@ class _WindowScores:
 
     def _logit(self, position: int) -> float:
         logit = float(self.scores.flat[position])
-        if isnan(logit):
+        if not isfinite(logit) and logit != -inf:
             raise InferenceFailed("the model's logits are not numbers: its precision may be too low for its weights")
         return logit
+
+    def _words(self, passage: str, first: int, last: int) -> tuple[int, int]:
+        """The words that tokens `first` to `last` are of, as code points."""
+        start, end = int(self.starts[first]), int(self.ends[last])
+        if not self._edges:
+            return whole_words(passage, start, end)
+        following = bisect_right(self._edges, start)
+        low = self._edges[following - 1] if following else 0
+        return whole_words(passage, start, end, low, self._edges[following] if following < len(self._edges) else None)
 
     def _take_out(self, first: int, last: int, start: int, end: int) -> None:
         """No further span may hold tokens `first` to `last`, or any that lies in the code points `start` to `end`."""
@@ -179,7 +200,7 @@ class _WindowScores:
             if logit == -inf:
                 break
             row, extra = divmod(position, self.width)
-            start, end = whole_words(passage, int(self.starts[row]), int(self.ends[row + extra]))
+            start, end = self._words(passage, row, row + extra)
             if start < end and (start, end) not in found:
                 found[start, end] = Span(start, end, logit - self.null_logit, logit)
                 if len(found) == n_best:
@@ -189,8 +210,10 @@ class _WindowScores:
     def _best_first(self, n_best: int) -> Iterator[int]:
         """Positions of the scores, best first; several may complete to the same words, so all are there if wanted."""
         flat = self.scores.reshape(-1)
+        best = int(flat.argmax())
+        self._logit(best)  # the first that is no number, if there is one; what follows would put it last
         if n_best == 1:
-            yield int(flat.argmax())
+            yield best
         yielded, wanted = 0, min(len(flat), 4 * n_best + 4)
         while yielded < len(flat):
             yield from _largest(flat, wanted)[yielded:]

@@ -37,8 +37,10 @@ class ReadSentence:
     truncated: bool
 
 
-def sentence_answer(read: ReadSentence, *, model_id: str, revision: str, created: float) -> bytes:
-    """What a sentence answered, as JSON; `revision` is the manifest's `reading_revision`."""
+def sentence_answer(
+    read: ReadSentence, *, model_id: str, revision: str, reading_revision: str, created: float
+) -> bytes:
+    """What a sentence answered, as JSON; id and revisions are the manifest's."""
     record, passage, begin = read.record, read.passage, read.passage.start
     own = begin + passage.begins[read.sentence.index - passage.first]
     spans = [
@@ -62,6 +64,7 @@ def sentence_answer(read: ReadSentence, *, model_id: str, revision: str, created
         "sentence_start": own,
         "sentence_end": own + len(record.text),
         "model": {"id": model_id, "revision": revision},
+        "reading_revision": reading_revision,
         "created": round(created, 3),
         "windows": read.windows,
         "truncated": read.truncated,
@@ -99,7 +102,7 @@ def _parse(sentence: SentenceRef, reply: Any, shard: str) -> Reading | None:
             version=value["document_version"],
             context=value.get("context", value["sentence"]),
             context_start=value.get("context_start", value["sentence_start"]),
-            model=value["model"]["revision"],
+            model=value["reading_revision"],
             shard=shard,
             cached=value["cache"] == "shard",
             windows=value["windows"],

@@ -13,18 +13,24 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1980-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf"
     r"\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-# Zero-width (non-)joiner; skin tones; what spells the flags of regions.
+# Zero-width (non-)joiner; parts of a character that are letters to Unicode: Thai and Lao AM, half-width voicing marks.
 _JOINERS = "\u200c\u200d"
+_LETTERS_THAT_EXTEND = "\u0e33\u0eb3\uff9e\uff9f"
+# In a word without being seen: soft hyphen, word joiner, byte order mark, marks of direction. So many in a row at most.
+_INVISIBLE = "\u00ad\u061c\u200e\u200f\u2060\ufeff"
+_MOST_INVISIBLE = 3
+# Skin tones; what spells the flags of regions.
 _FIRST_SKIN_TONE, _LAST_SKIN_TONE = "\U0001f3fb", "\U0001f3ff"
 _FIRST_TAG, _LAST_TAG = "\U000e0020", "\U000e007f"
 _FIRST_REGIONAL, _LAST_REGIONAL = "\U0001f1e6", "\U0001f1ff"
 
 
-def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
     """A span of text widened to the words it begins and ends in, without white space at its ends.
 
     Args:
         start, end: code points, half-open; an end beyond the text is its end.
+        low, high: the span is not widened beyond these; without `high` not beyond the text.
 
     >>> whole_words("unhappiness rules", 2, 5)
     (0, 11)
@@ -36,15 +42,17 @@ def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
         end -= 1
     if start >= end:
         return start, start
-    while start > 0 and _together(text[start - 1], text[start]):
+    high = len(text) if high is None else min(high, len(text))
+    while start > low and _together(text, start):
         start -= 1
-    while end < len(text) and _together(text[end - 1], text[end]):
+    while end < high and _together(text, end):
         end += 1
     return start, end
 
 
-def _together(left: str, right: str) -> bool:
-    """Whether no span may end between two neighbouring characters."""
+def _together(text: str, at: int) -> bool:
+    """Whether no span may end before the code point `at`, which is neither the first nor beyond the text."""
+    left, right = text[at - 1], text[at]
     if left.isascii() and right.isascii():
         return left.isalnum() and right.isalnum()
     if _extends(right):
@@ -53,9 +61,19 @@ def _together(left: str, right: str) -> bool:
         return not right.isspace()
     if _FIRST_REGIONAL <= left <= _LAST_REGIONAL:
         return _FIRST_REGIONAL <= right <= _LAST_REGIONAL
+    if left in _INVISIBLE or right in _INVISIBLE:
+        left, right = text[_seen(text, at - 1, -1)], text[_seen(text, at, 1)]
     if not (_in_word(left) and right.isalnum()):
         return False
     return not (_UNSPACED.match(left) or _UNSPACED.match(right))
+
+
+def _seen(text: str, at: int, step: int) -> int:
+    """Where the next character that is seen stands, from `at` on; the last one looked at where there is none near."""
+    for _ in range(_MOST_INVISIBLE):
+        if text[at] in _INVISIBLE and 0 <= at + step < len(text):
+            at += step
+    return at
 
 
 def _extends(character: str) -> bool:
@@ -63,6 +81,7 @@ def _extends(character: str) -> bool:
     return (
         unicodedata.category(character)[0] == "M"
         or character in _JOINERS
+        or character in _LETTERS_THAT_EXTEND
         or _FIRST_SKIN_TONE <= character <= _LAST_SKIN_TONE
         or _FIRST_TAG <= character <= _LAST_TAG
     )

@@ -247,7 +247,8 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
         value = sentence_answer(
             ReadSentence(sentence, record, passage, decoded, windows, reader.question(question).truncated),
             model_id=reader.manifest.model_id,
-            revision=reader.manifest.reading_revision,
+            revision=reader.manifest.revision,
+            reading_revision=reader.manifest.reading_revision,
             created=time.time(),
         )
         call = store_answer(

@@ -67,7 +67,10 @@ def choose_machine(settings: Settings) -> Machine:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("device cuda: PyTorch sees no GPU here")
     device = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
-    fast = torch.cuda.is_bf16_supported() if device == "cuda" else bool(torch.cpu.get_capabilities().get("avx512_bf16"))
+    if device == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = bool(torch.cpu.get_capabilities().get("avx512_bf16"))
     wanted = settings.precision == "bfloat16" or (settings.precision == "auto" and fast)
     return Machine(device, torch.bfloat16 if wanted else None)
 
@@ -145,6 +148,13 @@ def _tokenizer(source: str, local: bool) -> Any:
         raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
     if tokenizer.pad_token_id is None:
         raise ModelError(f"tokenizer of {source!r} has no pad token")
+    pair = tokenizer("a", "b", return_special_tokens_mask=True)
+    if not pair["special_tokens_mask"][0]:
+        first = tokenizer.convert_ids_to_tokens(pair["input_ids"])[0]
+        raise ModelError(
+            f"tokenizer of {source!r} does not begin a pair with a special token, but with {first!r}: there is no "
+            "position for 'no answer'"
+        )
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     return tokenizer
 
@@ -153,6 +163,8 @@ def _config(source: str, local: bool, settings: Settings) -> Any:
     from transformers import AutoConfig
 
     config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, local_files_only=local))
+    if config.num_labels != 2:  # of a classifier that the encoder was taken from
+        config.num_labels = 2
     if settings.attention_dropout is not None:
         for name in _ATTENTION_DROPOUT:
             if hasattr(config, name):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import InvalidInput
+from qa_cluster.tokenization import is_unicode
 
 NO_ANSWER = -1
 WRONG_OFFSET = "the answer does not stand at answer_start"
@@ -88,7 +89,7 @@ def _from_lines(path: Path, data: bytes) -> Iterator[Labelled]:
 def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{where} is not JSON: {error}") from error
 
 
@@ -123,11 +124,14 @@ def _labelled(row: Any, where: str) -> Labelled:
     if not all(isinstance(value, str) for value in values) or type(start) is not int:
         raise InvalidInput(f"{where} needs question, context and answer as strings and answer_start as an integer")
     question, context, answer = (str(value) for value in values)
+    source = str(row.get("source", ""))
+    if not all(map(is_unicode, (question, context, answer, source))):
+        raise InvalidInput(f"{where} is not valid Unicode: it has half of a surrogate pair")
     if not question.strip() or not context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
     if start < 0:
-        return Labelled(question, context, "", NO_ANSWER, str(row.get("source", "")))
-    return Labelled(question, context, answer, start, str(row.get("source", "")))
+        return Labelled(question, context, "", NO_ANSWER, source)
+    return Labelled(question, context, answer, start, source)
 
 
 def _fits(example: Labelled, dropped: Counter[str]) -> bool:

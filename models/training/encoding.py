@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qa_cluster.errors import ModelError
-
 from .data import NO_ANSWER, Labelled
 
 _CHUNK = 512
@@ -90,11 +88,6 @@ class Encoder:
                 return_offsets_mapping=True,
             )
             for owner, encoding in zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True):
-                if not encoding.special_tokens_mask[0]:
-                    raise ModelError(
-                        f"the tokenizer does not begin a pair with a special token, but with {encoding.tokens[0]!r}: "
-                        "there is no position for 'no answer'"
-                    )
                 yield first + owner, encoding
 
     def _short_questions(self, examples: Sequence[Labelled]) -> list[str]:
@@ -117,7 +110,9 @@ def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
     """Return the positions of the first and last token of the answer; (0, 0) unless the window holds all of it."""
     if example.answer_start == NO_ANSWER:
         return 0, 0
-    begin, end = example.answer_start, example.answer_start + len(example.answer)
+    # Blanks at its ends are of no token: with them, an answer at the end of a window would seem to be cut off.
+    begin = example.answer_start + len(example.answer) - len(example.answer.lstrip())
+    end = begin + len(example.answer.strip())
     touched = np.flatnonzero((spans[:, 1] > begin) & (spans[:, 0] < end) & (spans[:, 0] >= 0))
     if not len(touched):
         return 0, 0

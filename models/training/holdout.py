@@ -3,7 +3,7 @@
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qa_cluster.errors import InvalidInput
@@ -37,10 +37,18 @@ def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Spli
     if count > len(files[-1]) // 2:
         raise InvalidInput(f"cannot hold out {count} of {len(files[-1])} examples, at most half of the last file")
     parts = {example.context: sentence_keys(example.context) for examples in files for example in examples}
-    users = Counter(key for examples in files for example in examples for key in parts[example.context])
-    chosen = _choose(files[-1], count, random.Random(f"{seed}:hold out"), parts, users)
+    numbers = Counter(example.context for examples in files for example in examples)
+    chosen = _choose(files[-1], count, random.Random(f"{seed}:hold out"), parts, numbers)
     held = [example for example in files[-1] if parts[example.context] <= chosen]
+    if not held:
+        raise InvalidInput(
+            f"no example can be held out: of each, sentences stand in more than {MAX_LOSS} others that would be lost "
+            "to the training; bring a file whose contexts share less, or train without hold_out"
+        )
     training = [[example for example in examples if not parts[example.context] & chosen] for examples in files]
+    if not all(training):
+        number = next(number for number, examples in enumerate(training, start=1) if not examples)
+        raise InvalidInput(f"holding out {count} examples leaves nothing of file {number} to train on: hold out fewer")
     lost = sum(map(len, files)) - sum(map(len, training)) - len(held)
     return Split(held, training, lost)
 
@@ -55,9 +63,16 @@ def _choose(
     examples: Sequence[Labelled],
     count: int,
     order: random.Random,
-    parts: dict[str, frozenset[str]],
-    users: Counter[str],
+    parts: Mapping[str, frozenset[str]],
+    numbers: Mapping[str, int],
 ) -> set[str]:
+    """Return the sentences of the contexts that are held out; `numbers` has how many examples each context has."""
+    holders: defaultdict[str, list[str]] = defaultdict(list)
+    users: Counter[str] = Counter()
+    for context, number in numbers.items():
+        for key in parts[context]:
+            holders[key].append(context)
+            users[key] += number
     by_source: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for example in examples:
         by_source[example.source][example.context] += 1
@@ -72,7 +87,12 @@ def _choose(
             if taken >= wanted:
                 break
             fresh = parts[context] - chosen
-            if fresh and sum(users[key] for key in fresh) <= (MAX_LOSS + 1) * contexts[context]:
+            most = (MAX_LOSS + 1) * contexts[context]
+            if not fresh or max(users[key] for key in fresh) > most:
+                continue  # without a look at the thousands of contexts that a sentence may stand in
+            touched = {holder for key in fresh for holder in holders[key]}
+            if sum(numbers[holder] for holder in touched) <= most:
                 chosen |= fresh
-                taken += contexts[context]
+                # of overlapping contexts, those between two chosen ones come along
+                taken += sum(contexts[holder] for holder in touched if parts[holder] <= chosen)
     return chosen

@@ -89,26 +89,43 @@ class StageLoop:
         import torch
 
         network, optimizer = self._base.network, self.optimizer
-        arrays, starts, ends = pad(self._windows, rows, self._base)
-        inputs = {name: torch.from_numpy(array).to(self._machine.device) for name, array in arrays.items()}
-        with torch.autocast(
-            self._machine.device, dtype=self._machine.autocast, enabled=self._machine.autocast is not None
-        ):
-            output = network(**inputs)
-        loss = span_loss(output, starts, ends, self._machine.device)
-        value = float(loss.detach())
-        if not math.isfinite(value):
+        try:
+            value = self._gradients(rows, step)
+        except torch.OutOfMemoryError as error:
             raise ModelError(
-                f"the loss is {value} at step {step + 1} of stage {self._number + 1}: use a lower learning rate than "
-                f"{self._stage.learning_rate:g}, or --precision float32"
-            )
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), self._settings.max_gradient_norm)
+                f"no memory for {len(rows)} windows of up to {self._windows.lengths[rows].max()} tokens on "
+                f"{self._machine.device}: train into another folder with a smaller --batch-size or --batch-tokens"
+            ) from error
+        norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), self._settings.max_gradient_norm))
+        self._require_finite("length of the gradient", norm, step)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, self.steps, self._stage.learning_rate, self._settings.warmup)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return value
+
+    def _gradients(self, rows: NDArray[np.int64], step: int) -> float:
+        """Compute the gradients of a batch, and return its loss."""
+        import torch
+
+        device, autocast = self._machine.device, self._machine.autocast
+        arrays, starts, ends = pad(self._windows, rows, self._base)
+        inputs = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+        with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
+            output = self._base.network(**inputs)
+        loss = span_loss(output, starts, ends, device)
+        value = float(loss.detach())
+        self._require_finite("loss", value, step)
+        loss.backward()
+        return value
+
+    def _require_finite(self, what: str, value: float, step: int) -> None:
+        """Raise ModelError before a number that is none gets into the weights, and with them into the saved state."""
+        if not math.isfinite(value):
+            raise ModelError(
+                f"the {what} is {value} at step {step + 1} of stage {self._number + 1}: use a lower learning rate than "
+                f"{self._stage.learning_rate:g}, or --precision float32"
+            )
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:

@@ -72,7 +72,7 @@ class ConsoleWatcher:
         self._bars.update(self._task, completed=done, total=total, figures=figures)
         if not self._console.is_terminal and (now - self._line_at >= LINE_SECONDS or done == total):
             self._line_at = now
-            self.say(f"{self._name}: step {done} of {total}, {figures}")
+            self.say(", ".join(filter(None, (f"{self._name}: step {done} of {total}", figures))))
 
     def _figures(self, steps_left: int) -> str:
         losses = [loss for _, loss, _ in self._recent if loss is not None]

@@ -1,6 +1,7 @@
 """A run's state on disk: written whole or not at all, refused if it belongs to another run."""
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,10 @@ class Position:
 
 
 def save_state(folder: Path, identity: dict[str, Any], position: Position, network: Any, optimizer: Any) -> None:
-    """Write everything a resumed run needs, atomically. `optimizer` is None between two stages."""
+    """Write everything a resumed run needs, atomically. `optimizer` is None between two stages.
+
+    Raises ModelError where that fails, such as on a full disk; the state saved before is kept.
+    """
     import torch
 
     state = {
@@ -41,11 +45,20 @@ def save_state(folder: Path, identity: dict[str, Any], position: Position, netwo
         "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
     partial = folder / f"{STATE_FILE}.partial"
-    with partial.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / STATE_FILE)
+    try:
+        with partial.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(folder / STATE_FILE)
+    except (OSError, RuntimeError) as error:  # torch turns an OSError into a RuntimeError that does not tell it
+        partial.unlink(missing_ok=True)
+        kept = "; what was saved before is kept" if (folder / STATE_FILE).exists() else ""
+        free = shutil.disk_usage(folder).free / 1e6
+        raise ModelError(
+            f"cannot save the run in {str(folder)!r}, where {free:.0f} MB are free{kept}: "
+            f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        ) from error
 
 
 def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
@@ -53,8 +66,6 @@ def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     path = folder / STATE_FILE
-    if not path.is_file():
-        raise InvalidInput(f"nothing to resume: there is no {str(path)!r}")
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         known = state["identity"] if state["format"] == _FORMAT else {}
@@ -76,5 +87,5 @@ def restore(state: dict[str, Any], network: Any) -> Position:
     network.load_state_dict(state["network"])
     torch.set_rng_state(state["random"])
     if state["random_cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["random_cuda"])
+        torch.cuda.set_rng_state_all(state["random_cuda"][: torch.cuda.device_count()])  # the first one is used
     return Position(**state["position"])

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.errors import InvalidInput
+from qa_cluster.errors import InvalidInput, ModelError
 
 from .base import (
     Base,
@@ -65,11 +65,13 @@ def train(
     base = load_base(source, settings, machine.device)
     base.network.to(machine.device)
     run = _Run(source, out, settings, datasets, machine=machine, base=base, watcher=watcher)
-    return run.finish(run.train(resume, stopping))
+    return run.finish(run.train(resume, stopping), stopping)
 
 
 def _check_folder(out: Path, resume: bool) -> None:
     if resume:
+        if not (out / STATE_FILE).is_file():
+            raise InvalidInput(f"nothing to resume: there is no {str(out / STATE_FILE)!r}")
         return
     if (out / STATE_FILE).exists():
         raise InvalidInput(f"{str(out)!r} holds an unfinished run: go on with --resume, or remove the folder")
@@ -106,6 +108,11 @@ class _Run:
         self._watcher = watcher
         self._datasets = datasets
         self._split = hold_out([dataset.examples for dataset in datasets], settings.hold_out, settings.seed)
+        if settings.hold_out:
+            watcher.say(
+                f"held out {len(self._split.held_out)} examples, {settings.hold_out} were asked for; {self._split.lost}"
+                " others that share sentences with them are left out"
+            )
 
     def train(self, resume: bool, stopping: Callable[[], bool]) -> Position:
         """Train all stages that are not done, and leave the state saved."""
@@ -139,9 +146,9 @@ class _Run:
         if not loop.run(position, report=self._watcher.step, save=save, stopping=stopping):
             raise Interrupted(f"stopped at step {position.step} of {loop.steps} of stage {number + 1}")
 
-    def finish(self, position: Position) -> dict[str, Any]:
+    def finish(self, position: Position, stopping: Callable[[], bool]) -> dict[str, Any]:
         """Measure, write the checkpoint and the record, remove the saved state; return the record."""
-        measured = self._measure(self._split.held_out) if self._split.held_out else None
+        measured = self._measure(self._split.held_out, stopping) if self._split.held_out else None
         record = {
             "base": Path(self._source).resolve().name if Path(self._source).is_dir() else self._source,
             "new_head": self._base.new_head,
@@ -186,14 +193,15 @@ class _Run:
         self._watcher.say(", ".join(f"{name} {value}" for name, value in description.items()))
         return windows, description
 
-    def _measure(self, examples: Sequence[Labelled]) -> dict[str, float]:
+    def _measure(self, examples: Sequence[Labelled], stopping: Callable[[], bool]) -> dict[str, float]:
         self._watcher.start("measuring", 0, 1)
-        return measure(
-            self._base,
-            examples,
-            self._machine.device,
-            lambda done, total: self._watcher.step(done, total, None, 0),
-        )
+
+        def report(done: int, total: int) -> None:
+            self._watcher.step(done, total, None, 0)
+            if stopping():  # the end of the last stage is saved
+                raise Interrupted(f"stopped at window {done} of {total} of the measuring")
+
+        return measure(self._base, examples, self._machine.device, report)
 
     def _identity(self) -> dict[str, Any]:
         settings = self._settings.to_dict()
@@ -212,10 +220,17 @@ class _Run:
     def _write(self, record: dict[str, Any]) -> None:
         partial = self._out / ".partial"
         shutil.rmtree(partial, ignore_errors=True)
-        with quiet_transformers():
-            self._base.network.to("cpu").save_pretrained(partial)
         self._base.tokenizer.backend_tokenizer.no_truncation()
-        self._base.tokenizer.save_pretrained(partial)
+        try:
+            with quiet_transformers():
+                self._base.network.to("cpu").save_pretrained(partial)
+                self._base.tokenizer.save_pretrained(partial)
+        except Exception as error:  # a full disk surfaces as safetensors' or tokenizers' own type, or as an OSError
+            shutil.rmtree(partial, ignore_errors=True)
+            raise ModelError(
+                f"cannot write the checkpoint to {str(self._out)!r}: {type(error).__name__}: {error}; the trained "
+                "weights are saved: make room, and give the same command with --resume"
+            ) from error
         for written in sorted(partial.iterdir()):
             os.replace(written, self._out / written.name)
         partial.rmdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -267,6 +267,20 @@ def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster, run:
     run(body())
 
 
+def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(reading: ScriptedCluster, run: Run) -> None:
+    async def begun() -> AsyncIterator[bytes]:
+        yield b'{"inputs": '
+        await asyncio.sleep(60)
+
+    async def body() -> None:
+        async with serving(reading) as client:
+            async with asyncio.timeout(20):
+                response = await client.post("/models/default?timeout_ms=200", content=begun(), headers=JSON)
+            assert_problem(response, 504, "deadline-exceeded")
+
+    run(body())
+
+
 def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: ScriptedCluster, run: Run) -> None:
     async def body() -> None:
         reading.triggers["qa.pipeline"] = _never
@@ -284,6 +298,23 @@ def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: Sc
             for task in waiting:
                 task.cancel()
             await asyncio.wait(waiting)
+
+    run(body())
+
+
+def test_a_shard_that_hangs_does_not_hide_the_models_of_the_others(reading: ScriptedCluster, run: Run) -> None:
+    hung = reading.nodes[1]
+
+    async def some(node: Node, arguments: list[str]) -> list[bytes]:
+        return await (_never if node is hung else reading.models)(node, arguments)
+
+    async def body() -> None:
+        reading.triggers["qa.models"] = some
+        async with serving(reading) as client:
+            response = await client.get("/models")
+            assert response.status_code == 200, response.text
+            (model,) = response.json()["data"]
+            assert (model["default"], model["warm"], model["shards"]) == (True, 2, 3)
 
     run(body())
 

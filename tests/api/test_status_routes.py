@@ -98,6 +98,9 @@ def test_the_description_names_every_route_and_parameter(cluster: ScriptedCluste
             assert set(result["usage"]) == set(schema["properties"]["usage"]["properties"])
             docs = await client.get("/docs")
             assert docs.headers["content-type"].startswith("text/html") and "/documents/{id}" in docs.text
+            rows = docs.text.replace("</td>", "")
+            assert "<td>top_k<td>query<td>integer 1 to 20<td>" in rows
+            assert "<td>parameters.doc_stride<td>body<td>integer from 0<td>" in rows
 
     run(body())
 

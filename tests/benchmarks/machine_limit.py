@@ -22,15 +22,14 @@ from .report import Report
 PRODUCTS = ((512, 1536, 1536), (256, 768, 768), (1024, 2048, 2048))
 REPEATS = 5
 ARITHMETICS = ("float32", "bfloat16", "int8")
-# what the multiply-adds of a model of this precision could at best be done in
-ARITHMETIC_OF = {
-    "float32": "float32",
-    "float16": "float32",
-    "bfloat16": "bfloat16",
-    "int8": "int8",
-    "int8-dynamic": "int8",
-}
 _STEP = np.float32(0.01)
+
+
+def arithmetic_of(runtime: str, precision: str) -> str:
+    """What a runtime's multiply-adds of a file of this precision could at best be done in."""
+    if precision in ("int8", "int8-dynamic"):  # ONNX Runtime makes MatMulNBits of the latter, which is int8 too
+        return "int8"
+    return "bfloat16" if (runtime, precision) == ("OpenVINO", "bfloat16") else "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,9 @@ class Peak:
                     rate = product.multiply_adds / (time.perf_counter() - started)
                     self.per_second[name] = max(self.per_second[name], rate)
 
-    def limit_ms(self, precision: str, multiply_adds: int) -> float:
-        """The least time that so many multiply-adds take in the arithmetic of a precision."""
-        return multiply_adds / self.per_second[ARITHMETIC_OF[precision]] * 1000
+    def limit_ms(self, arithmetic: str, multiply_adds: int) -> float:
+        """The least time that so many multiply-adds take."""
+        return multiply_adds / self.per_second[arithmetic] * 1000
 
 
 def _product(arithmetic: str, shape: tuple[int, int, int], threads: int) -> _Product:

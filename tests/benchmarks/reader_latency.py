@@ -1,8 +1,9 @@
 """How long a reader takes by length and batch: every precision and runtime, beside PyTorch and the arithmetic limit.
 
-In each round every contender runs every shape, one after the other for each shape, so that drift of the machine hits
-all alike. Lengths are padded ones, and they and the batches are among those that a worker's batches have; windows are
-full, so that padding takes no part. A contender is opened by the worker's own classes.
+In each round every contender runs the same shapes, one after the other for each shape, so that drift of the machine
+hits all alike; the largest shapes leave rounds out when time is short. Lengths are padded ones, and they and the
+batches are among those that a worker's batches have; windows are full, so that padding takes no part. A contender is
+opened by the worker's own classes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,7 +33,7 @@ from qa_cluster.tokenization import ReaderTokenizer
 from qa_cluster.windows import Arrays, PairEncoder
 
 from .corpus import Corpus
-from .machine_limit import MultiplyAdds, Peak, print_peaks
+from .machine_limit import ARITHMETICS, MultiplyAdds, Peak, arithmetic_of, print_peaks
 from .report import Report
 
 LENGTHS = (16, 32, 64, 128, 256, 384)
@@ -41,10 +43,11 @@ QUESTION_TOKENS = 8
 BLOCK_SECONDS = 0.04
 MOST_REPEATS = 15
 LONG_SECONDS = 0.3
-SECONDS_PER_THREADS = 270.0
+# of all threads together, exports apart; what cannot be measured twice in it is measured once
+SECONDS = 380.0
 TORCH = "PyTorch float32"
-# what is exported for the run, and how; the bundled reader is the int8 one
-EXPORTED: dict[str, tuple[str, ...]] = {"float32": ()}
+# what is exported for the run; the bundled reader is the int8 one
+EXPORTED = ("float32", "float16", "bfloat16", "int8-dynamic")
 
 Shape = tuple[int, int]
 Run = Callable[[Arrays], object]
@@ -52,30 +55,41 @@ Run = Callable[[Arrays], object]
 
 @dataclass(frozen=True)
 class Candidate:
-    """An exported reader: its folder, manifest, and the inputs of each shape."""
+    """An exported reader: its folder, manifest, and the inputs and multiply-adds of each shape."""
 
     folder: Path
     manifest: Manifest
     inputs: dict[Shape, Arrays]
+    work: dict[Shape, int]
 
 
 @dataclass
 class Contender:
-    """A reader in a runtime; `took` has the milliseconds of each round."""
+    """A reader in a runtime; `took` has the milliseconds of each round, `first` those of the run that warms a shape."""
 
     runtime: str
     candidate: Candidate
     run: Run
     took: dict[Shape, list[float]] = field(default_factory=dict)
+    first: dict[Shape, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Its precision, as rows are called."""
         return self.candidate.manifest.precision
 
+    @property
+    def arithmetic(self) -> str:
+        """What its multiply-adds can at best be done in."""
+        return arithmetic_of(self.runtime, self.name)
+
+    def times(self, shape: Shape) -> list[float]:
+        """Milliseconds of each round; where there was no time for one, of the run that warms."""
+        return self.took.get(shape) or [self.first[shape]]
+
     def cell(self, shape: Shape) -> str:
         """What a table says of a shape."""
-        return spread(self.took[shape])
+        return ("" if shape in self.took else "≤ ") + spread(self.times(shape))
 
 
 def run(
@@ -88,20 +102,20 @@ def run(
     lengths: Sequence[int] = LENGTHS,
     batches: Sequence[int] = BATCHES,
     threads: Sequence[int] = THREADS,
+    seconds: float = SECONDS,
 ) -> None:
     """All shapes of all models in all runtimes, first with one thread, then with more."""
     shapes = list(itertools.product(batches, lengths))
     candidates = [_candidate(folder, corpus, shapes) for folder in models]
-    counted = MultiplyAdds(candidates[0].folder / MODEL_FILE)
-    work = {shape: counted.of(*shape) for shape in shapes}
     peaks = []
     for count in threads:
         peak = Peak(count)
         refused: list[str] = []
         contenders = list(_contenders(candidates, count, refused))
+        share = seconds / count / sum(1 / each for each in threads)  # half the threads take twice the time
         with _torch(checkpoint, candidates[0], count) as plain:
-            done = _measure([*contenders, *plain], shapes, peak, rounds)
-        _print(report, contenders, plain, _Shown(shapes, lengths, batches, work, peak, done, refused))
+            _measure([*contenders, *plain], shapes, peak, rounds, time.monotonic() + share)
+        _print(report, contenders, plain, _Shown(lengths, batches, peak, refused))
         peaks.append(peak)
     print_peaks(report, peaks)
 
@@ -113,13 +127,19 @@ def readers(given: Sequence[Path] | None, bundled: Path, checkpoint: Path | None
         yield list(given or [bundled])
         return
     with tempfile.TemporaryDirectory() as folder:
-        made = []
-        for precision, options in EXPORTED.items():
-            out = Path(folder) / precision
-            command = [sys.executable, "-m", "qa_cluster.models", "export", str(checkpoint), str(out), *options]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-            made.append(out)
+        with ThreadPoolExecutor(2) as pool:  # most of an export is one thread's work
+            made = list(pool.map(partial(_export, checkpoint, Path(folder)), EXPORTED))
         yield [*made, bundled]
+
+
+def _export(checkpoint: Path, folder: Path, precision: str) -> Path:
+    out = folder / precision
+    command = [sys.executable, "-m", "qa_cluster.models", "export", str(checkpoint), str(out)]
+    options = ["--precision", precision, "--runtime", "openvino"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the export in {precision} failed: {done.stderr[-1000:]}")
+    return out
 
 
 def _can_export() -> bool:
@@ -136,7 +156,8 @@ def _candidate(folder: Path, corpus: Corpus, shapes: Sequence[Shape]) -> Candida
         pairs = PairEncoder(manifest, window_tokens=length, doc_stride=0, max_question_tokens=QUESTION_TOKENS)
         windows = list(itertools.islice(itertools.cycle(pairs.windows(question, passage)), batch))
         inputs[batch, length] = pairs.batch(windows)
-    return Candidate(folder, manifest, inputs)
+    counted = MultiplyAdds(folder / MODEL_FILE)
+    return Candidate(folder, manifest, inputs, {shape: counted.of(*shape) for shape in shapes})
 
 
 def _contenders(candidates: Sequence[Candidate], threads: int, refused: list[str]) -> Iterator[Contender]:
@@ -186,24 +207,28 @@ def _torch(checkpoint: Path | None, candidate: Candidate, threads: int) -> Itera
         torch.set_num_threads(before)
 
 
-def _measure(contenders: Sequence[Contender], shapes: Sequence[Shape], peak: Peak, rounds: int) -> int:
-    """Warm all shapes, then measure `rounds` rounds, or as many as there is time for; returns how many."""
-    began = time.monotonic()
-    guesses: dict[tuple[int, Shape], float] = {}
-    for shape in shapes:
-        for number, contender in enumerate(contenders):
-            took = _timed(contender, shape)  # kernels are compiled for each shape
-            guesses[number, shape] = took if took > LONG_SECONDS else _timed(contender, shape)
-    for done in range(1, rounds + 1):
-        started = time.monotonic()
+def _measure(
+    contenders: Sequence[Contender], shapes: Sequence[Shape], peak: Peak, rounds: int, deadline: float
+) -> None:
+    """Warm all shapes, then measure `rounds` rounds of each, the shortest first, or as many as there is time for.
+
+    All contenders have the same number of rounds of a shape; those of the largest shapes may have none.
+    """
+    guesses = {shape: [_warmed(contender, shape) for contender in contenders] for shape in shapes}
+    for _ in range(rounds):
         peak.measure()
-        for shape in shapes:
-            for number, contender in enumerate(contenders):
-                contender.took.setdefault(shape, []).append(_block(contender, shape, guesses[number, shape]))
-        now = time.monotonic()
-        if now - began + (now - started) > SECONDS_PER_THREADS:
-            return done
-    return rounds
+        for shape in sorted(shapes, key=lambda shape: sum(guesses[shape])):
+            if time.monotonic() + sum(max(guess, BLOCK_SECONDS) for guess in guesses[shape]) > deadline:
+                break
+            for contender, guess in zip(contenders, guesses[shape], strict=True):
+                contender.took.setdefault(shape, []).append(_block(contender, shape, guess))
+
+
+def _warmed(contender: Contender, shape: Shape) -> float:
+    """Seconds that a run of a shape takes, about; kernels are compiled for each shape in its first run."""
+    took = _timed(contender, shape)
+    contender.first[shape] = took * 1000
+    return took if took > LONG_SECONDS else _timed(contender, shape)
 
 
 def _block(contender: Contender, shape: Shape, guess: float) -> float:
@@ -225,12 +250,9 @@ def _timed(contender: Contender, shape: Shape) -> float:
 class _Shown:
     """What the tables of one number of threads share."""
 
-    shapes: Sequence[Shape]
     lengths: Sequence[int]
     batches: Sequence[int]
-    work: dict[Shape, int]
     peak: Peak
-    rounds: int
     refused: Sequence[str]
 
     @property
@@ -241,9 +263,9 @@ class _Shown:
         """A row for each batch."""
         return [[name, str(batch), *(cell((batch, length)) for length in self.lengths)] for batch in self.batches]
 
-    def limit(self, precision: str, shape: Shape) -> str:
-        """The least time of a shape."""
-        return _ms(self.peak.limit_ms(precision, self.work[shape]))
+    def limit(self, contender: Contender, shape: Shape) -> float:
+        """The least milliseconds that a shape's multiply-adds take."""
+        return self.peak.limit_ms(contender.arithmetic, contender.candidate.work[shape])
 
     def columns(self) -> list[str]:
         """The heads of all tables."""
@@ -252,16 +274,19 @@ class _Shown:
 
 def _print(report: Report, contenders: Sequence[Contender], plain: Sequence[Contender], shown: _Shown) -> None:
     note = (
-        f"milliseconds, medians of {shown.rounds} rounds ± half their range; tokens: padded length, as the worker pads;"
+        f"milliseconds, medians of {_rounds(contenders)} ± half their range; no ±: one round; ≤: no more than"
+        " the run that warms, kernels being compiled; tokens: padded length, as the worker pads;"
         f" {'; '.join(shown.refused)}"
     ).rstrip("; ")
     rows = [row for contender in plain for row in shown.rows(TORCH, contender.cell)]
-    for precision in dict.fromkeys(contender.name for contender in contenders):
-        rows += shown.rows(f"limit, {precision}", partial(shown.limit, precision))
+    by_arithmetic = {contender.arithmetic: contender for contender in reversed(contenders)}
+    for arithmetic in (name for name in ARITHMETICS if name in by_arithmetic):
+        first = by_arithmetic[arithmetic]
+        rows += shown.rows(f"limit, {arithmetic}", partial(_limit, first, shown))
     models = ", ".join(dict.fromkeys(f"{c.name} {c.candidate.manifest.name}" for c in contenders))
     limit_note = (
-        "limit: all multiply-adds of the model at the rate of large matrix products, those of float16 in float32;"
-        f" models: {models}"
+        "limit: all multiply-adds of the model at the rate of large matrix products; both int8 are computed in int8,"
+        f" bfloat16 by OpenVINO in bfloat16, all else in float32; models: {models}"
     )
     report.table(f"Reader: PyTorch and the limit, {shown.threads}", shown.columns(), rows, f"{note}; {limit_note}")
     for runtime in dict.fromkeys(contender.runtime for contender in contenders):
@@ -280,13 +305,22 @@ def _print(report: Report, contenders: Sequence[Contender], plain: Sequence[Cont
         )
 
 
+def _limit(contender: Contender, shown: _Shown, shape: Shape) -> str:
+    return _ms(shown.limit(contender, shape))
+
+
+def _rounds(contenders: Sequence[Contender]) -> str:
+    """``3 rounds``, or ``1–3 rounds`` where shapes have not the same number."""
+    counts = {len(contender.times(shape)) for contender in contenders for shape in contender.first}
+    least, most = min(counts), max(counts)
+    return f"{least}–{most} rounds" if least < most else f"{most} round{'s' * (most > 1)}"
+
+
 def _against(contender: Contender, plain: Sequence[Contender], shown: _Shown, shape: Shape) -> str:
-    took = statistics.median(contender.took[shape])
-    share = f"{shown.peak.limit_ms(contender.name, shown.work[shape]) / took:.0%}"
+    took = contender.times(shape)
+    share = f"{shown.limit(contender, shape) / statistics.median(took):.0%}"
     for reference in plain:
-        ratio = statistics.median(
-            theirs / ours for ours, theirs in zip(contender.took[shape], reference.took[shape], strict=True)
-        )
+        ratio = statistics.median(theirs / ours for ours, theirs in zip(took, reference.times(shape), strict=True))
         return f"{ratio:.1f} × {share}"
     return share
 

@@ -195,7 +195,7 @@ class ScriptedCluster:
         self.calls: list[tuple[int, list[str]]] = []
         self.cancelled = 0
         self.tokenizing = True
-        self.revision = manifest().revision
+        self.revision = manifest().reading_revision
         self.context_tokens = 0
         self.named: dict[str, Manifest] = {}
         self.triggers: dict[str, Trigger] = {}
@@ -353,7 +353,8 @@ class ScriptedCluster:
                 "document_version": version.decode(),
                 "sentence": text,
                 "sentence_start": start,
-                "model": {"id": "scripted", "revision": revision},
+                "model": {"id": "scripted", "revision": revision.partition("+")[0]},
+                "reading_revision": revision,
                 "truncated": False,
                 "windows": 1,
                 "cache": "miss",

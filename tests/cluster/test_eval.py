@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -68,11 +71,17 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(folder: Path, *arguments: str, code: int = 0, server: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, code: int = 0, server: str = "", **settings: str
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [*QA, *arguments],
         cwd=folder,
-        env={**os.environ, "QA_SERVER": server, "QA_WORKER_THREADS": "1", "TMPDIR": str(folder), "NO_COLOR": "1"},
+        env={
+            **os.environ,
+            **{"QA_SERVER": server, "QA_WORKER_THREADS": "1", "TMPDIR": str(folder), "NO_COLOR": "1"},
+            **settings,
+        },
         capture_output=True,
         text=True,
         timeout=200,
@@ -94,6 +103,7 @@ def test_all_parts_of_a_small_file(folder: Path, file: Path, server: str) -> Non
     done = run(folder, "eval", str(file), "--json", "--out", "figures.json", server=server)
     report: dict[str, Any] = json.loads(done.stdout)
     assert (report["questions"], report["unanswerable"], report["documents"]) == (6, 0, 3)
+    assert (report["questions_cut"], report["context_tokens"]) == (0, 0)
     given = report["context_given"]
     assert given["f1"] >= 0.8
     assert given["figures"]["f1"]["low"] <= given["f1"] <= given["figures"]["f1"]["high"]
@@ -118,7 +128,7 @@ def test_all_parts_of_a_small_file(folder: Path, file: Path, server: str) -> Non
 
 def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path_factory: Any) -> None:
     missing = "run `qa-cluster ingest"
-    run(folder, "up")
+    run(folder, "up", QA_CONTEXT_TOKENS="64")
     try:
         assert missing in run(folder, "eval", str(file), "--running", "--no-context", code=3).stderr
         run(folder, "ingest", str(file))
@@ -130,6 +140,7 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
             run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout
         )
         assert set(report) & {"context_given", "ranking", "system"} == {"system"}
+        assert report["context_tokens"] == 64  # the cluster's, whatever the settings are now
         [shard, *_] = json.loads(run(folder, "status", "--json").stdout)["shards"]
         reading_all_gives_what_single_readings_give(f"redis://{shard['address']}")
         changed = tmp_path_factory.mktemp("changed") / file.name
@@ -197,6 +208,31 @@ def test_a_signal_ends_servers_programs_and_files(
     assert "Traceback" not in errors
 
 
+def test_a_signal_while_questions_are_asked_leaves_no_task_that_complains(folder: Path) -> None:
+    qas = [{"question": f"Who wrote program {i}?", "answers": [{"text": "Ada"}]} for i in range(5000)]
+    squad = {"data": [{"paragraphs": [{"context": "Ada wrote programs.", "qas": qas}]}]}
+    (folder / "many.json").write_text(json.dumps(squad), encoding="utf-8")
+    terminal, end = pty.openpty()
+    program = subprocess.Popen(
+        [*QA, "eval", "many.json", "--no-context", "--no-ranking"],
+        cwd=folder,
+        env={**os.environ, "TMPDIR": str(folder), "TERM": "xterm"},
+        stdout=subprocess.DEVNULL,
+        stderr=end,
+    )
+    os.close(end)
+    try:
+        errors = drain(terminal, until=b"asking")
+        program.send_signal(signal.SIGINT)
+        errors += drain(terminal)
+        assert program.wait(60) == 130, errors
+    finally:
+        program.kill()
+        os.close(terminal)
+    assert b"asking" in errors
+    assert b"Traceback" not in errors
+
+
 @pytest.fixture
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     """Runs the command in this process; returns its exit code and what it says."""
@@ -220,11 +256,12 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["facts.json", "--limit", "0"], 2, "--limit"),
         (["facts.json", "--out", "nowhere/figures.json"], 2, "cannot be written"),
         (["broken.json"], 1, "question 1"),
+        (["elsewhere.json"], 1, "no question's answer stands in its context"),
         (["lines.jsonl", "--running"], 2, "cannot be ingested"),
         (["facts.json", "--running", "--context-tokens", "64"], 2, "as its reader was loaded"),
         (["facts.json", "--context-tokens", "9999"], 2, "context tokens must be from 0"),
         (["facts.json", "--running"], 3, "qa-cluster up"),
-        (["facts.json", "--reader", "empty"], 1, "cannot read manifest"),
+        (["facts.json", "--reader", "empty"], 1, "manifest.json"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_the_work(
@@ -239,13 +276,54 @@ def test_what_cannot_be_measured_is_refused_before_the_work(
     (folder / "broken.json").write_text(
         json.dumps({"data": [{"paragraphs": [{"context": "Ada did.", "qas": [{"answers": []}]}]}]}), encoding="utf-8"
     )
+    (folder / "elsewhere.json").write_text(one_question("Who?", "Babbage"), encoding="utf-8")
     found, errors = refused(*arguments)
     assert found == code
     assert message in " ".join(errors.replace("│", " ").split())
     assert "starting" not in errors
 
 
+def one_question(question: str, answer: str) -> str:
+    qas = [{"question": question, "answers": [{"text": answer}]}]
+    return json.dumps({"data": [{"paragraphs": [{"context": "Ada did.", "qas": qas}]}]})
+
+
+def test_a_question_whose_end_is_not_read_is_told_of(folder: Path) -> None:
+    (folder / "long.json").write_text(one_question("Who " * 65 + "?", "Ada"), encoding="utf-8")
+    done = run(folder, "eval", "long.json", "--no-ranking", "--no-system", "--json")
+    assert json.loads(done.stdout)["questions_cut"] == 1
+    assert "1 question has more than 64 tokens" in done.stderr
+
+
 def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError, match=r"evaluate` failed, see above \(exit 1\)"):
         model_program.run("evaluate", "none", "none.json")
     assert "none" in capfd.readouterr().err
+
+
+def test_on_a_terminal_the_result_of_a_model_program_is_still_its_output(file: Path) -> None:
+    """Bars are drawn there, and what is printed meanwhile would become a part of them."""
+    terminal, end = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-m", "qa_cluster.models", "evaluate", str(READER), str(file), "--limit", "1"],
+        env={**os.environ, "TERM": "xterm"},
+        stdout=subprocess.PIPE,
+        stderr=end,
+    )
+    os.close(end)
+    drawn = threading.Thread(target=drain, args=(terminal,))
+    drawn.start()
+    output, _ = program.communicate(timeout=120)
+    drawn.join()
+    os.close(terminal)
+    assert program.returncode == 0
+    assert json.loads(output)["questions"] == 1
+
+
+def drain(terminal: int, until: bytes = b"nothing of the kind") -> bytes:
+    """What is written to a terminal until `until` is, or nobody has it open any more."""
+    found = b""
+    with contextlib.suppress(OSError):  # EIO is how it ends
+        while until not in found:
+            found += os.read(terminal, 65536)
+    return found

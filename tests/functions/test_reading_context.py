@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from qa_cluster import keys
+from qa_cluster.manifest import Manifest
 from qa_cluster.sentences import split_sentences
 from qa_cluster.tokenization import TextTokens, pack_sentence
 from tests.servers import eventually
@@ -19,7 +20,6 @@ from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag
 MANIFEST_TEXT = (MODEL / "manifest.json").read_text()
 MANIFEST = json.loads(MANIFEST_TEXT)
 BUDGET = 64
-REVISION = f"{MANIFEST['revision']}+{BUDGET}"
 CURIE = "Marie Curie was a physicist.\nShe was born in Warsaw.  She discovered radium 😀 in Paris. Later she died."
 BIRTH = "Where was Marie Curie born?"
 
@@ -42,21 +42,27 @@ def context(reading_alone: Shards) -> Shards:
 
 
 def set_context(shards: Shards, budget: int) -> None:
-    own = budget == MANIFEST["context_tokens"]
-    shards.write_manifest(MANIFEST_TEXT if own else json.dumps({**MANIFEST, "context_tokens": budget}))
-    expected = f"{MANIFEST['revision']}+{budget}" if budget else MANIFEST["revision"]
+    change(shards, context_tokens=budget)
+
+
+def change(shards: Shards, **changes: object) -> str:
+    """Have the shards read in another way; returns the revision that their answers name then."""
+    text = json.dumps({**MANIFEST, **changes})
+    shards.write_manifest(text if json.loads(text) != MANIFEST else MANIFEST_TEXT)
+    expected = Manifest.from_json(text).reading_revision
 
     def taken_up() -> bool:
-        shown = [json.loads(shards.on(node, "RG.TRIGGER", "qa.reader")[0]) for node in shards.nodes]
-        return all(manifest["context_tokens"] == budget for manifest in shown)
+        shown = [Manifest.from_json(shards.on(node, "RG.TRIGGER", "qa.reader")[0]) for node in shards.nodes]
+        return all(manifest.reading_revision == expected for manifest in shown)
 
     eventually(taken_up, SECONDS)
 
     def old_answers_are_gone() -> bool:
         answer = shards.ask("curie", 3, "What did she do?")
-        return answer is not None and answer["model"]["revision"] == expected
+        return answer is not None and answer["reading_revision"] == expected
 
     eventually(old_answers_are_gone, SECONDS)
+    return expected
 
 
 def read(shards: Shards, question: str, *names: str) -> list[dict[str, Any]]:
@@ -69,9 +75,13 @@ def test_another_setting_of_the_context_never_gets_what_was_kept(reading_alone: 
     (alone,) = read(reading_alone, BIRTH, name)
     assert alone["answer"] not in CURIE[29:]
     assert "context" not in alone
-    set_context(reading_alone, BUDGET)
+    revision = change(reading_alone, context_tokens=BUDGET)
     (wide,) = read(reading_alone, BIRTH, name)
-    assert (wide["cache"], wide["model"]["revision"]) == ("miss", REVISION)
+    assert (wide["cache"], wide["reading_revision"], wide["model"]["revision"]) == (
+        "miss",
+        revision,
+        MANIFEST["revision"],
+    )
     assert "Warsaw" in wide["answer"]
     (again,) = read(reading_alone, BIRTH, name)
     assert again == {**wide, "cache": "shard"}
@@ -79,6 +89,17 @@ def test_another_setting_of_the_context_never_gets_what_was_kept(reading_alone: 
     (back,) = read(reading_alone, BIRTH, name)
     assert {**back, "created": 0} == {**alone, "created": 0}
     assert back["cache"] == "miss"
+
+
+def test_the_same_weights_read_in_another_way_never_give_what_was_kept(reading_alone: Shards) -> None:
+    set_context(reading_alone, 0)
+    name, question = sentence_name("curie", 0), "What was Marie Curie, a physicist?"
+    (long,) = read(reading_alone, question, name)
+    assert len(long["answer"].split()) > 1
+    change(reading_alone, context_tokens=0, max_answer_tokens=1)
+    (short,) = read(reading_alone, question, name)
+    assert (short["cache"], len(short["answer"].split())) == ("miss", 1)
+    set_context(reading_alone, 0)
 
 
 def test_a_span_may_lie_in_a_neighbour_and_all_places_are_the_document_s(context: Shards) -> None:

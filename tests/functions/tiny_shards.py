@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.cluster import reader_loading
+from qa_cluster.cluster.all_shards import Place
 from qa_cluster.cluster.reader_files import read_reader
-from qa_cluster.cluster.reader_loading import Place
 
 from qa_cluster import keys
 from qa_cluster.config import Settings

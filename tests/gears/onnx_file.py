@@ -136,3 +136,18 @@ def loop_model() -> bytes:
     loop = _node("Loop", ["rounds", "go", "x"], ["y"], _bytes(5, _bytes(1, "body") + _bytes(6, body) + _number(20, 5)))
     inputs = [_value("rounds", INT64, []), _value("go", BOOL, []), _value("x", FLOAT, [1])]
     return _model([loop], inputs, [_value("y", FLOAT, [1])])
+
+
+def deep_model() -> bytes:
+    """A reader whose logits have one dimension too many."""
+    to_float = _bytes(5, _bytes(1, "to") + _number(3, FLOAT) + _number(20, 2))
+    axis = _number(1, 1) + _number(2, INT64) + _bytes(8, "axis") + _bytes(9, (2).to_bytes(8, "little"))
+    nodes = [
+        _node("Add", ["input_ids", "attention_mask"], ["sum"]),
+        _node("Add", ["sum", "token_type_ids"], ["total"]),
+        _node("Cast", ["total"], ["plain"], to_float),
+        *(_node("Unsqueeze", ["plain", "axis"], [name]) for name in ("start_logits", "end_logits")),
+    ]
+    inputs = [_value(name, INT64, ["batch", "length"]) for name in ("input_ids", "attention_mask", "token_type_ids")]
+    outputs = [_value(name, FLOAT, ["batch", "length", 1]) for name in ("start_logits", "end_logits")]
+    return _model(nodes, inputs, outputs, [axis])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +24,9 @@ class Hub:
     Attributes:
         models: folder of each checkpoint by its id; `revisions` are the names of the only commit.
         private: ids that only those with a token may see; `gated` that need the owner's leave.
-        delay: seconds before any answer.
+        delay: seconds before any answer; `nonsense`: that it says what no hub says.
+        damage: what becomes of the content of a file on its way, by its name; `sizes`: what it is said to take.
+        stray: names of files it says that every checkpoint has.
         asked: paths, in order.
     """
 
@@ -35,6 +37,10 @@ class Hub:
     gated: set[str] = field(default_factory=set)
     delay: float = 0.0
     broken: bool = False
+    nonsense: bool = False
+    damage: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    stray: tuple[str, ...] = ()
     asked: list[str] = field(default_factory=list)
 
 
@@ -63,6 +69,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         hub.asked.append(path)
         time.sleep(hub.delay)
+        if hub.nonsense:
+            return self._answer(200, b"<html>Log in first</html>", "text/html", {})
         if hub.broken:
             return self._refuse(503, None, "out of order")
         parts = path.strip("/").split("/")
@@ -96,11 +104,18 @@ class _Handler(BaseHTTPRequestHandler):
                     for path, text in zip(files, names, strict=True)
                 ]
             )
-        return self._json({"id": name, "sha": COMMIT, "siblings": [{"rfilename": text} for text in names]})
+        sizes = {text: path.stat().st_size for path, text in zip(files, names, strict=True)}
+        sizes |= dict.fromkeys(hub.stray, 1) | hub.sizes
+        siblings = [{"rfilename": text, "size": size} for text, size in sizes.items()]
+        return self._json({"id": name, "sha": COMMIT, "siblings": siblings})
 
     def _file(self, path: Path) -> None:
+        hub: Hub = self.server.hub  # type: ignore[attr-defined]
+        headers = {"ETag": f'"{_etag(path)}"', "X-Repo-Commit": COMMIT}
         content = path.read_bytes()
-        self._answer(200, content, "application/octet-stream", {"ETag": f'"{_etag(path)}"', "X-Repo-Commit": COMMIT})
+        if self.command == "GET" and path.name in hub.damage:
+            content = hub.damage[path.name](content)
+        self._answer(200, content, "application/octet-stream", headers)
 
     def _json(self, document: Any) -> None:
         self._answer(200, json.dumps(document).encode(), "application/json", {})
@@ -123,4 +138,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _etag(path: Path) -> str:
-    return hashlib.sha1(path.read_bytes()).hexdigest()
+    """As the hub's: the SHA-256 of large files, something else of small ones."""
+    large = path.suffix in (".safetensors", ".bin")
+    return (hashlib.sha256 if large else hashlib.sha1)(path.read_bytes()).hexdigest()

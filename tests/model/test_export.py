@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from qa_cluster.models import tracing
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.checkpoint import load_checkpoint
+from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
 from qa_cluster.models.export import ExportOptions, export
 from qa_cluster.models.pair_layout import learn_pair_layout
 
@@ -145,7 +150,7 @@ def test_pickled_weights_are_read_without_running_what_is_in_them(checkpoint: Pa
     assert all(torch.equal(value, weights[name]) for name, value in loaded.network.state_dict().items())
 
     torch.save({**weights, "extra": Touching(str(tmp_path / "ran"))}, tmp_path / "pickled" / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="cannot load weights"):
+    with pytest.raises(ModelError, match=r"holds more than tensors and is not read: .* with model\.safetensors$"):
         load_checkpoint(str(tmp_path / "pickled"))
     assert not (tmp_path / "ran").exists()
 
@@ -225,6 +230,7 @@ def test_a_source_that_is_neither_folder_nor_hub_id_is_refused(source: str, tmp_
         ({"precision": "int4"}, "unknown precision 'int4'"),
         ({"precision": "int8"}, "int8 needs --calibration"),
         ({"tolerance": -1.0}, "tolerance is -1"),
+        ({"threads": 0}, "threads is 0"),
         ({"runtimes": ("tpu",)}, "runtimes are"),
         ({"calibration": Path("none.json")}, "cannot read question set 'none.json'"),
         ({"evaluation": (Path("a/dev.json"), Path("b/dev.json"))}, "called dev, dev"),
@@ -240,6 +246,78 @@ def test_bad_options_are_refused_before_anything_is_loaded(
 def test_an_id_that_reads_like_a_revision_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="id 'mine@2' holds an @"):
         export(str(checkpoint), tmp_path / "out", ExportOptions(model_id="mine@2"))
+
+
+def test_too_few_held_out_questions_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    row = {"question": "Who?", "context": "Ada did.", "answer": "Ada", "answer_start": 0}
+    (tmp_path / "few.jsonl").write_text("\n".join([json.dumps(row)] * 19))
+    with pytest.raises(ModelError, match="19 held-out examples, calibration needs at least 20"):
+        export("/nowhere", tmp_path / "out", ExportOptions(held_out=tmp_path / "few.jsonl"))
+
+
+def test_a_checkpoint_is_not_written_over(checkpoint: Path) -> None:
+    before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    with pytest.raises(InvalidInput, match="is the checkpoint's own folder"):
+        export(str(checkpoint), checkpoint / ".." / checkpoint.name)
+    assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
+
+
+def test_a_reader_is_written_into_a_folder_of_another_file_system(tmp_path: Path) -> None:
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is one file system only")
+    short = FAMILIES["bert"].save(tmp_path / "short", max_position_embeddings=20)  # no room for a longest answer
+    with TemporaryDirectory(dir=elsewhere) as name:
+        (tmp_path / "out").symlink_to(name)
+        manifest = export(str(short), tmp_path / "out", FAST)
+        assert Manifest.load(Path(name) / MANIFEST_FILE) == manifest
+        assert manifest.max_answer_tokens == manifest.max_tokens == 20
+        assert not [path for path in Path(name).iterdir() if path.is_dir()]
+
+
+def test_an_export_that_is_terminated_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "qa_cluster.models", "export", str(checkpoint), str(tmp_path / "new" / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=tmp_path) as program:
+        try:
+            deadline = time.monotonic() + 120
+            while not list(tmp_path.glob(".export-*")):
+                assert program.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            program.terminate()
+            assert program.wait(60) == 128 + signal.SIGTERM
+        finally:
+            program.kill()
+    assert not list(tmp_path.iterdir())
+
+
+def test_pytorch_is_measured_with_as_many_threads_as_the_others(checkpoint: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        for threads in (2, 1):
+            torch_runner(load_checkpoint(str(checkpoint)).network, threads)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("card", "licence"),
+    [
+        ("---\nlanguage: en\nlicense: cc-by-4.0\n---\nA reader.\n", "cc-by-4.0"),
+        ("---\nlicense:\n- apache-2.0\ntags: []\n---\n", "apache-2.0"),
+        ("---\nlicense: 'mit'\n---\n", "mit"),
+        ("---\nlicense:\nlanguage: en\n---\n", "not stated"),
+        ("---\nlanguage: en\n---\nlicense: see below\n---\n", "not stated"),
+        ("license: mit\n", "not stated"),
+    ],
+)
+def test_the_licence_is_that_of_the_checkpoint_s_card(
+    checkpoint: Path, tmp_path: Path, card: str, licence: str
+) -> None:
+    folder = shutil.copytree(checkpoint, tmp_path / "checkpoint")
+    (folder / "README.md").write_text(card)
+    assert load_checkpoint(str(folder)).licence == licence
 
 
 def test_a_file_in_the_way_is_left_alone(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Every family's checkpoint becomes a file that gives the network's logits, in both runtimes, padded and not.
 
-The reference is what transformers itself makes of a pair alone: its tokenizer's ids and types, its network in float32.
-Needs the `export` extra.
+The reference is what the checkpoint's own `tokenizer.json` makes of a pair alone, and its network in float32, as
+transformers runs it. Needs the `export` extra.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 from qa_cluster.models.checkpoint import load_checkpoint
 from qa_cluster.models.export import ExportOptions, export
 from qa_cluster.models.pair_layout import PROBES
+from tokenizers import Tokenizer
 
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.runtimes import RUNTIMES, open_runner
@@ -36,21 +37,20 @@ PAIRS = [
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A family's checkpoint, the reader made of it, and what transformers loads of the former."""
+    """A family's checkpoint, the reader made of it, and network and tokenizer of the former."""
 
     family: str
     folder: Path
     manifest: Manifest
     encoder: TextPairEncoder
     network: Any
-    tokenizer: Any
+    tokenizer: Tokenizer
 
     def reference(self, question: str, context: str) -> dict[str, Any]:
-        """Inputs of one pair as transformers makes them, with the token types that the pair's layout asks for."""
-        encoded = self.tokenizer(question, context, return_token_type_ids=True, return_tensors="pt")
-        # of some families transformers 5 forgets the types: those that the tokenizer itself tells
-        types = torch.tensor([self.tokenizer.backend_tokenizer.encode(question, context).type_ids])
-        inputs = {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+        """Inputs of one pair as the tokenizer makes them, with its token types where the network has some."""
+        encoded = self.tokenizer.encode(question, context)
+        inputs = {"input_ids": torch.tensor([encoded.ids]), "attention_mask": torch.tensor([encoded.attention_mask])}
+        types = torch.tensor([encoded.type_ids])
         return {**inputs, "token_type_ids": types} if "token_type_ids" in self.manifest.inputs else inputs
 
 
@@ -66,7 +66,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         Manifest.load(folder / "reader" / MANIFEST_FILE),
         TextPairEncoder(tokenizer, PairEncoder(manifest)),
         transformers.AutoModelForQuestionAnswering.from_pretrained(checkpoint).eval(),
-        transformers.AutoTokenizer.from_pretrained(checkpoint),
+        Tokenizer.from_file(str(checkpoint / TOKENIZER_FILE)),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +98,74 @@ def test_a_checkpoint_without_weights_or_head_is_refused(served: Hub, tmp_path: 
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("nothing")
     assert "holds no checkpoint that transformers can read" in refused(tmp_path, "owner/empty")
+
+
+def test_weights_damaged_on_their_way_are_not_used(served: Hub, tmp_path: Path) -> None:
+    served.damage["model.safetensors"] = lambda content: content[:-100] + b"\0" * 100
+    message = refused(tmp_path, "owner/reader")
+    assert message.startswith("model.safetensors of 'owner/reader' was damaged on its way or since: its SHA-256 is ")
+    served.damage.clear()
+    assert refused(tmp_path, "owner/reader") == message  # still in the cache
+    Path(message.split("delete '")[1].split("'")[0]).unlink()
+    assert fetch(HubId("owner/reader")).commit == COMMIT
+
+
+def test_weights_that_end_too_early_on_their_way_are_told(served: Hub, tmp_path: Path) -> None:
+    served.damage["model.safetensors"] = lambda content: content[:1000]
+    message = refused(tmp_path, "owner/reader")
+    assert message.startswith("files of 'owner/reader' could not be fetched or kept: ")
+    assert message.endswith(": run it again")
+
+
+def test_fetching_can_be_interrupted(served: Hub) -> None:
+    released = threading.Event()
+
+    def stalled(content: bytes) -> bytes:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        released.wait(30)
+        return content
+
+    served.damage["model.safetensors"] = stalled
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        fetch(HubId("owner/reader"))
+    assert time.monotonic() - began < 20
+    released.set()
+
+
+def test_what_no_file_could_hold_is_not_fetched(served: Hub, tmp_path: Path) -> None:
+    served.sizes["model.safetensors"] = 140_000_000_000
+    assert "bytes and is not fetched: one ONNX file holds 2000000000 bytes" in refused(tmp_path, "owner/reader")
+    assert not [path for path in served.asked if "/resolve/" in path]
+
+
+def test_only_a_checkpoint_s_own_names_are_fetched(served: Hub) -> None:
+    served.stray = ("../model.safetensors", "model/../../../model.safetensors", "model-of-mine.safetensors", "a.bin")
+    folder = fetch(HubId("owner/reader")).folder
+    assert {path.name for path in folder.rglob("*")} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "README.md",
+    }
+
+
+def test_a_place_that_cannot_keep_files_is_told_from_a_silent_hub(
+    served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
+    message = refused(tmp_path, "owner/reader")
+    assert message.startswith("files of 'owner/reader' could not be fetched or kept: NotADirectoryError")
+    assert message.endswith("HF_HOME names the place they are kept in")
+
+
+def test_an_answer_that_is_none_is_told_from_a_silent_hub(served: Hub, tmp_path: Path) -> None:
+    served.nonsense = True
+    message = refused(tmp_path, "owner/reader")
+    assert message.startswith("what the hub answers about 'owner/reader' is of no use: JSONDecodeError")
+    assert message.endswith("check HF_ENDPOINT")
 
 
 def test_a_hub_that_cannot_be_reached_is_an_error_within_seconds(

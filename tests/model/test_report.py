@@ -71,6 +71,12 @@ def test_the_plot_names_every_way_and_question_set(tmp_path: Path) -> None:
         assert f"<!-- {text} -->" in drawn, text
 
 
+def test_a_name_with_dollars_is_no_formula(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the export extra is not installed")
+    replace(report(*WAYS), model="a$_{b$").write(tmp_path)
+    assert "<!-- a$_{b$ -->" in (tmp_path / "report.svg").read_text()
+
+
 def test_losses_up_to_the_tolerance_pass_and_others_say_how_much() -> None:
     refuse_losses(WAYS, "int8", 0.5)
     refuse_losses([WAYS[0], replace(WAYS[1], precision="float16"), WAYS[2]], "int8", 0.3)
@@ -154,7 +160,7 @@ def test_an_export_that_loses_too_much_writes_nothing_unless_forced(
     shown: list[ExportReport] = []
     monkeypatch.setattr("qa_cluster.models.export.convert", spoiled)
     with pytest.raises(ModelError, match=r"float32 loses \d+.\d\d points of F1 on 'questions' in openvino"):
-        export(str(case.checkpoint), tmp_path / "out", replace(options, report=shown.append))
+        export(str(case.checkpoint), tmp_path / "new" / "out", replace(options, report=shown.append))
     assert len(shown) == 1
     assert not list(tmp_path.iterdir())
     (metric,) = export(str(case.checkpoint), tmp_path / "out", replace(options, force=True)).metrics

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,12 @@ import numpy as np
 import pytest
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.checkpoint import load_checkpoint
-from qa_cluster.models.training.base import load_base
+from qa_cluster.models.training.base import Machine, load_base
 from qa_cluster.models.training.data import Labelled, load_dataset, write_examples
 from qa_cluster.models.training.encoding import Encoder
 from qa_cluster.models.training.loop import StageLoop
 from qa_cluster.models.training.settings import Settings, Stage
-from qa_cluster.models.training.state import STATE_FILE
+from qa_cluster.models.training.state import STATE_FILE, Position
 from qa_cluster.models.training.train import HELD_OUT_FILE, RECORD_FILE, Interrupted, train
 
 from qa_cluster.errors import InvalidInput, ModelError
@@ -128,10 +130,12 @@ class Silent:
 
     def __init__(self) -> None:
         self.losses: list[float] = []
+        self.started = ""
 
     def say(self, text: str) -> None: ...
 
-    def start(self, name: str, done: int, total: int) -> None: ...
+    def start(self, name: str, done: int, total: int) -> None:
+        self.started = name
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
         if loss is not None:
@@ -223,8 +227,8 @@ def test_the_seed_decides(base: Path, data: Path, tmp_path: Path) -> None:
 
 def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "out", Silent()
-    with pytest.raises(InvalidInput, match="nothing to resume"):
-        train(str(base), out, settings(data), seen, resume=True, stopping=lambda: False)
+    with pytest.raises(InvalidInput, match="nothing to resume"):  # before anything is loaded
+        train("no base", out, settings(data), seen, resume=True, stopping=lambda: False)
     with pytest.raises(Interrupted):
         train(str(base), out, settings(data), seen, stopping=seen.after(2))
     with pytest.raises(InvalidInput, match="unfinished run: go on with --resume"):
@@ -277,6 +281,10 @@ def test_answers_are_found_in_the_tokens(family: str, tmp_path: Path) -> None:
             assert context[spans[windows.starts[row], 0] : spans[windows.ends[row], 1]] == answer
     cut = encoder.windows([Labelled("which?", context, context, 0), Labelled("which?", context, "", -1)])
     assert cut.unanswered == len(cut)  # no window holds all of it
+    padded = " the old map was red. "
+    blanks = encoder.windows([Labelled("which?", padded, " the", 0), Labelled("which?", padded, "red. ", 17)])
+    held = [blanks.spans[blanks.bounds[row] :][[blanks.starts[row], blanks.ends[row]]] for row in (0, 1)]
+    assert [padded[spans[0, 0] : spans[1, 1]] for spans in held] == ["the", "red."]
 
 
 def test_what_cannot_be_trained_is_refused(base: Path, data: Path, tmp_path: Path) -> None:
@@ -301,6 +309,10 @@ def test_what_cannot_be_trained_is_refused(base: Path, data: Path, tmp_path: Pat
     bare = copy("bare")
     (bare / "tokenizer.json").unlink()
     refused(bare, "has no tokenizer")
+    plain = copy("plain")
+    tokenizer = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
+    (plain / "tokenizer.json").write_text(json.dumps({**tokenizer, "post_processor": None}), encoding="utf-8")
+    refused(plain, "does not begin a pair with a special token, but with 'a'")
     partial = copy("partial")
     from safetensors.torch import save_file
 
@@ -311,18 +323,103 @@ def test_what_cannot_be_trained_is_refused(base: Path, data: Path, tmp_path: Pat
         refused(base, "no GPU", InvalidInput, device="cuda")
 
 
-def test_a_loss_that_is_not_a_number_ends_the_run(base: Path, data: Path) -> None:
+@pytest.mark.parametrize("what", ["loss", "length of the gradient"])
+def test_numbers_that_are_none_end_the_run(base: Path, data: Path, what: str) -> None:
     chosen = settings(data)
     loaded = load_base(str(base), chosen, "cpu")
-    with torch.no_grad():
-        next(loaded.network.parameters()).fill_(float("nan"))
+    first = next(loaded.network.parameters())
+    if what == "loss":
+        with torch.no_grad():
+            first.fill_(float("nan"))
+    else:
+        first.register_hook(lambda gradient: gradient * float("nan"))
     encoder = Encoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8)
-    from qa_cluster.models.training.base import Machine
-    from qa_cluster.models.training.state import Position
-
     loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, encoder.windows(toy(40)))
-    with pytest.raises(ModelError, match="the loss is nan at step 1 of stage 1: use a lower learning rate"):
+    before = {name: weight.clone() for name, weight in loaded.network.state_dict().items()}
+    with pytest.raises(ModelError, match=f"the {what} is nan at step 1 of stage 1: use a lower learning rate"):
         loop.run(Position(), report=lambda *_: None, save=lambda: None, stopping=lambda: False)
+    after = loaded.network.state_dict()
+    assert all(torch.allclose(weight, after[name], equal_nan=True) for name, weight in before.items())
+
+
+def test_too_little_memory_says_what_to_do(base: Path, data: Path) -> None:
+    chosen = settings(data)
+    loaded = load_base(str(base), chosen, "cpu")
+
+    def forward(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    loaded.network.forward = forward
+    windows = Encoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8).windows(toy(40))
+    loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, windows)
+    with pytest.raises(ModelError, match=r"no memory for \d+ windows of up to \d+ tokens on cpu: .* --batch-tokens"):
+        loop.run(Position(), report=lambda *_: None, save=lambda: None, stopping=lambda: False)
+
+
+def test_a_classifier_of_other_labels_is_a_base(base: Path, data: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(base, tmp_path / "classifier"))
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config |= {"id2label": {"0": "yes", "1": "no", "2": "maybe"}, "label2id": {"yes": 0, "no": 1, "maybe": 2}}
+    (source / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    train(str(source), tmp_path / "out", settings(data, "0.1:1e-3"), Silent(), stopping=lambda: False)
+    assert weights(tmp_path / "out")["qa_outputs.weight"].shape[0] == 2
+    assert not load_base(str(tmp_path / "out"), settings(data), "cpu").new_head
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let writing fail beyond so many bytes of a file, as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_no_more_than_the_steps_since_the_last_save(base: Path, data: Path, tmp_path: Path) -> None:
+    out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.3:1e-3")
+    with largest_file(50_000), pytest.raises(ModelError, match=r"cannot save the run in .* MB are free: "):
+        train(str(base), out, chosen, seen, stopping=seen.after(1))
+    assert not list(out.iterdir())
+    with pytest.raises(Interrupted):
+        train(str(base), out, chosen, seen, stopping=lambda: True)
+    saved = (out / STATE_FILE).read_bytes()
+    with largest_file(50_000), pytest.raises(ModelError, match="what was saved before is kept"):
+        train(str(base), out, chosen, seen, resume=True, stopping=lambda: True)
+    assert (out / STATE_FILE).read_bytes() == saved
+    assert [path.name for path in out.iterdir()] == [STATE_FILE]
+    train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    assert (out / RECORD_FILE).is_file()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_not_lost(
+    base: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.1:1e-3")
+
+    def short_of_room() -> dict[str, str]:
+        limits.enter_context(largest_file(50_000))
+        return {}
+
+    with ExitStack() as limits, monkeypatch.context() as patched:
+        patched.setattr("qa_cluster.models.training.train.versions", short_of_room)  # the last before the files
+        with pytest.raises(ModelError, match=r"cannot write the checkpoint .* with --resume"):
+            train(str(base), out, chosen, seen, stopping=lambda: False)
+    assert [path.name for path in out.iterdir()] == [STATE_FILE]
+    steps = len(seen.losses)
+    train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    assert (out / "model.safetensors").is_file()
+    assert len(seen.losses) == steps
+
+
+def test_a_stop_while_it_measures_is_heeded(base: Path, data: Path, tmp_path: Path) -> None:
+    out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.1:1e-3", hold_out=40)
+    with pytest.raises(Interrupted, match="of the measuring"):
+        train(str(base), out, chosen, seen, stopping=lambda: seen.started == "measuring")
+    record = train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    assert record["held_out"]["scores"]["questions"] >= 40
+    assert not (out / STATE_FILE).exists()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,4 +1,7 @@
-"""Random checkpoints of every family, a few kilobytes each, with tokenizers trained here on a few sentences."""
+"""Random checkpoints of every family, a few kilobytes each, with tokenizers trained here on a few sentences.
+
+Their `tokenizer.json` says all that a real one says: how texts are normalized and split, and how pairs are joined.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXTS = (
     "Ada Lovelace wrote the first program in 1843, long before there were computers.",
@@ -75,6 +78,17 @@ def pieces(special: tuple[str, ...] = TAGS) -> Tokenizer:
     return tokenizer
 
 
+def joining(tokenizer: Tokenizer) -> Any:
+    """How the tokenizer joins pairs: as BERT's, or as RoBERTa's."""
+    bert = tokenizer.token_to_id("[CLS]") is not None
+    first, last = ((name, tokenizer.token_to_id(name)) for name in (("[CLS]", "[SEP]") if bert else ("<s>", "</s>")))
+    if not bert and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        return processors.RobertaProcessing(last, first, trim_offsets=True, add_prefix_space=False)
+    single = f"{first[0]} $A {last[0]}"
+    pair = f"{single} $B:1 {last[0]}:1" if bert else f"{single} {last[0]} $B {last[0]}"
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=[first, last])
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """How a checkpoint of one family is made: its classes' prefix, its tokenizer, its sizes."""
@@ -93,6 +107,7 @@ class Family:
 
         torch.manual_seed(11)
         tokenizer = self.tokenizer()
+        tokenizer.post_processor = joining(tokenizer)
         made = getattr(transformers, f"{self.prefix}Config")(
             **{"vocab_size": tokenizer.get_vocab_size(), "initializer_range": 0.2, **self.sizes, **config}
         )

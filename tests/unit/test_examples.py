@@ -60,6 +60,9 @@ def test_all_formats_read_the_same(tmp_path: Path) -> None:
         ("set.json", b"[]", "is not SQuAD format"),
         ("set.json", b'{"data": []}', "holds no question"),
         ("set.json", b"\xff", "is not UTF-8"),
+        ("set.json", b"[" * 100_000, "is not SQuAD format: RecursionError"),
+        ("set.jsonl", b"[" * 100_000, "line 1 is not an example"),
+        ("set.jsonl", json.dumps({**ROWS[0], "question": "Wh\ud800?"}).encode(), "line 1: holds half of a surrogate"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -103,6 +106,23 @@ def test_places_are_optional_and_impossible_questions_have_no_answer(tmp_path: P
     (tmp_path / "set.json").write_bytes(squad(paragraph))
     found = load_examples(tmp_path / "set.json")[2:]
     assert found == [Example("Who?", "Ada did.", ("Ada",)), Example("Why?", "Ada did.", ())]
+
+
+def test_an_answer_without_text_is_none(tmp_path: Path) -> None:
+    (tmp_path / "set.jsonl").write_text(json.dumps({**ROWS[0], "answer": " "}), encoding="utf-8")
+    assert load_examples(tmp_path / "set.jsonl") == [Example("Who?", "Ada did.", ())]
+    answers = [{"text": "", "answer_start": 0}, {"text": "did", "answer_start": 4}]
+    qas = [{"question": "What?", "answers": answers}, {"question": "Why?", "answers": answers[:1]}]
+    (tmp_path / "set.json").write_bytes(squad({"context": "Ada did.", "qas": qas}))
+    found = load_examples(tmp_path / "set.json")[2:]
+    assert found == [Example("What?", "Ada did.", ("did",), (4,)), Example("Why?", "Ada did.", ())]
+
+
+@pytest.mark.parametrize("name", ["set.json", "set.jsonl"])
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path, name: str) -> None:
+    text = json.dumps(SQUAD) if name == "set.json" else "\n".join(map(json.dumps, ROWS))
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert load_examples(tmp_path / name) == EXAMPLES
 
 
 def test_missing_file_and_bad_limit_are_refused(tmp_path: Path) -> None:

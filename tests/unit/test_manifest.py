@@ -79,6 +79,25 @@ def test_round_trip() -> None:
     assert json.loads(MANIFEST.to_json())["revision"] == MANIFEST.revision == sha256_hex(b"model")[:12]
 
 
+def test_the_reading_revision_names_all_that_an_answer_of_a_sentence_depends_on() -> None:
+    other_ways: list[dict[str, Any]] = [
+        {"context_tokens": MANIFEST.context_tokens + 1},
+        {"max_question_tokens": MANIFEST.max_question_tokens - 1},
+        {"max_answer_tokens": MANIFEST.max_answer_tokens - 1},
+        {"window_tokens": MANIFEST.window_tokens - 1},
+        {"doc_stride": MANIFEST.doc_stride + 1},
+        {"pair": replace(MANIFEST.pair, middle=(9, 9))},
+        {"tokenizer_sha256": sha256_hex(b"another")},
+        {"model_sha256": sha256_hex(b"another")},
+    ]
+    found = {replace(MANIFEST, **changes).reading_revision for changes in ({}, *other_ways)}
+    assert len(found) == 1 + len(other_ways)
+    assert {name.partition("+")[0] for name in found} == {MANIFEST.revision, sha256_hex(b"another")[:12]}
+    # these are looked at when answers are put together, whatever is kept of sentences
+    assert replace(MANIFEST, no_answer_threshold=9.0, rank_weight=9.0, created="2020-01-01").reading_revision in found
+    assert Manifest.from_json(MANIFEST.to_json()).reading_revision == MANIFEST.reading_revision
+
+
 def test_how_the_waves_were_fitted_comes_back() -> None:
     fit = WaveFit(5.9, 600, 747, (1, 3, 8), 3.1, 0.61, 0.6)
     assert Manifest.from_json(document(waves=WAVES)) == replace(MANIFEST, waves=fit)

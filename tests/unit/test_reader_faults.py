@@ -199,7 +199,7 @@ def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> 
     assert [bool(reading.spans) for reading in readings] == [True, False, False, True]
     names = [f"d:{{t}}:{i}" for i in range(3)]
     value = {
-        "spans": [], "document_version": "v", "sentence": "s", "sentence_start": 0, "model": {"revision": "m"},
+        "spans": [], "document_version": "v", "sentence": "s", "sentence_start": 0, "reading_revision": "m",
         "cache": "miss", "windows": 1, "truncated": False,
     }  # fmt: skip
     replies = [orjson.dumps(value), b"-NOTFOUND gone", orjson.dumps(value)]

@@ -188,6 +188,21 @@ def test_a_break_is_a_token_of_the_passage_whatever_the_window() -> None:
     assert held.spans[0].end <= 9 * 4 or held.spans[0].start >= 9 * 4
 
 
+@pytest.mark.parametrize("overlapping", [True, False])
+def test_no_word_is_completed_over_the_end_of_a_sentence(overlapping: bool) -> None:
+    """A text without white space is cut into sentences anywhere."""
+    text = "aaabbbccc"
+    starts = np.array([0, 3, 6], dtype=np.int32)
+    tokens = TextTokens(np.zeros(3, dtype=np.int32), starts, starts + 3)
+    start, end = with_span(3, 0, (1, 1), 9)
+    options = {"overlapping": overlapping, "n_best": 3}
+    assert {(span.start, span.end) for span in read(start, end, tokens, text, **options).spans} == {(0, 9)}
+    for breaks, expected in (([1, 2], (3, 6)), ([1], (3, 9)), ([2], (0, 6)), ([2, 3], (0, 6))):
+        found = read(start, end, tokens, text, breaks=breaks, **options).spans
+        assert (found[0].start, found[0].end) == expected
+        assert not any(span.start < at * 3 < span.end for span in found for at in breaks)
+
+
 def test_a_piece_becomes_the_whole_word_and_spans_are_distinct() -> None:
     sentence = "unhappiness is"
     tokens = small_tokenizer().encode_text(sentence)
@@ -236,11 +251,12 @@ def test_tokens_that_cover_nothing_or_only_white_space_are_no_answer(overlapping
 
 
 @pytest.mark.parametrize("at", [0, START, START + 2])
-@pytest.mark.parametrize("options", [{}, {"n_best": 3, "overlapping": False}])
-def test_logits_that_are_no_numbers_are_an_error(at: int, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("options", [{}, {"n_best": 3}, {"n_best": 3, "overlapping": False}])
+def test_logits_that_are_no_numbers_are_an_error(at: int, value: float, options: dict[str, Any]) -> None:
     tokens, text = words(5)
     start = quiet(5, 0)
-    start[at] = np.nan
+    start[at] = value
     with pytest.raises(InferenceFailed, match="not"):
         read(start, quiet(5, 0), tokens, text, **options)
 

@@ -38,7 +38,7 @@ def passage(budget: int) -> Passage:
 def value(budget: int = 0, spans: list[Span] | None = None, **changes: Any) -> bytes:
     record = SentenceRecord(part(1).text, None, "v1", "do_c", "Title", "", "")
     read = ReadSentence(SentenceRef("do_c", "t", 1), record, passage(budget), Reading(spans or [], 1.25), 2, True)
-    found = sentence_answer(read, model_id="m", revision="r+64", created=1.0)
+    found = sentence_answer(read, model_id="m", revision="r", reading_revision="r+64", created=1.0)
     return orjson.dumps({**orjson.loads(found), **changes})
 
 
@@ -59,6 +59,7 @@ def test_a_sentence_alone() -> None:
     assert [reading.text(span) for span in reading.spans] == ["She", "programs"]
     assert (reading.context, reading.context_start) == (DOCUMENT[11:32], 11)
     assert (reading.cached, reading.windows, reading.truncated, reading.shard) == (True, 2, True, "host:1")
+    assert answer["model"] == {"id": "m", "revision": "r"}
     assert (reading.score, reading.model, reading.version) == (5.1235, "r+64", "v1")
 
 
@@ -91,7 +92,8 @@ def test_what_is_kept_holds_for_its_version_and_its_reading_revision(version: st
 
 
 @pytest.mark.parametrize(
-    "lost", ["answer", "spans", "windows", "truncated", "sentence_start", "document_version", "model"]
+    "lost",
+    ["answer", "spans", "windows", "truncated", "sentence_start", "document_version", "model", "reading_revision"],
 )
 def test_a_kept_answer_that_is_not_whole_is_not_given(lost: str) -> None:
     answer = orjson.loads(value(64))
@@ -109,7 +111,14 @@ def test_what_a_client_put_there_is_not_given(stored: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"spans": None}, {"spans": [[1, 2]]}, {"spans": 5}, {"model": "m"}, {"windows": ...}, {"document_version": ...}],
+    [
+        {"spans": None},
+        {"spans": [[1, 2]]},
+        {"spans": 5},
+        {"reading_revision": ...},
+        {"windows": ...},
+        {"document_version": ...},
+    ],
 )
 def test_a_reply_that_cannot_be_read_is_an_error(change: dict[str, Any]) -> None:
     reply = {**orjson.loads(value()), "cache": "miss", **change}

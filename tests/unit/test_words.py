@@ -47,11 +47,28 @@ FAMILY = "👩\u200d👩\u200d👧\u200d👦"
         ("🏴\U000e0067\U000e0062\U000e007f x", (0, 1), "🏴\U000e0067\U000e0062\U000e007f"),
         ("𝐀𝐁𝐂 𝟏𝟐", (1, 2), "𝐀𝐁𝐂"),
         ("안녕하세요 세계", (0, 2), "안녕하세요"),
+        # letters that are parts of the one before them
+        ("น้ำดี", (0, 1), "น้ำ"),
+        ("ｶﾞｽ", (0, 1), "ｶﾞ"),
+        # what is not seen in a word does not end it, nor does it belong to a word that ends there
+        ("a co\u00adoperation b", (2, 4), "co\u00adoperation"),
+        ("a co\u00ad\u2060operation b", (8, 9), "co\u00ad\u2060operation"),
+        ("a co\u00adoperation b", (2, 5), "co\u00adoperation"),
+        ("\u200fשלום\u200f!", (2, 3), "שלום"),
+        ("to\ufeffgether\u00ad\u00ad\u00ad\u00ad\u00adno", (0, 1), "to\ufeffgether"),
+        ("東\u00ad京", (0, 1), "東"),
+        ("word\u200bbreak", (0, 2), "word"),
     ],
 )
 def test_whole_words(text: str, span: tuple[int, int], expected: str) -> None:
     start, end = whole_words(text, *span)
     assert text[start:end] == expected
+
+
+def test_words_end_where_they_must() -> None:
+    assert whole_words("unhappiness", 4, 6, 2, 8) == (2, 8)
+    assert whole_words("unhappiness", 4, 6, 4) == (4, 11)
+    assert whole_words("unhappiness", 4, 6, 0, 99) == (0, 11)
 
 
 @settings(deadline=None)

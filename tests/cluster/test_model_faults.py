@@ -1,0 +1,220 @@
+"""`qa-cluster model load` of readers that no shard can use, and loads that are cut off: nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis
+from qa_cluster.cluster import all_shards, cli, reader_loading, shard_readers
+from qa_cluster.cluster.connect import shards_of
+from qa_cluster.cluster.reader_files import ReaderFiles, read_reader
+from qa_cluster.cluster.signals import until_signal
+from qa_cluster.cluster.topology import Node
+
+from qa_cluster import keys
+from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
+from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, sha256_hex
+from tests.functions.running_shards import SECONDS
+from tests.functions.tiny_shards import FIRST, TinyShards, tiny_shards
+from tests.gears.onnx_file import deep_model, span_model
+from tests.servers import eventually
+from tests.tiny_readers import tiny_reader
+
+SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}
+
+
+@pytest.fixture(scope="module")
+def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
+    with tiny_shards(shared_binary, tmp_path_factory.mktemp("faults"), **SETTINGS) as found:
+        found.written("fault")
+        yield found
+
+
+@pytest.fixture
+def shards(cluster: TinyShards) -> Iterator[TinyShards]:
+    """`first` is the only reader, before and after, and answers."""
+    before = reader_keys(cluster)
+    yield cluster
+    assert reader_keys(cluster) == before
+    assert {name for node in cluster.nodes for name in cluster.models(node)} == {cluster.first.name}
+    assert cluster.get("fault", f"Who {time.monotonic()}?")["answer"] == FIRST
+
+
+@pytest.fixture
+def listed(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[], str]:
+    """What `qa-cluster model list` prints."""
+
+    def run() -> str:
+        monkeypatch.setattr(sys, "argv", ["qa-cluster", "--cluster-url", shards.url, "model", "list"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        assert ended.value.code == 0, printed.err
+        return printed.out + printed.err
+
+    return run
+
+
+def reader_keys(shards: TinyShards) -> list[str]:
+    return sorted(key for node in shards.nodes for key in shards.on(node, "KEYS", "bert-qa*"))
+
+
+def files_of(shards: TinyShards, model: bytes) -> ReaderFiles:
+    """The files of `last` with another model, which nobody has looked at."""
+    manifest = replace(shards.last, model_sha256=sha256_hex(model), model_bytes=len(model))
+    return ReaderFiles(model, (shards.folder / "last" / TOKENIZER_FILE).read_bytes(), manifest.to_json(), manifest)
+
+
+def test_a_folder_without_a_reader_is_told_with_what_to_do(shards: TinyShards, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=rf"'{tmp_path}' has no {MANIFEST_FILE}: name a folder that .*model export"):
+        read_reader(tmp_path)
+    for file in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE):
+        (tmp_path / file).write_bytes((shards.folder / "last" / file).read_bytes())
+    (tmp_path / TOKENIZER_FILE).write_bytes(b"{}")
+    with pytest.raises(ModelError, match=rf"tokenizer .*: copy '{tmp_path}' again, or export it again"):
+        read_reader(tmp_path)
+
+
+def test_outputs_that_are_no_logits_are_refused_before_any_shard_is_told(shards: TinyShards, tmp_path: Path) -> None:
+    reader = files_of(shards, deep_model())
+    (tmp_path / MODEL_FILE).write_bytes(reader.model)
+    (tmp_path / TOKENIZER_FILE).write_bytes(reader.tokenizer)
+    (tmp_path / MANIFEST_FILE).write_text(reader.manifest_text)
+    with pytest.raises(ModelError, match=r"output start_logits of shape \[any, any, 1\], it must be \[any, any\]"):
+        read_reader(tmp_path)
+
+
+def test_what_no_worker_can_get_ready_is_told_once_and_long_before_the_time_is_up(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 0.5)
+    addresses = ", ".join(f"127.0.0.1:{node.port}" for node in shards.nodes)
+    begun = time.monotonic()
+    with pytest.raises(ModelError, match=rf"shards {addresses}: the model cannot read batches of any size") as caught:
+        reader_loading.load(shards.place(120.0), files_of(shards, span_model(last=True, shape=[1, 384])))
+    assert time.monotonic() - begun < 30
+    assert str(caught.value).count("cannot read batches") == 1
+
+
+def test_a_reader_without_numbers_does_not_take_the_place_of_one_that_answers(shards: TinyShards) -> None:
+    tiny_reader(shards.folder / "nan", "nan", last=True, weights=struct.pack("<f", float("nan")))
+    with pytest.raises(ModelError, match=r"nan@\w+ cannot read, export it again .*: model gave logits that are not"):
+        shards.load("nan")
+
+
+def test_a_reader_larger_than_any_argument_of_a_command_is_loaded(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = tiny_reader(shards.folder / "large", "large", last=True, weights=bytes(3 << 20))
+    monkeypatch.setattr(shard_readers, "_PART_BYTES", 1 << 20)
+    for node in shards.nodes:
+        shards.on(node, "CONFIG", "SET", "proto-max-bulk-len", "1mb")
+    try:
+        shards.load("large", beside=True, seconds=10.0)
+    finally:
+        for node in shards.nodes:
+            shards.on(node, "CONFIG", "SET", "proto-max-bulk-len", "512mb")
+    shards.wait_warm(large.name)
+    shards.unload("large")
+
+
+def test_a_default_of_some_shards_is_listed_as_such(shards: TinyShards, listed: Callable[[], str]) -> None:
+    shards.load("last", beside=True)
+    place = shards.place()
+    with ExitStack() as stack:
+        nodes = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
+        assert shard_readers.make_default(*nodes[0], shards.last.name) == ""
+    try:
+        eventually(lambda: [" on 1 of 2 " in line for line in listed().splitlines()].count(True) == 2, SECONDS)
+    finally:
+        shards.use("first")
+        shards.unload("last")
+
+
+def test_a_load_that_is_interrupted_waits_for_what_is_under_way_and_takes_it_back(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking = threading.Event()
+    stored = threading.Event()
+    store = shard_readers.store_model
+
+    def slowly(node: Node, client: redis.Redis, *rest: object) -> None:
+        if node.port == shards.nodes[1].port:
+            stored.wait(SECONDS)
+            taking.wait(1.0)  # what is taken away before this ends is stored again
+        store(node, client, *rest)  # type: ignore[arg-type]
+
+    def step(text: str) -> None:
+        if "is compiled and stored" in text and not stored.is_set():
+            stored.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+        if text.startswith("taking "):
+            taking.set()
+
+    monkeypatch.setattr(shard_readers, "store_model", slowly)
+    with pytest.raises(KeyboardInterrupt), until_signal():
+        reader_loading.load(replace(shards.place(), on_step=step), read_reader(shards.folder / "last"))
+    assert taking.is_set()
+
+
+def test_a_shard_that_goes_during_a_load_does_not_keep_the_others_from_taking_it_back(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, gone = shards.nodes
+    told: list[str] = []
+    store = shard_readers.store_model
+
+    def go(node: Node, client: redis.Redis, *rest: object) -> None:
+        if node.port == gone.port and not told:
+            told.append("gone")
+            gone.stop(signal.SIGKILL)
+        store(node, client, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shard_readers, "store_model", go)
+    monkeypatch.setattr(reader_loading, "_TAKE_BACK_SECONDS", 1.0)
+    try:
+        with pytest.raises(ClusterError, match=rf"last@\w+ could not be stored on every shard: .*:{gone.port}: Conn"):
+            reader_loading.load(replace(shards.place(2.0), on_step=told.append), read_reader(shards.folder / "last"))
+        assert not [key for key in shards.on(there, "KEYS", "bert-qa*") if "last" in key]
+        assert f"`qa-cluster model unload {shards.last.name}`" in told[-1]
+        assert f"127.0.0.1:{gone.port}" in told[-1]
+    finally:
+        gone.start()
+    gone.wait_ready(SECONDS)
+    shards.wait_warm(shards.first.name)
+    own = shards.tag_of(gone)
+    shards.on(gone, "DEL", *(key(own, shards.last.name) for key in (keys.model_key, keys.tokenizer_key)))
+
+
+def test_what_a_killed_load_left_is_listed_and_can_be_unloaded(shards: TinyShards, listed: Callable[[], str]) -> None:
+    node, own, names = shards.nodes[1], shards.tag_of(shards.nodes[1]), []
+    for revision in ("0" * 12, "1" * 12):
+        names.append(f"left@{revision}")
+        shards.on(node, "SET", keys.tokenizer_key(own, names[-1]), "{}")
+        model = keys.model_key(own, names[-1])
+        shards.on(node, "AI.MODELSTORE", model, "ONNX", "CPU", "BLOB", span_model(last=True))
+    place = shards.place()
+    assert reader_loading.parts(place, reader_loading.listing(place)) == {
+        name: [f"127.0.0.1:{node.port}"] for name in names
+    }
+    told = " ".join(listed().split())
+    assert f"{names[0]} is not whole on 127.0.0.1:{node.port}: it is being loaded now, or was left behind" in told
+    assert f"`qa-cluster model unload {names[0]}`" in told
+    with pytest.raises(InvalidInput, match=r"'left' is there in 2 revisions, choose one: left@0+, left@1+"):
+        shards.unload("left")
+    assert shards.unload(names[0]) == names[0]
+    assert shards.unload("left") == names[1]
+    with pytest.raises(NotFound, match="'left' is not loaded"):
+        shards.unload("left")
