@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qa_cluster.errors import QAError
+from qa_cluster.errors import InferenceFailed, QAError
 
 from . import backends
 from .backends import RuntimeLimits
@@ -103,11 +103,11 @@ class ModelStore:
         return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
 
     async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
-        """Run each shape, rows x tokens, once, in turn with what waits for the device."""
+        """Run each shape, rows x tokens, once, in turn with what waits for the device; InferenceFailed if one fails."""
         queue = self.devices.of(model.device)
         for rows, length in shapes:
             if model.is_token_model and rows * length <= self._max_tokens and (rows, length) not in model.warmed:
-                await queue.call(partial(self._warm_quietly, model, rows, length))
+                await queue.call(partial(self._warm_asked, model, rows, length))
 
     def ready(self, ref: int) -> ServedModel | None:
         """The compiled model if it is here already."""
@@ -208,11 +208,19 @@ class ModelStore:
         if self.ready(model.ref) is model and (rows, length) not in model.warmed:
             self._warm_quietly(model, rows, length)
 
-    def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> list[Array]:
+    def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> None:
         try:
             self._warm(model, rows, length)
         except Exception as error:  # a model may have a length limit below the usual shapes
             logger.info("model %d does not take %d x %d tokens: %s", model.ref, rows, length, error_line(error))
+
+    def _warm_asked(self, model: ServedModel, rows: int, length: int) -> list[Array]:
+        try:
+            self._warm(model, rows, length)
+        except Exception as error:
+            if is_exhaustion(error):
+                raise
+            raise InferenceFailed(f"the model does not take {rows} x {length} tokens: {error_line(error)}") from error
         return []
 
     @staticmethod

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qa_cluster.errors import InferenceFailed
+
 from .served import BatchTotals, Item
 from .tensors import Array
 
@@ -76,7 +78,10 @@ def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
 
 
 def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
-    """Run items of one token model as one padded batch, and cut each item's part out of the outputs."""
+    """Run items of one token model as one padded batch, and cut each item's part out of the outputs.
+
+    InferenceFailed if these are not ``[rows, tokens, ..]``.
+    """
     model = batch[0].model
     rows = sum(item.rows for item in batch)
     size = padded_rows(rows)
@@ -91,6 +96,12 @@ def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
         padded[row:] = padded[0]
         inputs.append(padded)
     outputs = model.compiled.run(inputs)
+    for output in outputs:
+        if output.shape[:2] != (size, length):
+            raise InferenceFailed(
+                f"a token model gives one value a token: for {size} x {length} tokens it gave shape"
+                f" {list(output.shape)}"
+            )
     totals.batches += 1
     totals.items += len(batch)
     totals.tokens += sum(item.rows * item.length for item in batch)

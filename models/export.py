@@ -32,7 +32,7 @@ from qa_cluster.manifest import (
 )
 from qa_cluster.runtimes import MAX_THREADS, RUNTIMES, open_runner
 from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import Arrays, PairEncoder, TextPairEncoder
+from qa_cluster.windows import LENGTH_STEP, Arrays, PairEncoder, TextPairEncoder
 
 from .calibrate import UNFITTED, Thresholds, fit, require_enough, with_negatives
 from .checkpoint import OUTPUTS, Checkpoint, load_checkpoint, parameter_bytes, require_export_extra, torch_runner
@@ -51,7 +51,10 @@ RANK_WEIGHT = 0.3
 TOLERANCE = 0.5
 MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
+CONTEXT_TOKENS = 128  # measured in docs/reading.md
 WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
+# with its neighbours a sentence mostly fills the budget, and the question comes to that
+WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
 SERVING_RUNTIME = RUNTIMES[0]
 _LONG_SHARE = 5  # one calibration example in so many fills a whole window
@@ -70,6 +73,8 @@ class ExportOptions:
         held_out: question set the reader was not trained on, to fit the manifest's thresholds.
         evaluation: question sets to score the reader on, before and after.
         limit: only so many questions of each of these, spread over the file.
+        context_tokens: reading context, the token budget of a ranked sentence with its neighbours; 0: none. Less where
+            a window has less room.
         max_examples: how many calibration examples are used, spread over the file.
         tolerance: how many points of F1 the file may lose on any of the question sets.
         force: write it even so.
@@ -83,6 +88,7 @@ class ExportOptions:
     held_out: Path | None = None
     evaluation: Sequence[Path] = ()
     limit: int | None = None
+    context_tokens: int = CONTEXT_TOKENS
     max_examples: int = 300
     tolerance: float = TOLERANCE
     force: bool = False
@@ -115,6 +121,8 @@ class ExportOptions:
             raise InvalidInput(f"threads is {self.threads}, must be from 1 to {MAX_THREADS}")
         if not 1 <= self.max_examples <= MAX_CALIBRATION_EXAMPLES:
             raise InvalidInput(f"max_examples is {self.max_examples}, must be from 1 to {MAX_CALIBRATION_EXAMPLES}")
+        if not 0 <= self.context_tokens <= WINDOW_TOKENS:
+            raise InvalidInput(f"context_tokens is {self.context_tokens}, must be from 0 to {WINDOW_TOKENS}")
         if not 0 <= self.tolerance <= 100:
             raise InvalidInput(f"tolerance is {self.tolerance:g}, must be from 0 to 100 points of F1")
         unknown = [name for name in self.runtimes if name not in RUNTIMES]
@@ -315,10 +323,14 @@ class _Export:
     def _manifest(self, file: Path | None, precision: str) -> Manifest:
         checkpoint, options = self._checkpoint, self._options
         model = file.read_bytes() if file is not None else b"none yet"
-        lengths = tuple(length for length in WARM_LENGTHS if length <= checkpoint.max_tokens)
-        window_tokens = min(WINDOW_TOKENS, checkpoint.max_tokens)
+        # a window is padded to whole steps, which must not be more than the network takes
+        whole_steps = checkpoint.max_tokens - checkpoint.max_tokens % LENGTH_STEP
+        window_tokens = min(WINDOW_TOKENS, whole_steps or checkpoint.max_tokens)
         max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)
         room = window_tokens - max_question_tokens - checkpoint.pair.special_tokens
+        context_tokens = min(options.context_tokens, room)
+        warm = WARM_CONTEXT_LENGTHS if context_tokens else WARM_LENGTHS
+        lengths = tuple(length for length in warm if length <= whole_steps)
         made = Manifest(
             model_id=options.model_id or checkpoint.name,
             model_sha256=sha256_hex(model),
@@ -333,7 +345,7 @@ class _Export:
             max_answer_tokens=min(MAX_ANSWER_TOKENS, checkpoint.max_tokens),
             window_tokens=window_tokens,
             doc_stride=min(DOC_STRIDE, room // 2),
-            context_tokens=0,
+            context_tokens=context_tokens,
             pad_id=checkpoint.pad_id,
             pair=checkpoint.pair,
             lowercase=checkpoint.lowercase,

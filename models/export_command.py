@@ -14,7 +14,7 @@ from qa_cluster.manifest import PRECISIONS
 from qa_cluster.runtimes import RUNTIMES
 
 from .evaluate import Progress
-from .export import TOLERANCE, ExportOptions, export
+from .export import CONTEXT_TOKENS, TOLERANCE, ExportOptions, export
 from .report import ExportReport
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ def add_export(commands: "Commands") -> argparse.ArgumentParser:
     parser.add_argument(
         "--evaluation", type=Path, action="append", default=[], help="question set to score on; may be repeated"
     )
+    parser.add_argument(
+        "--context-tokens",
+        type=int,
+        default=CONTEXT_TOKENS,
+        help="shards read a ranked sentence with neighbours up to so many tokens; 0: the sentence alone (default "
+        f"{CONTEXT_TOKENS})",
+    )
     parser.add_argument("--limit", type=int, help="only so many questions of each evaluation set, spread over it")
     parser.add_argument("--max-examples", type=int, default=300, help="calibration examples used (default 300)")
     parser.add_argument(
@@ -86,6 +93,7 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
         held_out=chosen.held_out,
         evaluation=chosen.evaluation,
         limit=chosen.limit,
+        context_tokens=chosen.context_tokens,
         max_examples=chosen.max_examples,
         tolerance=chosen.tolerance,
         force=chosen.force,

@@ -3,8 +3,8 @@
 `float16` and `bfloat16` store the weights in half the space. OpenVINO and ONNX Runtime compute float16 files in
 float32; bfloat16 files OpenVINO computes in bfloat16 where the processor can. `int8` is for processors, see `quantize`;
 `int8-dynamic` stores int8 weights, and OpenVINO makes the activations int8 as they come, in groups of channels of one
-token, so that no answer depends on its batch. (ONNX Runtime's own dynamic quantization has one scale for the whole
-batch and is not used: it computes such a file in float32.)
+token, so that no answer depends on its batch. (ONNX Runtime makes 8-bit products of its own of such a file, in
+blocks of one token too. Its usual dynamic quantization, with one scale for the whole batch, is not used.)
 """
 
 from collections.abc import Sequence

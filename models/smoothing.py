@@ -53,6 +53,12 @@ class Activations:
     greatest: FloatArray
     rows: FloatArray
 
+    @property
+    def width(self) -> float:
+        """The largest value there was, in root mean squares of all."""
+        widest = max(float(np.abs(self.least).max()), float(np.abs(self.greatest).max()))
+        return widest / max(float(np.sqrt(np.square(self.rows).mean())), float(np.finfo(np.float32).tiny))
+
     def range(self, factors: FloatArray) -> Range:
         """The range of all its channels after multiplication by `factors` [channels]."""
         return Range.of(float((self.least * factors).min()), float((self.greatest * factors).max()))

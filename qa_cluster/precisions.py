@@ -2,7 +2,7 @@
 
 The exporter writes the precision into the ONNX file's metadata, so that whoever has the file knows: a shard's worker,
 which sees no manifest, the local pipeline and the measurements all take OpenVINO's settings from here. ONNX Runtime has
-nothing to set: it computes in float32 whatever is stored in 16 bits, and int8 where activations are quantized too.
+nothing to set: it computes in float32 whatever is stored in 16 bits, and with int8 weights in 8-bit products.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ METADATA_KEY = "qa-cluster.precision"
 """In the `metadata_props` of an ONNX file: one of `manifest.PRECISIONS`."""
 
 GROUP_SIZE = 128
-"""Activations of `int8-dynamic` get one scale for so many neighbouring channels of a token."""
+"""Activations without a fixed range get one scale for so many neighbouring channels of a token."""
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
@@ -26,7 +26,7 @@ def openvino_settings(precision: str | None) -> dict[str, str | int]:
     {'INFERENCE_PRECISION_HINT': 'bf16'}
     """
     settings: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32"}
-    if precision == "int8-dynamic":
+    if precision in ("int8", "int8-dynamic"):  # the former has places without fixed ranges, too
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZE
     return settings
 

@@ -44,8 +44,9 @@ async def _warm(reader: Reader) -> None:
     if model is None:
         return
     shapes = reader.manifest.shapes
+    usual = [(rows, length) for length in shapes.lengths for rows in shapes.batches]
     try:
-        await model.warm([(rows, length) for length in shapes.lengths for rows in shapes.batches])
+        await model.warm([*usual, (1, reader.manifest.window_tokens)])
     except Exception as error:  # runtimes raise what they like, and nobody awaits this task
         _state.failed_at[reader.name] = time.monotonic()
         if reader.problem != str(error):

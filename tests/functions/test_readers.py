@@ -334,10 +334,8 @@ def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_only(mon
             raise RuntimeError("Check failed in plugin.cpp:123")
 
     model = Failing()
-    shapes = SimpleNamespace(lengths=(16,), batches=(1,))
-    reader = SimpleNamespace(
-        name="failing", warm=False, model=model, problem="", manifest=SimpleNamespace(shapes=shapes)
-    )
+    manifest = SimpleNamespace(shapes=SimpleNamespace(lengths=(16,), batches=(1,)), window_tokens=48)
+    reader = SimpleNamespace(name="failing", warm=False, model=model, problem="", manifest=manifest)
     monkeypatch.setattr(readers, "everyone", lambda: [reader])
     logged: list[str] = []
     monkeypatch.setattr(reader_warming.rg, "log", lambda text, level: logged.append(text))

@@ -209,6 +209,13 @@ def test_a_long_queue_is_parted_quickly_and_the_oldest_is_in_the_batch() -> None
     assert queued[0] in batch
 
 
+def test_outputs_that_are_not_one_value_a_token_are_refused() -> None:
+    item = items([5])[0]
+    item.model.compiled.run = lambda inputs: [inputs[0][:, :1].astype("<f4")]  # type: ignore[method-assign]
+    with pytest.raises(InferenceFailed, match=r"for 1 x 16 tokens it gave shape \[1, 1\]"):
+        run_batch([item], BatchTotals())
+
+
 def test_models_of_other_shapes_are_not_token_models() -> None:
     fake = FakeModel()
     assert is_token_model(fake)

@@ -109,12 +109,11 @@ def test_the_file_is_small_and_has_the_inputs_the_manifest_names(reader: Path, m
     assert all(value.shape == ["batch", "length"] for value in session.get_inputs())
 
 
-def test_int8_costs_less_than_a_point_of_f1_on_wikipedia(manifest: Manifest) -> None:
+def test_int8_costs_at_most_half_a_point_of_f1(manifest: Manifest) -> None:
     assert manifest.precision == "int8"
     lost = {metric.dataset: metric.before.f1 - metric.after.f1 for metric in manifest.metrics}
     assert set(lost) == {"xquad_en_a", "covidqa_a"}
-    assert lost["xquad_en_a"] < 0.01
-    assert lost["covidqa_a"] < 0.02  # measured: 0.0114 on 287 questions, each over some 30 windows
+    assert max(lost.values()) <= 0.005
 
 
 def test_the_model_card_states_the_manifest_s_numbers(reader: Path, manifest: Manifest) -> None:

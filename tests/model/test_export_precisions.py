@@ -6,6 +6,7 @@ Needs the `export` extra.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ import numpy as np
 import pytest
 from qa_cluster.gears.model_file import ModelFile
 from qa_cluster.gears.openvino_backend import OpenVinoModel
+from qa_cluster.models import quantize as quantizing
 from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
 from qa_cluster.models.export import ExportOptions, export
+from qa_cluster.models.onnx_graph import sites, watch
 
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, PRECISIONS, TOKENIZER_FILE, Manifest
 from qa_cluster.precisions import METADATA_KEY
@@ -157,6 +160,20 @@ def test_int8_file_has_no_table_to_dequantize_and_no_signed_activation_before_we
             assert tensors[activation.input[2]].data_type == onnx.TensorProto.UINT8
             met += 1
     assert met == 13  # six in each of two layers, and the head
+
+
+def test_activations_with_a_few_huge_values_get_no_fixed_range(
+    readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx
+
+    model = onnx.load(readers.folders["float32"] / MODEL_FILE)
+    widths = sorted(
+        seen.width for seen in watch(model, [site.tensor for site in sites(model.graph)], [readers.batch]).values()
+    )
+    monkeypatch.setattr(quantizing, "WIDEST", widths[-2])
+    kinds = Counter(node.op_type for node in quantizing.quantize(model, [readers.batch]).graph.node)
+    assert kinds["QuantizeLinear"] == len(widths) - 2
 
 
 @pytest.mark.parametrize("family", ["albert", "roberta", "deberta-v2"])

@@ -60,6 +60,12 @@ def test_a_range_holds_zero_exactly_and_its_own_ends() -> None:
     assert Range.of(0.0, 0.0).rounded(np.zeros(1, np.float32))[0] == 0
 
 
+def test_width_is_the_largest_value_in_root_mean_squares() -> None:
+    rows = np.full((10, 4), 2.0, np.float32)
+    assert Activations(rows.min(axis=0) - 100, rows.max(axis=0), rows).width == pytest.approx(49.0)
+    assert Activations(rows[0] * 0, rows[0] * 0, rows * 0).width == 0
+
+
 def test_a_wide_channel_is_smoothed_and_even_ones_are_left_alone(random: np.random.Generator) -> None:
     weights = random.normal(size=(64, 16)).astype(np.float32)
 
