@@ -23,6 +23,7 @@ from qa_cluster.windows import Arrays
 
 from .hub import HubId, fetch
 from .pair_layout import learn_pair_layout
+from .stored_tokenizer import use_stored
 
 OUTPUTS = ("start_logits", "end_logits")
 MAX_TOKENS = 512
@@ -222,7 +223,6 @@ def _network(folder: Path, source: str) -> Any:
 
 def _tokenizer(folder: Path, source: str, family: str) -> Any:
     """The tokenizer of a checkpoint, with what its `tokenizer.json` says as its backend."""
-    from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
     stored = folder / _TOKENIZER_FILE
@@ -236,8 +236,7 @@ def _tokenizer(folder: Path, source: str, family: str) -> Any:
     if not tokenizer.is_fast:
         raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
     if stored.is_file():
-        backend = _loading("tokenizer", source, lambda: Tokenizer.from_file(str(stored)))
-        tokenizer._tokenizer = _as_trained(backend, tokenizer.backend_tokenizer)
+        _loading("tokenizer", source, lambda: use_stored(tokenizer, stored))
     return tokenizer
 
 
@@ -251,34 +250,6 @@ def _require_vocabulary(folder: Path, source: str, family: str) -> None:
             f"{source!r} has no tokenizer.json, and its {found[0]} alone does not say how it was tokenized: write one "
             "with transformers 4, AutoTokenizer.from_pretrained(..).save_pretrained(..)"
         )
-
-
-def _as_trained(stored: Any, rebuilt: Any) -> Any:
-    """Return the tokenizer of a `tokenizer.json`, `stored`, as transformers 4 understood it.
-
-    transformers 5 takes no more than the vocabulary from the file and puts a tokenizer of its own around it, `rebuilt`:
-    DeBERTa's pairs then have two separators instead of one, ALBERT's and DeBERTa v3's texts are normalized otherwise.
-    Its own are right only where transformers 4 let the tokenizer's config overrule the file too: in BERT's
-    normalization, in the space before a byte-level text, in which tokens are special; and where the file says nothing.
-    """
-    from tokenizers.normalizers import BertNormalizer
-    from tokenizers.pre_tokenizers import ByteLevel
-    from tokenizers.processors import RobertaProcessing
-
-    if isinstance(stored.normalizer, BertNormalizer) and isinstance(rebuilt.normalizer, BertNormalizer):
-        stored.normalizer = rebuilt.normalizer
-    if isinstance(stored.pre_tokenizer, ByteLevel) and isinstance(rebuilt.pre_tokenizer, ByteLevel):
-        stored.pre_tokenizer = rebuilt.pre_tokenizer
-    if stored.post_processor is None or (
-        isinstance(stored.post_processor, RobertaProcessing) and isinstance(rebuilt.post_processor, RobertaProcessing)
-    ):  # RoBERTa's takes the space before a text into account
-        stored.post_processor = rebuilt.post_processor
-    known = stored.get_added_tokens_decoder()
-    added = rebuilt.get_added_tokens_decoder()
-    stored.add_tokens(
-        [token for id_, token in sorted(added.items()) if id_ not in known and stored.token_to_id(token.content) == id_]
-    )
-    return stored
 
 
 def _require_room(network: Any, backend: Any, source: str) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.evaluation import DEPTHS, first_place
+from qa_cluster.manifest import TOKENIZER_FILE
 from qa_cluster.question_set import load_question_set
 
 from .evaluate import Progress, silent
+from .stored_tokenizer import use_stored
 
 MAX_TOKENS = 384
 MAX_ANSWER_TOKENS = 30
@@ -115,6 +117,8 @@ class PlainReader:
             # left unsaid, it is asked at the terminal whether code that comes with the checkpoint may run
             files = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, **files)
+            if (stored := checkpoint / TOKENIZER_FILE).is_file():
+                use_stored(self._tokenizer, stored)
             self._network = AutoModelForQuestionAnswering.from_pretrained(
                 checkpoint, **files, dtype=torch.float32
             ).eval()

@@ -17,6 +17,7 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
 
+from ..stored_tokenizer import use_stored
 from .settings import Settings
 
 _EXTRA = ("torch", "transformers", "safetensors")
@@ -141,11 +142,13 @@ def _tokenizer(source: str, local: bool) -> Any:
 
     if local and not any((Path(source) / name).is_file() for name in _TOKENIZER_FILES):
         raise ModelError(f"{source!r} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)}")
-    tokenizer = _loading(
-        "tokenizer", source, local, lambda: AutoTokenizer.from_pretrained(source, local_files_only=local)
-    )
+    files = {"local_files_only": local, "trust_remote_code": False}
+    tokenizer = _loading("tokenizer", source, local, lambda: AutoTokenizer.from_pretrained(source, **files))
     if not tokenizer.is_fast:
         raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
+    stored = _loading("tokenizer", source, local, lambda: _stored_tokenizer(source, local))
+    if stored is not None:
+        _loading("tokenizer", source, local, lambda: use_stored(tokenizer, stored))
     if tokenizer.pad_token_id is None:
         raise ModelError(f"tokenizer of {source!r} has no pad token")
     pair = tokenizer("a", "b", return_special_tokens_mask=True)
@@ -159,10 +162,21 @@ def _tokenizer(source: str, local: bool) -> Any:
     return tokenizer
 
 
+def _stored_tokenizer(source: str, local: bool) -> Path | None:
+    from transformers.utils import cached_file
+
+    if local:
+        path = Path(source) / _TOKENIZER_FILES[0]
+        return path if path.is_file() else None
+    found = cached_file(source, _TOKENIZER_FILES[0], _raise_exceptions_for_missing_entries=False)
+    return None if found is None else Path(found)
+
+
 def _config(source: str, local: bool, settings: Settings) -> Any:
     from transformers import AutoConfig
 
-    config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, local_files_only=local))
+    files = {"local_files_only": local, "trust_remote_code": False}
+    config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, **files))
     if config.num_labels != 2:  # of a classifier that the encoder was taken from
         config.num_labels = 2
     if settings.attention_dropout is not None:
@@ -186,6 +200,7 @@ def _network(source: str, local: bool, config: Any, seed: int, device: str) -> t
                 source,
                 config=config,
                 local_files_only=local,
+                trust_remote_code=False,
                 # The fused kernels of the CPU have no fast backward pass.
                 attn_implementation="eager" if device == "cpu" else "sdpa",
                 dtype=torch.float32,

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from qa_cluster.models.checkpoint import Checkpoint, load_checkpoint
 from qa_cluster.models.pair_layout import PROBES
+from qa_cluster.models.training.base import load_base
+from qa_cluster.models.training.settings import Settings, Stage
 from tokenizers import Tokenizer, normalizers
 
 from qa_cluster.errors import ModelError
@@ -42,7 +44,10 @@ def test_texts_and_pairs_are_what_tokenizer_json_makes_of_them(family: str, tmp_
     stored.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("wrote", "made")])
     stored.save(str(folder / TOKENIZER_FILE))
     loaded = load_checkpoint(str(folder))
+    settings = Settings(stages=(Stage(tmp_path / "unread.jsonl"),), max_tokens=32, max_question_tokens=8, doc_stride=4)
+    trained = load_base(str(folder), settings, "cpu").tokenizer
     for question, context in PROBES:
+        assert trained(question, context)["input_ids"] == stored.encode(question, context).ids
         expected, found = stored.encode(question, context), tokenizer_of(loaded).encode(question, context)
         assert (found.ids, found.type_ids, found.offsets) == (expected.ids, expected.type_ids, expected.offsets)
     assert (len(loaded.pair.middle), loaded.pair.context_type) == ((2, 0) if family == "xlm-roberta" else (1, 1))
