@@ -37,8 +37,13 @@ def require_json(scope: Scope) -> None:
         raise HttpProblem("unsupported-media-type", f"content-type must be application/json, got {shown}")
 
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body; HttpProblem as soon as it is known to exceed the limit."""
+async def read_body(scope: Scope, receive: Receive, limit: int, timeout_ms: int) -> bytes:
+    """The whole body; HttpProblem once it is known to exceed the limit, TimeoutError if it does not end in time."""
+    async with asyncio.timeout(timeout_ms / 1000):
+        return await _read_body(scope, receive, limit)
+
+
+async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     announced = header(scope, b"content-length")
     if announced is not None and announced.isdigit() and int(announced) > limit:
         raise _too_large(limit, f"has {int(announced)} bytes")

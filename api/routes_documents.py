@@ -50,7 +50,9 @@ class DocumentRoute:
         parameters = parse_query(scope["query_string"], self._parameters)
         if_version = condition(scope)
         require_json(scope)
-        values = parse_body(await read_body(scope, receive, self._state.options.body_max_bytes), self._fields)
+        timeout_ms = parameters.get("timeout_ms", self._timeout_ms)
+        body = await read_body(scope, receive, self._state.options.body_max_bytes, timeout_ms)
+        values = parse_body(body, self._fields)
         written = await self._state.engine.documents.put(
             document_id,
             values["text"],
@@ -58,7 +60,7 @@ class DocumentRoute:
             metadata=values.get("metadata"),
             if_version=if_version,
             wait=parameters.get("wait", True),
-            timeout=parameters.get("timeout_ms", self._timeout_ms) / 1000,
+            timeout=timeout_ms / 1000,
         )
         self._state.metrics.document_writes.inc("put")
         headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]

@@ -6,7 +6,6 @@ in `routes_status`.
 
 from __future__ import annotations
 
-import asyncio
 from time import perf_counter
 from urllib.parse import quote, unquote_to_bytes
 
@@ -44,9 +43,7 @@ class ModelRoute:
         timeout_ms = parse_query(scope["query_string"], self._parameters).get("timeout_ms") or self._timeout_ms
         require_json(scope)
         options = self._state.options
-        async with asyncio.timeout(timeout_ms / 1000):  # a body may come slowly, or not to its end
-            body = await read_body(scope, receive, options.body_max_bytes)
-        request = self._request(body)
+        request = self._request(await read_body(scope, receive, options.body_max_bytes, timeout_ms))
         pipeline = self._state.engine.pipeline
         reading = pipeline.read("" if model == DEFAULT else model, request, timeout_seconds=timeout_ms / 1000)
         name, results = await while_connected(receive, reading, self._state.metrics.disconnects.inc)

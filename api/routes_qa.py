@@ -74,13 +74,14 @@ class QuestionRoute:
             if scope["query_string"]:
                 raise HttpProblem("validation", "POST /qa takes its fields in the body, not in the query string")
             require_json(scope)
-            values = parse_body(await read_body(scope, receive, self._state.options.body_max_bytes), self._fields)
+            options = self._state.options
+            body = await read_body(scope, receive, options.body_max_bytes, options.limits.timeout_ms)
+            values = parse_body(body, self._fields)
         else:
             raise HttpProblem(
                 "method-not-allowed", f"/qa has GET and POST, not {method}", headers=[(b"allow", b"GET, HEAD, POST")]
             )
-        options = ask_options(values)
-        outcome = await self._ask_while_connected(receive, values["question"], options)
+        outcome = await self._ask_while_connected(receive, values["question"], ask_options(values))
         if method == "GET":
             self._remember(scope["query_string"], outcome)
         await self._respond(scope, send, outcome)

@@ -13,6 +13,7 @@ from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.client import AsyncClient, AsyncClusterClient, DeadlineExceeded, InputTooLong, InvalidInput, NotFound
 from qa_cluster.connection import ReplyError
 from qa_cluster.huggingface.request import InvalidRequest, PipelineLimits, parse_request
+from qa_cluster.questions import AskLimits
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import Run, until
@@ -267,15 +268,18 @@ def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster, run:
     run(body())
 
 
-def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(reading: ScriptedCluster, run: Run) -> None:
+@pytest.mark.parametrize(("method", "path"), [("POST", "/models/default"), ("PUT", "/documents/d"), ("POST", "/qa")])
+def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(
+    reading: ScriptedCluster, run: Run, method: str, path: str
+) -> None:
     async def begun() -> AsyncIterator[bytes]:
         yield b'{"inputs": '
         await asyncio.sleep(60)
 
     async def body() -> None:
-        async with serving(reading) as client:
+        async with service(reading.target(limits=AskLimits(timeout_ms=200))) as (_, client):
             async with asyncio.timeout(20):
-                response = await client.post("/models/default?timeout_ms=200", content=begun(), headers=JSON)
+                response = await client.request(method, path, content=begun(), headers=JSON)
             assert_problem(response, 504, "deadline-exceeded")
 
     run(body())
