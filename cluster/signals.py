@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -33,21 +34,38 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     Raised wherever the event loop happens to be, as `until_signal` does, it would leave tasks behind that complain.
     """
 
+    told = False
+    cancel: Callable[[], object] | None = None
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        told = True
+        if cancel is not None:
+            cancel()
+
     async def cancelled_by_signal() -> None:
+        nonlocal cancel
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is not None:
-            for number in _SIGNALS:
-                loop.add_signal_handler(number, task.cancel)
-        await work
+            cancel = partial(loop.call_soon_threadsafe, task.cancel)  # which wakes the loop, too
+        if told:  # before there was a task to cancel
+            raise asyncio.CancelledError
+        try:
+            await work
+        finally:
+            cancel = None
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
     try:
         asyncio.run(cancelled_by_signal())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:
+        work.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+    if told:  # after the work had ended
+        raise KeyboardInterrupt
 
 
 def ignore_signals() -> None:

@@ -146,7 +146,7 @@ def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, 
     mine = f"mine@{shards.last.revision}"
     rows = json.loads(qa("model", "list", "--json"))
     assert [(row["name"], row["default"], row["warm"], row["shards"], row["context_tokens"]) for row in rows] == [
-        (shards.first.name, True, 2, 2, 0),
+        (shards.first.name, True, 2, 2, shards.first.context_tokens),
         (mine, False, 2, 2, 48),
     ]
     assert "2 of 2" in qa("model", "list")

@@ -106,7 +106,7 @@ def test_the_readers_are_told_with_all_that_is_known_of_them(shards: TinyShards)
         assert {name: value for name, value in other.items() if name != "manifest"} == {
             **{"name": shards.last.name, "id": "last", "revision": shards.last.revision},
             **{"reading_revision": shards.last.reading_revision, "default": False, "warm": True, "stored": True},
-            **{"precision": "float32", "bytes": shards.last.model_bytes, "context_tokens": 0},
+            **{"precision": "float32", "bytes": shards.last.model_bytes, "context_tokens": shards.last.context_tokens},
             **{"settled": True, "problem": ""},
         }
 

@@ -173,6 +173,7 @@ def test_replica_is_silent_until_it_is_promoted(server_binary: Path) -> None:
         replica.client() as other,
     ):
         primary.wait_ready()
+        replica.wait_ready()
         assert register(primary, "s", stream_reader("s", "st:*")) == "OK"
         other.execute_command("REPLICAOF", "127.0.0.1", primary.port)
         eventually(lambda: other.info("replication")["master_link_status"] == "up")
@@ -182,7 +183,7 @@ def test_replica_is_silent_until_it_is_promoted(server_binary: Path) -> None:
         eventually(lambda: other.exists("st:a"))
         eventually(lambda: status(replica, "s") == "PAUSED")
         assert replica.field("queued_events") == 0
-        eventually(lambda: replica.field("worker_state") == "ready" and replica.field("worker_restarts") == 1)
+        eventually(lambda: replica.field("worker_state") == "ready" and int(replica.field("worker_restarts")) >= 1)
         other.execute_command("REPLICAOF", "NO", "ONE")
         eventually(lambda: notices(replica, "promoted") == ["promoted"])
         other.xadd("st:b", {"f": "v"})
