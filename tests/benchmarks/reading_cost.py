@@ -3,7 +3,8 @@
 `qa.read` on one shard with the best-ranked sentences of real questions, which is what a client's question costs there
 once it is ranked: records fetched, question tokenized, batches formed and run, spans decoded, answers stored. Two
 shards hold the same documents; one has our worker, the other one that batches sentences as they come. Sentences whose
-tensors are taken away are tokenized by the worker when it reads them. All four are asked in turn for each question.
+tensors are taken away are tokenized by the worker when it reads them; their neighbours, which are read with them, keep
+theirs. All four are asked in turn for each question.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ CANDIDATES = (8, 32)
 QUESTIONS = 40
 DOCUMENTS = 150
 SETTINGS = {"qa.worker-threads": 1}
+TELLING_SECONDS = 1.2  # twice as long as a worker takes between two reports, so that none is on its way
 WORKERS = {
     "by length": f'"{sys.executable}" -m qa_cluster.gears.worker',
     "as they come": f'"{sys.executable}" "{Path(__file__).parent / "baselines" / "unsorted_worker.py"}"',
@@ -55,7 +57,6 @@ class Side:
         self.node = cluster.nodes[0]
         self.client = self.node.client(decode_responses=False)
         self.worker = int(self.node.field("worker_pid"))
-        self.read_so_far = 0
 
     def fill(self, documents: Sequence[tuple[str, str]]) -> None:
         """Functions, reader and documents."""
@@ -77,7 +78,6 @@ class Side:
         took = Cost((time.perf_counter() - started) * 1000, self._processor_ms() - worked)
         if any(isinstance(reply, Exception) or json.loads(reply)["cache"] != "miss" for reply in replies):
             raise RuntimeError(f"a sentence was not read for {question!r}: {replies!r}"[:500])
-        self.read_so_far += len(sentences)
         return took
 
     def _processor_ms(self) -> float:
@@ -101,17 +101,22 @@ class Side:
 
     def totals(self) -> tuple[int, int, int]:
         """Batches, tokens and padded tokens of the worker so far; it tells of them twice a second."""
+        last: tuple[int, int, int] | None = None
 
-        def told() -> tuple[int, int, int] | None:
+        def settled() -> tuple[int, int, int] | None:
+            nonlocal last
             info = self.node.info()
-            if int(info["qa_worker_batched_items"]) < self.read_so_far:
-                return None
-            batches, tokens, padded = (
-                int(info[f"qa_worker_{name}"]) for name in ("batches", "batched_tokens", "padded_tokens")
+            before, last = (
+                last,
+                (
+                    int(info["qa_worker_batches"]),
+                    int(info["qa_worker_batched_tokens"]),
+                    int(info["qa_worker_padded_tokens"]),
+                ),
             )
-            return batches, tokens, padded
+            return last if last == before else None
 
-        found = eventually(told)
+        found = eventually(settled, pause=TELLING_SECONDS)
         if found is None:
             raise RuntimeError("the worker tells nothing of its batches")
         return found
