@@ -1,55 +1,64 @@
-"""A signal ends what runs in an event loop in order, whenever it comes."""
+"""A signal ends what runs in an event loop in order, whenever it comes. In a process of its own: a fault ends that."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-from collections.abc import Callable, Coroutine
-from typing import Any
+import subprocess
+import sys
 
 import pytest
-from qa_cluster.cluster import signals
+
+PROGRAM = """
+import asyncio, os, signal, sys
 from qa_cluster.cluster.signals import run_until_signal, until_signal
 
-NUMBERS = [signal.SIGINT, signal.SIGTERM]
+moment, number = sys.argv[1], int(sys.argv[2])
+run = asyncio.run
 
-
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("moment", ["before the loop", "first", "last"])
-def test_a_signal_ends_the_work_in_order(moment: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[str] = []
-    run: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run
-
-    def signalled(coroutine: Coroutine[Any, Any, None]) -> None:
-        if moment == "before the loop":
-            os.kill(os.getpid(), number)
-        run(coroutine)
-
-    async def work() -> None:
-        if moment == "first":
-            os.kill(os.getpid(), number)
-        try:
-            await asyncio.sleep(0.2 if moment == "last" else 60)
-        except asyncio.CancelledError:
-            ended.append("cancelled")
-            raise
+def signalled(coroutine):
+    if moment == "before":
         os.kill(os.getpid(), number)
+    run(coroutine)
 
-    monkeypatch.setattr(signals.asyncio, "run", signalled)
-    with until_signal(), pytest.raises(KeyboardInterrupt):
-        run_until_signal(work())
-    assert ended == (["cancelled"] if moment == "first" else [])
-
-
-def test_without_a_signal_the_work_is_done_and_its_errors_are_its_own() -> None:
-    async def fails() -> None:
-        await asyncio.sleep(0)
+async def work():
+    if moment == "first":
+        os.kill(os.getpid(), number)
+    try:
+        await asyncio.sleep(60 if moment in ("before", "first") else 0.05)
+    except asyncio.CancelledError:
+        print("cancelled")
+        raise
+    if moment == "last":
+        os.kill(os.getpid(), number)
+    if moment == "error":
         raise ValueError("its own")
 
-    with until_signal():
-        run_until_signal(asyncio.sleep(0))
-        with pytest.raises(ValueError, match="its own"):
-            run_until_signal(fails())
-        with pytest.raises(KeyboardInterrupt):  # what was installed before is back
-            os.kill(os.getpid(), signal.SIGTERM)
+asyncio.run = signalled
+with until_signal():
+    try:
+        run_until_signal(work())
+        print("done")
+    except (KeyboardInterrupt, ValueError) as error:
+        print(type(error).__name__)
+    try:
+        os.kill(os.getpid(), number)
+    except KeyboardInterrupt:
+        print("what was installed before is back")
+"""
+
+
+@pytest.mark.parametrize("number", [2, 15])
+@pytest.mark.parametrize(
+    ("moment", "told"),
+    [
+        ("before", ["KeyboardInterrupt"]),
+        ("first", ["cancelled", "KeyboardInterrupt"]),
+        ("last", ["KeyboardInterrupt"]),
+        ("never", ["done"]),
+        ("error", ["ValueError"]),
+    ],
+)
+def test_a_signal_ends_the_work_in_order(moment: str, told: list[str], number: int) -> None:
+    program = [sys.executable, "-W", "error", "-c", PROGRAM, moment, str(number)]
+    done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [*told, "what was installed before is back"], done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
