@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from qa_cluster.engine import Engine
 from qa_cluster.errors import QAError
+from qa_cluster.loaded_readers import SHARD_TIMEOUT_SECONDS
 from qa_cluster.metrics import CONTENT_TYPE, sample
 from qa_cluster.topology import Shard
 
@@ -22,7 +23,6 @@ from .openapi import describe, docs_page
 from .readiness import Readiness
 from .telemetry import parse_info, shard_samples
 
-SHARD_TIMEOUT_SECONDS = 2.0
 _PAGE_TYPES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -103,10 +103,13 @@ class ModelStore:
         return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
 
     async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
-        """Run each shape, rows x tokens, once, in turn with what waits for the device; InferenceFailed if one fails."""
+        """Run a token model once in each shape, rows x tokens, in turn with what waits for the device.
+
+        InferenceFailed if one fails.
+        """
         queue = self.devices.of(model.device)
         for rows, length in shapes:
-            if model.is_token_model and rows * length <= self._max_tokens and (rows, length) not in model.warmed:
+            if rows * length <= self._max_tokens and (rows, length) not in model.warmed:
                 await queue.call(partial(self._warm_asked, model, rows, length))
 
     def ready(self, ref: int) -> ServedModel | None:
