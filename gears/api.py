@@ -31,6 +31,7 @@ from .futures import (
     set_gears_session,
 )
 from .link import Argument
+from .peers import RESEND_SECONDS
 from .readers import SCAN_COUNT, KeysOnlyReader
 from .replies import decode_reply
 from .runtime import current_runtime
@@ -251,9 +252,14 @@ def gears_future() -> GearsFuture:
     return GearsFuture()
 
 
-async def ask_shard(node_id: str, kind: str, body: Any, timeout_seconds: float) -> Any:
-    """What the function that `answer_shards` set on another shard returns (not in RedisGears)."""
-    return await current_runtime().peers.ask(node_id, kind, body, timeout_seconds)
+async def ask_shard(
+    node_id: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
+) -> Any:
+    """What the function that `answer_shards` set on another shard returns (not in RedisGears).
+
+    The bus may lose a message: it is sent again every `resend_seconds`, and that function may get it more than once.
+    """
+    return await current_runtime().peers.ask(node_id, kind, body, timeout_seconds, resend_seconds)
 
 
 def answer_shards(kind: str, handler: Callable[[str, Any], Any]) -> None:

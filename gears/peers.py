@@ -113,17 +113,26 @@ class Peers:
         if problems:
             raise GearsError("ERR " + "; ".join(problems))
 
-    async def ask(self, node: str, kind: str, body: Any, timeout_seconds: float) -> Any:
+    async def ask(
+        self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
+    ) -> Any:
         """What the handler of one node returns; GearsError when it refuses or does not answer in time."""
-        answer = (await self.ask_all([node], kind, body, timeout_seconds)).get(node)
+        answer = (await self.ask_all([node], kind, body, timeout_seconds, resend_seconds)).get(node)
         if answer is None:
             raise GearsError(f"ERR shard {node} did not answer within {timeout_seconds:g} s")
         if answer.refusal is not None:
             raise GearsError(answer.refusal)
         return answer.value
 
-    async def ask_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> dict[str, Answer]:
-        """Ask all `nodes` at once; the answers of those that gave one in time."""
+    async def ask_all(
+        self,
+        nodes: list[str],
+        kind: str,
+        body: Any,
+        timeout_seconds: float,
+        resend_seconds: float = RESEND_SECONDS,
+    ) -> dict[str, Answer]:
+        """Ask all `nodes` at once, the silent ones again; the answers of those that gave one in time."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
         waiting: dict[str, asyncio.Future[Answer]] = {node: loop.create_future() for node in nodes}
@@ -137,7 +146,7 @@ class Peers:
                 for node in silent:
                     self.send(node, kind, body, number)
                 asked = [waiting[node] for node in silent]
-                await asyncio.wait(asked, timeout=min(left, RESEND_SECONDS))
+                await asyncio.wait(asked, timeout=min(left, resend_seconds))
         finally:
             for node in nodes:
                 self._waiting.pop((number, node), None)

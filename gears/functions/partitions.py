@@ -7,6 +7,7 @@ has set it, the tags seen in keys are taken. Which of them are here is read from
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from qa_cluster.gears import api as rg
@@ -16,8 +17,9 @@ from qa_cluster.gears.functions.slots import View
 from qa_cluster.keys import PARTITIONS_KEY, partition_tags, slot
 
 REQUEST = "qa.partitions"
-ASK_AGAIN_SECONDS = 2.0
+ASK_AGAIN_SECONDS = 0.5
 ANSWER_SECONDS = 2.0
+RESEND_SECONDS = 0.25  # questions wait for the answer, and the bus of a young cluster loses messages
 FOLLOW_SECONDS = 5.0
 
 
@@ -93,16 +95,22 @@ async def _ask() -> None:
     found = _read()
     view = slots.current()
     owner = view.owner(slot(PARTITIONS_KEY))
-    asked = [owner] if owner is not None else []
-    # Who only remembers it is asked while it is not known here: its shard may be down.
-    asked += [node for node, _ in view.others if node != owner] if _state.count is None else []
-    for node in asked:
-        if found is not None:
-            break
-        try:
-            found = await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS) or (0 if node == owner else None)
-        except rg.error as error:
-            rg.log(f"number of partitions: {error}", "warning")
+    if found is None and owner is not None:
+        found = await _answer_of(owner)
+    if found is None and _state.count is None:
+        # Its shard may be down: others remember it.
+        others = [node for node, _ in view.others if node != owner]
+        answers = await asyncio.gather(*(_answer_of(node) for node in others))
+        found = next((answer for answer in answers if answer), None)
     _state.asked_at = time.monotonic()
     if found is not None:
         _state.count = found or None
+
+
+async def _answer_of(node: str) -> int | None:
+    """What another shard says; None when it says nothing."""
+    try:
+        return int(await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS, RESEND_SECONDS))
+    except rg.error as error:
+        rg.log(f"number of partitions: {error}", "warning")
+        return None

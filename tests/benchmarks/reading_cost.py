@@ -60,8 +60,7 @@ class Side:
 
     def fill(self, documents: Sequence[tuple[str, str]]) -> None:
         """Functions, reader and documents."""
-        self.shards.client.set(keys.PARTITIONS_KEY, 12)
-        self.shards.register()
+        self.shards.set_up()
         self.shards.load_reader()
         for document_id, text in documents:
             self.shards.put(document_id, text)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import redis
 from qa_cluster.gears.functions.register import SESSION
 
 from qa_cluster import documents, keys
@@ -31,6 +32,12 @@ class Shards:
     def __init__(self, cluster: Cluster) -> None:
         self.nodes = cluster.nodes
         self.client = cluster.client()
+
+    def set_up(self) -> None:
+        """Partitions and functions; every shard ranks its partitions when this returns."""
+        self.client.set(keys.PARTITIONS_KEY, PARTITIONS)
+        assert self.register() == "OK"
+        eventually(lambda: len(self.rank("anything").epochs) == PARTITIONS, SECONDS, ignore=redis.ResponseError)
 
     def register(self, *options: str) -> Any:
         return self.on(self.nodes[0], "RG.PYEXECUTE", REGISTER, "ID", SESSION, *options)
@@ -109,8 +116,7 @@ def running(binary: Path) -> Iterator[Shards]:
         for node in cluster.nodes:
             node.wait_ready(60)
         shards = Shards(cluster)
-        shards.client.set(keys.PARTITIONS_KEY, PARTITIONS)
-        assert shards.register() == "OK"
+        shards.set_up()
         shards.put(*EARLY)
         eventually(lambda: (found := shards.record(EARLY[0])) is not None and found.sentences == 1, SECONDS)
         assert shards.record(EARLY[0]).tokenized is False  # type: ignore[union-attr]

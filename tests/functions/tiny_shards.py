@@ -17,7 +17,7 @@ from qa_cluster.config import Settings
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from tests.functions.running_shards import PARTITIONS, SECONDS, WORKER, Shards, tag
+from tests.functions.running_shards import SECONDS, WORKER, Shards, tag
 from tests.servers import Cluster, Server, eventually
 from tests.tiny_readers import tiny_reader
 
@@ -97,8 +97,7 @@ def tiny_shards(binary: Path, folder: Path, size: int = 2, **settings: object) -
         for node in cluster.nodes:
             node.wait_ready(60)
         shards = TinyShards(cluster, folder)
-        shards.client.set(keys.PARTITIONS_KEY, PARTITIONS)
-        assert shards.register() == "OK"
+        shards.set_up()
         for node in shards.nodes:
             eventually(lambda node=node: bool(shards.on(node, "RG.TRIGGER", "qa.models")), SECONDS, ignore=Exception)
         shards.load("first")

@@ -77,8 +77,7 @@ def replicated(binary: Path) -> Iterator[Replicated]:
         shards = Replicated(cluster, [])
         for node in cluster.nodes:
             node.wait_ready(60)
-        shards.client.set(keys.PARTITIONS_KEY, PARTITIONS)
-        assert shards.register() == "OK"
+        shards.set_up()
         shards.load_reader()
         shards.replicas = [stack.enter_context(Server(binary, SETTINGS, worker=WORKER)) for _ in cluster.nodes]
         for replica, primary in zip(shards.replicas, shards.nodes, strict=True):

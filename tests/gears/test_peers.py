@@ -1,0 +1,68 @@
+"""Requests between workers over a bus that loses messages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from qa_cluster.gears.failures import GearsError
+from qa_cluster.gears.peers import Peers
+
+
+class Bus:
+    """Two workers, "a" and "b"; the first `lost` messages that are handed over never arrive."""
+
+    def __init__(self, lost: int = 0) -> None:
+        self.lost = lost
+        self.sent = 0
+        self.ends = {name: Peers(lambda name=name: _End(self, name)) for name in "ab"}  # type: ignore[misc]
+
+    def hand_over(self, sender: str, to: str, payload: bytes) -> None:
+        self.sent += 1
+        if self.sent > self.lost:
+            asyncio.get_running_loop().call_soon(self.ends[to].receive, sender, payload)
+
+
+class _End:
+    """What `Peers` needs of a worker's runtime."""
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self.bus = bus
+        self.name = name
+
+    def execute(self, command: str, node: str, payload: bytes) -> None:
+        assert command == "QA.SEND"
+        self.bus.hand_over(self.name, node, payload)
+
+
+def ask(bus: Bus, seconds: float, resend_seconds: float) -> tuple[Any, float]:
+    async def asked() -> tuple[Any, float]:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        value = await bus.ends["a"].ask("b", "double", 21, seconds, resend_seconds)
+        return value, loop.time() - started
+
+    bus.ends["b"].on("double", lambda _sender, body: 2 * body)
+    return asyncio.run(asked())
+
+
+def test_a_lost_request_is_sent_again_until_it_is_answered() -> None:
+    bus = Bus(lost=3)
+    value, took = ask(bus, 5.0, 0.05)
+    assert value == 42
+    assert 0.15 <= took < 2.0
+    assert bus.sent == 5
+
+
+def test_an_answered_request_is_sent_once() -> None:
+    bus = Bus()
+    assert ask(bus, 5.0, 0.05)[0] == 42
+    assert bus.sent == 2
+
+
+def test_a_silent_worker_is_not_waited_for_longer_than_said() -> None:
+    bus = Bus(lost=1000)
+    with pytest.raises(GearsError, match=r"shard b did not answer within 0\.3 s"):
+        ask(bus, 0.3, 0.1)
+    assert 2 <= bus.sent <= 4
