@@ -16,9 +16,12 @@ class BuildWithModule(build_py):
 
     def run(self) -> None:
         """Build the Python files, then the module (an editable install uses the checkout's `native/build`)."""
-        super().run()
         if self.editable_mode:
+            super().run()
             return
+        # A checkout that was built before holds files there that may have been moved or removed since.
+        shutil.rmtree(Path(self.build_lib) / "qa_cluster", ignore_errors=True)
+        super().run()
         native = Path(__file__).parent / "native"
         subprocess.run(["make", "-C", str(native)], check=True)
         target = Path(self.build_lib) / "qa_cluster" / "native" / "qa.so"

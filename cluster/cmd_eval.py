@@ -17,9 +17,9 @@ from qa_cluster import __version__
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, InvalidInput, RequestError
-from qa_cluster.evaluation import Told, recall, recall_by_type, recall_difference
-from qa_cluster.intervals import LEVEL, SAMPLES
-from qa_cluster.question_set import QuestionSet, load_question_set
+from qa_cluster.evaluation.figures import Told, recall, recall_by_type, recall_difference
+from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
+from qa_cluster.evaluation.question_set import QuestionSet, load_question_set
 from qa_cluster.tokenization import ReaderTokenizer
 
 from . import console, eval_tables, model_program

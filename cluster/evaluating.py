@@ -14,7 +14,7 @@ import redis
 from qa_cluster.cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, NotFound, QAError, RequestError
-from qa_cluster.evaluation import (
+from qa_cluster.evaluation.figures import (
     DEPTHS,
     Told,
     Verdicts,
@@ -25,9 +25,9 @@ from qa_cluster.evaluation import (
     judge,
     trust,
 )
-from qa_cluster.intervals import difference_interval, mean_interval
+from qa_cluster.evaluation.intervals import difference_interval, mean_interval
+from qa_cluster.evaluation.question_set import QuestionSet
 from qa_cluster.keys import parse_sentence
-from qa_cluster.question_set import QuestionSet
 from qa_cluster.questions import normalize
 from qa_cluster.ranking import merge
 from qa_cluster.types import AskResult

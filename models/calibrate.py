@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
-from qa_cluster.examples import Example
+from qa_cluster.evaluation.examples import Example
+from qa_cluster.evaluation.reliability import expected_calibration_error
+from qa_cluster.evaluation.scoring import f1, normalise
 from qa_cluster.manifest import Calibration
-from qa_cluster.reliability import expected_calibration_error
-from qa_cluster.scoring import f1, normalise
 
 from .evaluate import Prediction
 

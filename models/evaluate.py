@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
-from qa_cluster.evaluation import Figures, Told, Trust, answer_rows, figures, figures_by_type, judge, trust
-from qa_cluster.examples import Example, load_examples, spread
+from qa_cluster.evaluation.examples import Example, load_examples, spread
+from qa_cluster.evaluation.figures import Figures, Told, Trust, answer_rows, figures, figures_by_type, judge, trust
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading import best_spans
 from qa_cluster.runtimes import Runner, open_runner

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from qa_cluster.errors import InvalidInput, ModelError, QAError
-from qa_cluster.examples import Example, load_examples, spread
+from qa_cluster.evaluation.examples import Example, load_examples, spread
 from qa_cluster.manifest import (
     MANIFEST_FILE,
     MODEL_FILE,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from qa_cluster.examples import Example
+from qa_cluster.evaluation.examples import Example
 from qa_cluster.manifest import Manifest, Score
 from qa_cluster.runtimes import Runner
 from qa_cluster.tokenization import ReaderTokenizer

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.evaluation import DEPTHS, first_place
+from qa_cluster.evaluation.figures import DEPTHS, first_place
+from qa_cluster.evaluation.question_set import load_question_set
 from qa_cluster.manifest import TOKENIZER_FILE
-from qa_cluster.question_set import load_question_set
 
 from .evaluate import Progress, silent
 from .stored_tokenizer import use_stored

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.examples import Example, spread
-from qa_cluster.intervals import resampled_means
+from qa_cluster.evaluation.examples import Example, spread
+from qa_cluster.evaluation.intervals import resampled_means
+from qa_cluster.evaluation.scoring import f1
+from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.manifest import WaveFit
-from qa_cluster.scoring import f1
-from qa_cluster.sentence_index import SentenceIndex
 from qa_cluster.sentences import split_sentences
 
 from .evaluate import Prediction

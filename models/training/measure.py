@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from qa_cluster.scoring import exact_match, f1
+from qa_cluster.evaluation.scoring import exact_match, f1
 
 from .base import Base
 from .data import Labelled

@@ -8,7 +8,7 @@ from qa_cluster.models.calibrate import best_threshold, fit, fit_logistic, with_
 from qa_cluster.models.evaluate import Prediction
 
 from qa_cluster.errors import ModelError
-from qa_cluster.examples import Example
+from qa_cluster.evaluation.examples import Example
 
 
 def test_logistic_finds_the_one_that_made_the_data() -> None:

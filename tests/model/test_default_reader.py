@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from qa_cluster.models.evaluate import Reading, silent
 
-from qa_cluster.examples import Example
+from qa_cluster.evaluation.examples import Example
 from qa_cluster.manifest import MODEL_FILE, Manifest
 from qa_cluster.reading import Span, best_spans
 from qa_cluster.runtimes import RUNTIMES, Runner, open_runner

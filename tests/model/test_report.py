@@ -21,7 +21,7 @@ from qa_cluster.models.report import REPORT_FILES, ExportReport
 from rich.console import Console
 
 from qa_cluster.errors import ModelError
-from qa_cluster.examples import Example
+from qa_cluster.evaluation.examples import Example
 from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.runtimes import RUNTIMES, open_runner
 from qa_cluster.tokenization import ReaderTokenizer

@@ -10,7 +10,7 @@ from qa_cluster.models.waves import Simulation, fit_waves
 
 from qa_cluster.assembly import FoundSpan, Reading, distinct
 from qa_cluster.errors import InvalidInput
-from qa_cluster.examples import Example
+from qa_cluster.evaluation.examples import Example
 from qa_cluster.keys import SentenceRef
 
 EXAMPLES = [Example(f"Where does person{i} live?", f"Person{i} lives in town{i}.", (f"town{i}",)) for i in range(300)]

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
+from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.postings import build_postings
 from qa_cluster.ranking import idf, scores
-from qa_cluster.sentence_index import SentenceIndex
 from qa_cluster.terms import analyze, question_terms
 
 chooser = random.Random(3)

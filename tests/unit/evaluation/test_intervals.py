@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_cluster import intervals
 from qa_cluster.errors import InvalidInput
-from qa_cluster.intervals import difference_interval, mean_interval, mean_intervals, resampled_means
+from qa_cluster.evaluation import intervals
+from qa_cluster.evaluation.intervals import difference_interval, mean_interval, mean_intervals, resampled_means
 
 
 def test_interval_of_a_share_is_that_of_the_normal_approximation() -> None:

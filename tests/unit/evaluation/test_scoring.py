@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.scoring import exact_match, f1, normalise
+from qa_cluster.evaluation.scoring import exact_match, f1, normalise
 
 
 def test_normalise_drops_case_punctuation_articles_and_spaces() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.examples import Example, load_examples, spread
+from qa_cluster.evaluation.examples import Example, load_examples, spread
 
 ROWS = [
     {"question": "Who?", "context": "Ada did.", "answer": "Ada", "answer_start": 0},

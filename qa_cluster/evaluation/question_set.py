@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .corpus import read_documents
+from ..corpus import read_documents
+from ..sentences import Span, split_sentences
+from ..types import Document
 from .examples import Example, load_examples, spread
-from .sentences import Span, split_sentences
-from .types import Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.question_types import QUESTION_TYPES, question_type
+from qa_cluster.evaluation.question_types import QUESTION_TYPES, question_type
 
 
 @pytest.mark.parametrize(

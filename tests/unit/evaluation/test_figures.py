@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.evaluation import (
+from qa_cluster.evaluation.examples import Example
+from qa_cluster.evaluation.figures import (
     Told,
     answer_rows,
     figures,
@@ -16,7 +17,6 @@ from qa_cluster.evaluation import (
     recall_difference,
     trust,
 )
-from qa_cluster.examples import Example
 
 WHO = Example("Who wrote it?", "Ada Lovelace wrote it.", ("Ada Lovelace",))
 WHEN = Example("When was it?", "It was in 1843.", ("in 1843", "1843"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.reliability import expected_calibration_error, reliability, risk_coverage
+from qa_cluster.evaluation.reliability import expected_calibration_error, reliability, risk_coverage
 
 
 def test_bins_hold_as_many_answers_and_are_in_order() -> None:
