@@ -57,13 +57,13 @@ def binary_of(name: str) -> Path:
 
 
 def fuzz(cases: int, seed: int, name: str, part: int = 0) -> dict[str, int]:
-    """Runs the fuzzer on a server of its own; raises Finding. Returns how many jobs of each kind were done."""
+    """Runs the fuzzer on a server of its own; raises Finding. Returns how many jobs of each kind there were."""
     worker = f'"{sys.executable}" "{WORKER}" {seed}'
     with Server(binary_of(name), SETTINGS, worker=worker) as server:
         fuzzer = Fuzzer(server, seed, part)
         try:
             fuzzer.run(cases)
-            jobs = {key[3:]: int(value["ok"]) for key, value in server.info().items() if key.startswith("qa_jobs_")}
+            jobs = {key[3:]: int(value["submitted"]) for key, value in server.info().items() if key.startswith("qa_jobs_")}
             jobs["workers"] = int(server.field("worker_number"))
             jobs["client_gone"] = sum(
                 int(value["client_gone"]) for key, value in server.info().items() if key.startswith("qa_jobs_")
@@ -138,7 +138,7 @@ def main() -> None:
             fuzz_parts(options)
         elif options.cases:
             jobs = fuzz(options.cases, options.seed, options.server, options.part)
-            print(f"part {options.part}: nothing found; jobs done: {jobs}")
+            print(f"part {options.part}: nothing found; jobs: {jobs}")
         if options.files:
             print(f"damaged files: {Files(binary_of(options.server), options.seed).run(options.files)}")
     except Finding as finding:

@@ -35,9 +35,11 @@ class RogueWorker(FakeWorker):
     """The worker."""
 
     def begin(self) -> None:
-        """Starts, and ends where its number says."""
+        """Starts, and ends where its number says; those that live leave the start to `serve`, which registers first."""
         number = self.hello["worker"] - 1
-        point = POINTS[number] if number < len(POINTS) else ""
+        if number >= len(POINTS):
+            return
+        point = POINTS[number]
         link = self.link()
         if point == "hello":
             die()
