@@ -63,11 +63,10 @@ def fuzz(cases: int, seed: int, name: str, part: int = 0) -> dict[str, int]:
         fuzzer = Fuzzer(server, seed, part)
         try:
             fuzzer.run(cases)
-            jobs = {key[3:]: int(value["submitted"]) for key, value in server.info().items() if key.startswith("qa_jobs_")}
+            kinds = {key[3:]: value for key, value in server.info().items() if key.startswith("qa_jobs_")}
+            jobs = {kind: int(value["submitted"]) for kind, value in kinds.items()}
             jobs["workers"] = int(server.field("worker_number"))
-            jobs["client_gone"] = sum(
-                int(value["client_gone"]) for key, value in server.info().items() if key.startswith("qa_jobs_")
-            )
+            jobs["client_gone"] = sum(int(value["client_gone"]) for value in kinds.values())
             jobs["bytes_grown"] = fuzzer.grew
             if cases >= ENOUGH and not jobs["client_gone"]:
                 raise Finding("clients left while they waited, and none was noticed")
