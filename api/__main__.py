@@ -12,8 +12,8 @@ import sys
 
 import uvicorn
 
+from qa_cluster.asking.connecting import target_of
 from qa_cluster.config import Settings, load
-from qa_cluster.connecting import target_of
 from qa_cluster.errors import ConfigError
 from qa_cluster.huggingface.request import PipelineLimits
 

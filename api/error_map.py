@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from qa_cluster.document_store import VersionConflict
+from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.errors import (
     ClusterError,
     DeadlineExceeded,

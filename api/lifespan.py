@@ -10,11 +10,11 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from qa_cluster.connecting import Target
-from qa_cluster.engine import Engine
+from qa_cluster.asking.connecting import Target
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.questions import AskLimits
 from qa_cluster.errors import ClusterError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
-from qa_cluster.questions import AskLimits
 
 from .telemetry import Telemetry
 

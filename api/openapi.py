@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from qa_cluster.asking.questions import AskLimits
 from qa_cluster.huggingface.request import PipelineLimits
-from qa_cluster.questions import AskLimits
 
 from . import openapi_models
 from .schemas import Field, ask_fields, document_fields, pipeline_parameters, write_parameters

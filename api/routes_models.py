@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote_to_bytes
 
 import orjson
 
+from qa_cluster.asking.questions import MAX_MODEL_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, parse_request
-from qa_cluster.questions import MAX_MODEL_BYTES
 
 from .error_map import HttpProblem
 from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected

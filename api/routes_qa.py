@@ -12,8 +12,8 @@ from time import perf_counter, time
 
 import orjson
 
-from qa_cluster.asking import CacheMiss, Outcome
-from qa_cluster.questions import AskOptions
+from qa_cluster.asking.asker import CacheMiss, Outcome
+from qa_cluster.asking.questions import AskOptions
 from qa_cluster.types import Timings
 
 from .error_map import HttpProblem, RawHeaders

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from qa_cluster.engine import Engine
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.loaded_readers import SHARD_TIMEOUT_SECONDS
 from qa_cluster.errors import QAError
-from qa_cluster.loaded_readers import SHARD_TIMEOUT_SECONDS
 from qa_cluster.metrics import CONTENT_TYPE, sample
 from qa_cluster.topology import Shard
 

@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from qa_cluster.errors import InputTooLong
-from qa_cluster.questions import (
+from qa_cluster.asking.questions import (
     CACHE_MODES,
     MAX_DOC_ID_BYTES,
     MAX_DOC_IDS,
@@ -22,6 +21,7 @@ from qa_cluster.questions import (
     AskLimits,
     AskOptions,
 )
+from qa_cluster.errors import InputTooLong
 
 from .error_map import HttpProblem
 

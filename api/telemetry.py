@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from qa_cluster.engine import Engine
+from qa_cluster.asking.engine import Engine
 from qa_cluster.metrics import Registry, sample
 from qa_cluster.types import CacheUse, Timings
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, RequestError
-from qa_cluster.questions import AskLimits, AskOptions, check_question
 from qa_cluster.types import AskResult
 
 from . import console, ports, service

@@ -20,7 +20,7 @@ from qa_cluster.errors import ConfigError, InvalidInput, RequestError
 from qa_cluster.evaluation.figures import Told, recall, recall_by_type, recall_difference
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
 from qa_cluster.evaluation.question_set import QuestionSet, load_question_set
-from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.reading.tokenization import ReaderTokenizer
 
 from . import console, eval_tables, model_program
 from .cmd_cluster import start_servers

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from qa_cluster.errors import ConfigError
-from qa_cluster.manifest import MANIFEST_FILE, Manifest
+from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
 
 from . import cmd_readers, console
 from .native import checkout_source

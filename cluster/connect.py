@@ -9,8 +9,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from qa_cluster.asking.connecting import Target, target_of
 from qa_cluster.config import Settings
-from qa_cluster.connecting import Target, target_of
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Address
 

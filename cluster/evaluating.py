@@ -11,6 +11,7 @@ from typing import Any
 
 import redis
 
+from qa_cluster.asking.questions import normalize
 from qa_cluster.cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, NotFound, QAError, RequestError
@@ -28,8 +29,7 @@ from qa_cluster.evaluation.figures import (
 from qa_cluster.evaluation.intervals import difference_interval, mean_interval
 from qa_cluster.evaluation.question_set import QuestionSet
 from qa_cluster.keys import parse_sentence
-from qa_cluster.questions import normalize
-from qa_cluster.ranking import merge
+from qa_cluster.ranking.bm25 import merge
 from qa_cluster.types import AskResult
 
 from .connect import shards_of

@@ -15,7 +15,7 @@ import redis
 from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError
-from qa_cluster.manifest import Manifest
+from qa_cluster.reading.manifest import Manifest
 from qa_cluster.topology import Address
 
 from .connect import seed_client, server_client

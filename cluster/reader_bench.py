@@ -16,7 +16,7 @@ from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SentenceRef
-from qa_cluster.manifest import Manifest
+from qa_cluster.reading.manifest import Manifest
 
 from . import shard_readers
 from .connect import shards_of

@@ -10,8 +10,8 @@ from typing import Any
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ModelError
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.tokenization import ReaderTokenizer
 
 MAX_ID_BYTES = 400
 

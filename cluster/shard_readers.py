@@ -12,7 +12,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.manifest import Manifest
+from qa_cluster.reading.manifest import Manifest
 from qa_cluster.scripts import ScriptCall
 
 from .reader_files import ReaderFiles

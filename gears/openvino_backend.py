@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 from openvino.frontend import FrontEnd, FrontEndManager
 
-from qa_cluster.precisions import openvino_settings, precision_of
+from qa_cluster.reading.precisions import openvino_settings, precision_of
 
 from .backends import Port
 from .model_file import ModelFile

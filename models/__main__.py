@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 
 from qa_cluster.errors import QAError
-from qa_cluster.runtimes import RUNTIMES
+from qa_cluster.reading.runtimes import RUNTIMES
 
 from .bundle import default_reader
 from .evaluate import Progress, evaluate

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from qa_cluster.errors import ModelError
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE
 
 _FOLDER = Path(__file__).parent / "default"
 

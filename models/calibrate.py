@@ -18,7 +18,7 @@ from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.evaluation.reliability import expected_calibration_error
 from qa_cluster.evaluation.scoring import f1, normalise
-from qa_cluster.manifest import Calibration
+from qa_cluster.reading.manifest import Calibration
 
 from .evaluate import Prediction
 

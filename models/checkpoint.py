@@ -17,9 +17,9 @@ from pickle import UnpicklingError
 from typing import Any
 
 from qa_cluster.errors import ModelError
-from qa_cluster.manifest import PairLayout
-from qa_cluster.runtimes import Logits, Runner
-from qa_cluster.windows import Arrays
+from qa_cluster.reading.manifest import PairLayout
+from qa_cluster.reading.runtimes import Logits, Runner
+from qa_cluster.reading.windows import Arrays
 
 from .hub import HubId, fetch
 from .pair_layout import learn_pair_layout

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example, load_examples, spread
 from qa_cluster.evaluation.figures import Figures, Told, Trust, answer_rows, figures, figures_by_type, judge, trust
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
-from qa_cluster.reading import best_spans
-from qa_cluster.runtimes import Runner, open_runner
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder, TextPairEncoder, Window, batches
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
+from qa_cluster.reading.runtimes import Runner, open_runner
+from qa_cluster.reading.spans import best_spans
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder, TextPairEncoder, Window, batches
 
 Progress = Callable[[str, int, int], None]
 MAX_BATCH = 8

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 
-from qa_cluster.manifest import PRECISIONS
-from qa_cluster.runtimes import RUNTIMES
+from qa_cluster.reading.manifest import PRECISIONS
+from qa_cluster.reading.runtimes import RUNTIMES
 
 from .evaluate import Progress
 from .export import CONTEXT_TOKENS, TOLERANCE, ExportOptions, export

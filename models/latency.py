@@ -9,9 +9,9 @@ from time import perf_counter
 
 import numpy as np
 
-from qa_cluster.manifest import Manifest
-from qa_cluster.runtimes import Runner
-from qa_cluster.windows import Arrays
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.runtimes import Runner
+from qa_cluster.reading.windows import Arrays
 
 LENGTHS = (16, 32, 64, 128, 256, 384)
 ROUNDS = 15

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.manifest import Manifest, Score
-from qa_cluster.runtimes import Runner
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder, TextPairEncoder
+from qa_cluster.reading.manifest import Manifest, Score
+from qa_cluster.reading.runtimes import Runner
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 
 from .evaluate import Prediction, Progress, Reading, score
 from .latency import LENGTHS, Latency, measure_latency

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
-from qa_cluster.windows import Arrays
+from qa_cluster.reading.windows import Arrays
 
 from .smoothing import Activations
 

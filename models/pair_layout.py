@@ -9,7 +9,7 @@ code points, bytes or pieces, scripts without spaces.
 from typing import Any
 
 from qa_cluster.errors import ModelError
-from qa_cluster.manifest import PairLayout
+from qa_cluster.reading.manifest import PairLayout
 
 PROBES = (
     ("Who wrote it?", "Ada wrote it."),

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.manifest import PRECISIONS
-from qa_cluster.precisions import METADATA_KEY
-from qa_cluster.windows import Arrays
+from qa_cluster.reading.manifest import PRECISIONS
+from qa_cluster.reading.precisions import METADATA_KEY
+from qa_cluster.reading.windows import Arrays
 
 from .onnx_graph import stored
 from .quantize import quantize, quantize_weights

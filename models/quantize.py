@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
-from qa_cluster.windows import Arrays
+from qa_cluster.reading.windows import Arrays
 
 from .onnx_graph import Product, Site, sites, stored, watch
 from .rounding import to_least_error, to_nearest, weight_scales

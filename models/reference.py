@@ -14,7 +14,7 @@ from typing import Any
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.evaluation.figures import DEPTHS, first_place
 from qa_cluster.evaluation.question_set import load_question_set
-from qa_cluster.manifest import TOKENIZER_FILE
+from qa_cluster.reading.manifest import TOKENIZER_FILE
 
 from .evaluate import Progress, silent
 from .stored_tokenizer import use_stored

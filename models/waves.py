@@ -17,7 +17,7 @@ from qa_cluster.evaluation.examples import Example, spread
 from qa_cluster.evaluation.intervals import resampled_means
 from qa_cluster.evaluation.scoring import f1
 from qa_cluster.evaluation.sentence_index import SentenceIndex
-from qa_cluster.manifest import WaveFit
+from qa_cluster.reading.manifest import WaveFit
 from qa_cluster.sentences import split_sentences
 
 from .evaluate import Prediction
@@ -139,7 +139,7 @@ def _sentences(examples: Sequence[Example]) -> list[str]:
 
 
 def _answer(readings: Sequence[tuple[Prediction, float]], rank_weight: float, no_answer_threshold: float) -> str:
-    """The first answer, ordered as `qa_cluster.assembly.distinct` orders what shards have read."""
+    """The first answer, ordered as `qa_cluster.asking.assembly.distinct` orders what shards have read."""
     found, _ = min(
         readings, key=lambda item: (item[0].score < no_answer_threshold, -(item[0].score + rank_weight * item[1]))
     )

@@ -3,9 +3,12 @@
 >>> from qa_cluster.client import Client
 """
 
-from qa_cluster.cluster_client import AsyncClusterClient, ClusterClient, ClusterStatus
-from qa_cluster.document_store import VersionConflict
-from qa_cluster.errors import (
+from qa_cluster.asking.document_store import VersionConflict
+from qa_cluster.asking.loaded_readers import LoadedModel
+from qa_cluster.asking.questions import AskOptions
+
+from .cluster_client import AsyncClusterClient, ClusterClient, ClusterStatus
+from .errors import (
     ClusterError,
     DeadlineExceeded,
     InferenceFailed,
@@ -18,10 +21,8 @@ from qa_cluster.errors import (
     QueueFull,
     WorkerLost,
 )
-from qa_cluster.loaded_readers import LoadedModel
-from qa_cluster.questions import AskOptions
-from qa_cluster.rest_client import AsyncClient, Client
-from qa_cluster.types import Answer, AskResult, Document, WriteResult
+from .rest_client import AsyncClient, Client
+from .types import Answer, AskResult, Document, WriteResult
 
 __all__ = [
     "Answer",

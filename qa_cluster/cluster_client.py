@@ -20,14 +20,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
-from qa_cluster.config import Settings
-from qa_cluster.connecting import target_of
-from qa_cluster.engine import Engine
-from qa_cluster.errors import ClusterError, InvalidInput
+from qa_cluster.asking.connecting import target_of
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
+from qa_cluster.asking.questions import AskOptions
 from qa_cluster.huggingface.request import PipelineLimits, parse_request
-from qa_cluster.loaded_readers import LoadedModel, read_manifest
-from qa_cluster.questions import AskOptions
-from qa_cluster.types import AskResult, Document, WriteResult
+
+from .config import Settings
+from .errors import ClusterError, InvalidInput
+from .types import AskResult, Document, WriteResult
 
 WRITE_TIMEOUT_SECONDS = 30.0
 MAX_CONCURRENCY = 256
@@ -107,7 +108,7 @@ class AsyncClusterClient:
         no_answer: bool = True,
         model: str = "",
     ) -> AskResult:
-        """Answer a question; `qa_cluster.questions.AskOptions` says what the options mean."""
+        """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
         options = AskOptions(
             top_k=top_k,
             min_score=min_score,

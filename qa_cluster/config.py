@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.errors import ConfigError
+from .errors import ConfigError
 
 FILE_NAME = "qa-cluster.toml"
 _PREFIX = "QA_"

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.reading.tokenization import is_unicode
+
 from . import keys
 from .errors import ClusterError, InputTooLong, InvalidInput
-from .passages import MAX_NEIGHBOURS
 from .scripts import ScriptCall
-from .tokenization import is_unicode
 
 MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096

@@ -26,6 +26,15 @@ is sent again. `from_reply` turns the text of a RESP error back into the class.
 from __future__ import annotations
 
 
+class ReplyError(Exception):
+    """An error reply of the server; `str()` is its text, code first."""
+
+    @property
+    def code(self) -> str:
+        """The first word of the reply, e.g. ``MOVED``."""
+        return str(self).partition(" ")[0]
+
+
 class QAError(Exception):
     """Base of all errors of this package.
 

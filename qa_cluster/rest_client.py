@@ -23,8 +23,10 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from qa_cluster.document_store import VersionConflict
-from qa_cluster.errors import (
+from qa_cluster.asking.document_store import VersionConflict
+from qa_cluster.asking.loaded_readers import LoadedModel
+
+from .errors import (
     LEAVES,
     ClusterError,
     DeadlineExceeded,
@@ -35,8 +37,7 @@ from qa_cluster.errors import (
     QAError,
     QueueFull,
 )
-from qa_cluster.loaded_readers import LoadedModel
-from qa_cluster.types import AskResult, Document, WriteResult
+from .types import AskResult, Document, WriteResult
 
 TIMEOUT_SECONDS = 30.0
 NETWORK_MARGIN_SECONDS = 2.0
@@ -236,7 +237,7 @@ class AsyncClient:
             await asyncio.sleep(pause)
 
     async def ask(self, question: str, **options: Any) -> AskResult:
-        """Answer a question; the options are those of `qa_cluster.questions.AskOptions`."""
+        """Answer a question; the options are those of `qa_cluster.asking.questions.AskOptions`."""
         return AskResult.from_json(await self._send(_ask_call(question, options)))
 
     async def pipeline(
@@ -326,7 +327,7 @@ class Client:
             time.sleep(pause)
 
     def ask(self, question: str, **options: Any) -> AskResult:
-        """Answer a question; the options are those of `qa_cluster.questions.AskOptions`."""
+        """Answer a question; the options are those of `qa_cluster.asking.questions.AskOptions`."""
         return AskResult.from_json(self._send(_ask_call(question, options)))
 
     def pipeline(

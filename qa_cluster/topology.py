@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qa_cluster.errors import ClusterError, InvalidInput
+from .errors import ClusterError, InvalidInput
 
 SLOTS = 16384
 DEFAULT_PORT = 6379

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import orjson
 
-from qa_cluster.errors import InvalidInput
+from .errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder, TextPairEncoder
+from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 
 if find_spec("qa_cluster.gears") is None:
     raise pytest.UsageError("qa_cluster is not installed: run `make install` or `pip install -e .`")

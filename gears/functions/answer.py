@@ -27,7 +27,7 @@ from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, 
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
 from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, slot
 from qa_cluster.keys import parse_sentence as parse_sentence_key
-from qa_cluster.readings import ReadSentence, sentence_answer
+from qa_cluster.reading.readings import ReadSentence, sentence_answer
 from qa_cluster.scripts import ScriptCall
 
 TTL_SETTING = "qa.answer-ttl-seconds"

@@ -10,7 +10,7 @@ from qa_cluster.gears import api as rg
 from qa_cluster.gears.functions import late, locks, partitions
 
 from qa_cluster.keys import garbage_key
-from qa_cluster.postings import removals
+from qa_cluster.ranking.postings import removals
 
 COMMANDS_PER_STEP = 100
 _PREFIX = "garbage:{"

@@ -20,10 +20,10 @@ from qa_cluster.gears.functions.reader import Reader
 from qa_cluster.documents import Neighbour, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.keys import SentenceRef
-from qa_cluster.passages import Part, Passage, around
-from qa_cluster.reading import Reading, best_spans
-from qa_cluster.tokenization import unpack_sentence
-from qa_cluster.windows import Window
+from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.spans import Reading, best_spans
+from qa_cluster.reading.tokenization import unpack_sentence
+from qa_cluster.reading.windows import Window
 
 N_BEST = 3
 """Spans that are kept of a passage."""

@@ -20,7 +20,7 @@ from qa_cluster.huggingface.answers import Answer, Answers, Prepared, Preparer
 from qa_cluster.huggingface.inputs import Sample
 from qa_cluster.huggingface.parameters import Parameters
 from qa_cluster.huggingface.request import PipelineLimits, PipelineRequest, parse_request
-from qa_cluster.windows import Window
+from qa_cluster.reading.windows import Window
 
 # A batch's worth: what a question may have to wait for.
 PORTION_TOKENS = 1024

@@ -19,8 +19,8 @@ from qa_cluster.gears.functions.answer import MAX_QUESTION_LENGTH
 
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import docs_key, epoch_key, flight_key, stats_key, terms_prefix
-from qa_cluster.ranking import IdArray, TermPostings, WeightArray, select
-from qa_cluster.terms import question_terms
+from qa_cluster.ranking.bm25 import IdArray, TermPostings, WeightArray, select
+from qa_cluster.ranking.terms import question_terms
 
 MAX_COUNT = 1000
 MAX_POSTINGS_READ = 1024

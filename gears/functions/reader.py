@@ -19,10 +19,10 @@ from qa_cluster.gears.held_model import HeldModel
 
 from qa_cluster.errors import ModelError
 from qa_cluster.keys import tokenizer_key
-from qa_cluster.manifest import Manifest, sha256_hex
-from qa_cluster.terms import ANALYZER_VERSION
-from qa_cluster.tokenization import QuestionTokens, ReaderTokenizer
-from qa_cluster.windows import PairEncoder
+from qa_cluster.ranking.terms import ANALYZER_VERSION
+from qa_cluster.reading.manifest import Manifest, sha256_hex
+from qa_cluster.reading.tokenization import QuestionTokens, ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder
 
 MAX_QUESTIONS = 4096
 LOOK_AGAIN_SECONDS = 1.0

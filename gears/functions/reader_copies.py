@@ -29,7 +29,7 @@ from qa_cluster.gears.held_model import HeldModel
 
 from qa_cluster.errors import QAError
 from qa_cluster.keys import manifest_key, model_key, slot, tokenizer_key
-from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.reading.tokenization import ReaderTokenizer
 
 GIVE_UP_SECONDS = 2.0
 SETTLED_SECONDS = 1.5

@@ -13,7 +13,7 @@ from qa_cluster.gears.functions.slots import View
 
 from qa_cluster.errors import ModelError, QAError
 from qa_cluster.keys import model_key, slot, tokenizer_key
-from qa_cluster.manifest import Manifest
+from qa_cluster.reading.manifest import Manifest
 
 REQUEST = "qa.reader"
 PIECE_BYTES = 900_000

@@ -15,9 +15,9 @@ from qa_cluster.gears.functions.reader import Reader
 from qa_cluster.documents import DocumentRecord, document_keys, parse_record, read_record
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import SENTENCE_PREFIX, document_key, parse_tagged, sentence_key, tokens_prefix
-from qa_cluster.postings import IndexWriter, build_postings
+from qa_cluster.ranking.postings import IndexWriter, build_postings
+from qa_cluster.reading.tokenization import pack_sentence
 from qa_cluster.scripts import ScriptCall
-from qa_cluster.tokenization import pack_sentence
 
 # Documents worked on at once: questions share the processor with them.
 MAX_CONCURRENT = 2

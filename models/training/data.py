@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.tokenization import is_unicode
+from qa_cluster.reading.tokenization import is_unicode
 
 NO_ANSWER = -1
 WRONG_OFFSET = "the answer does not stand at answer_start"

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidInput
-from ..tokenization import is_unicode
+from qa_cluster.errors import InvalidInput
+from qa_cluster.reading.tokenization import is_unicode
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidInput
+from qa_cluster.errors import InvalidInput
 
 SAMPLES = 2000
 LEVEL = 0.95

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..corpus import read_documents
-from ..sentences import Span, split_sentences
-from ..types import Document
+from qa_cluster.corpus import read_documents
+from qa_cluster.sentences import Span, split_sentences
+from qa_cluster.types import Document
+
 from .examples import Example, load_examples, spread
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InvalidInput
+from qa_cluster.errors import InvalidInput
 
 BINS = 15
 # A bin of fewer answers says nothing.

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..postings import build_postings
-from ..ranking import IdArray, TermPostings, WeightArray, idf, scores, select
-from ..terms import question_terms
+from qa_cluster.ranking.bm25 import IdArray, TermPostings, WeightArray, idf, scores, select
+from qa_cluster.ranking.postings import build_postings
+from qa_cluster.ranking.terms import question_terms
 
 _EMPTY = TermPostings.build(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), 0)
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputTooLong, InvalidInput, ModelError
-from ..manifest import Manifest
-from ..tokenization import QuestionTokens, ReaderTokenizer, TextTokens
-from ..windows import Window
+from qa_cluster.errors import InputTooLong, InvalidInput, ModelError
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.tokenization import QuestionTokens, ReaderTokenizer, TextTokens
+from qa_cluster.reading.windows import Window
+
 from .parameters import Parameters
 
 FloatArray = npt.NDArray[np.float32]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import GeneratorType
 from typing import Any
 
-from ..errors import InvalidInput
+from qa_cluster.errors import InvalidInput
 
 _FIELDS = ("question", "context")
 

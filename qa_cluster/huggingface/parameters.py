@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import InvalidInput
+from qa_cluster.errors import InvalidInput
 
 PADDINGS = ("longest", "max_length", "do_not_pad")
 _LARGEST = 1 << 31

@@ -19,9 +19,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputTooLong, InvalidInput, ModelError
-from ..local_reader import LocalReader, bundled_reader, check_tokenizer
-from ..manifest import MANIFEST_FILE
+from qa_cluster.errors import InputTooLong, InvalidInput, ModelError
+from qa_cluster.reading.local_reader import LocalReader, bundled_reader, check_tokenizer
+from qa_cluster.reading.manifest import MANIFEST_FILE
+
 from .answers import Answer, Answers, Prepared, Preparer
 from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
 from .parameters import Parameters, check_padding

@@ -13,8 +13,9 @@ from typing import Any
 
 import orjson
 
-from ..errors import InputTooLong, InvalidInput
-from ..tokenization import is_unicode
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.reading.tokenization import is_unicode
+
 from .inputs import Sample
 from .parameters import Parameters, check_padding
 

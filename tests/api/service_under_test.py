@@ -10,7 +10,7 @@ import httpx
 from qa_cluster.api.app import Service
 from qa_cluster.api.lifespan import ServiceOptions
 
-from qa_cluster.connecting import Target
+from qa_cluster.asking.connecting import Target
 from tests.client.scripted_cluster import ScriptedCluster
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from qa_cluster.api.lifespan import ServiceOptions
 
+from qa_cluster.asking.questions import AskLimits
 from qa_cluster.client import AsyncClient, AsyncClusterClient, DeadlineExceeded, InputTooLong, InvalidInput, NotFound
-from qa_cluster.connection import ReplyError
+from qa_cluster.errors import ReplyError
 from qa_cluster.huggingface.request import InvalidRequest, PipelineLimits, parse_request
-from qa_cluster.questions import AskLimits
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import Run, until

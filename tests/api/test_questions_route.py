@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from qa_cluster.connection import ReplyError
+from qa_cluster.errors import ReplyError
 from qa_cluster.types import AskResult
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster

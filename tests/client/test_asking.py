@@ -12,12 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from qa_cluster.asking import CacheMiss, Outcome
-from qa_cluster.connection import ReplyError
-from qa_cluster.engine import Engine
-from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull
+from qa_cluster.asking.asker import CacheMiss, Outcome
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.questions import AskOptions
+from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull, ReplyError
 from qa_cluster.keys import PARTITIONS_KEY
-from qa_cluster.questions import AskOptions
 from qa_cluster.types import AskResult
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import Run, until

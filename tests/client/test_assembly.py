@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from qa_cluster.assembly import FoundSpan, Reading, Record, Scored, assemble
-from qa_cluster.assembly import distinct as distinct_spans
+from qa_cluster.asking.assembly import Record, Scored, assemble
+from qa_cluster.asking.assembly import distinct as distinct_spans
+from qa_cluster.asking.questions import AskOptions
 from qa_cluster.keys import SentenceRef
-from qa_cluster.questions import AskOptions
+from qa_cluster.reading.readings import FoundSpan, SentenceReading
 from tests.client.scripted_cluster import manifest
 
 RECORDS = {name: Record("v", f"title {name}", {"of": name}) for name in "abc"}
 
 
-def read(document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None) -> Reading:
+def read(
+    document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None
+) -> SentenceReading:
     """A sentence of a document, read with 50 code points from 100 on; `spans` are start, end and score."""
     at = sentence if holder is None else holder
     found = tuple(FoundSpan(start, end, score, at) for start, end, score in spans)
-    return Reading(SentenceRef(document, "t", sentence), found, "v", "x" * 50, 100, "m", "shard", False, 1, False)
+    return SentenceReading(
+        SentenceRef(document, "t", sentence), found, "v", "x" * 50, 100, "m", "shard", False, 1, False
+    )
 
 
-def distinct(readings: list[Reading], ranked: dict[str, float] | None = None, threshold: float = 0.0) -> list[Scored]:
+def distinct(
+    readings: list[SentenceReading], ranked: dict[str, float] | None = None, threshold: float = 0.0
+) -> list[Scored]:
     return distinct_spans(readings, ranked or {}, threshold)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from qa_cluster.asking.questions import AskLimits, AskOptions, Question, check_question, fold, normalize
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.questions import AskLimits, AskOptions, Question, check_question, fold, normalize
 
 LIMITS = AskLimits()
 

@@ -10,8 +10,8 @@ import pytest
 from qa_cluster.api.app import Service
 from qa_cluster.api.lifespan import ServiceOptions
 
+from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.client import AsyncClient, Client
-from qa_cluster.document_store import VersionConflict
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull
 from qa_cluster.rest_client import CONNECT_SECONDS
 from tests.client.scripted_cluster import ScriptedCluster

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qa_cluster import shards as module
-from qa_cluster.connection import Connection, ConnectionLost, Login, ReplyError
-from qa_cluster.errors import ClusterError, InvalidInput, QueueFull
+from qa_cluster.asking import shards as module
+from qa_cluster.asking.connection import Connection, ConnectionLost, Login
+from qa_cluster.asking.shards import Shards
+from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
 from qa_cluster.keys import slot
-from qa_cluster.shards import Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import Run

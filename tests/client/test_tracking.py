@@ -7,9 +7,9 @@ import signal
 
 import redis
 
-from qa_cluster.connection import Login
-from qa_cluster.freshness import LEASE_SECONDS, Freshness
-from qa_cluster.shards import Shards
+from qa_cluster.asking.connection import Login
+from qa_cluster.asking.freshness import LEASE_SECONDS, Freshness
+from qa_cluster.asking.shards import Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import plain_server
 from tests.client.scripted_fixtures import Run, until

@@ -18,7 +18,7 @@ import pytest
 from qa_cluster.cluster.ports import free_node_ports
 from qa_cluster.cluster.reader_files import default_reader_folder
 
-from qa_cluster.manifest import MODEL_FILE
+from qa_cluster.reading.manifest import MODEL_FILE
 
 READER = Path(os.environ.get("QA_TEST_READER") or default_reader_folder())
 needs_reader = pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}")

@@ -23,13 +23,13 @@ from qa_cluster.cluster.connect import shards_of
 from qa_cluster.cluster.reader_files import default_reader_folder
 from qa_cluster.cluster.topology import command
 
-from qa_cluster.assembly import distinct
+from qa_cluster.asking.assembly import distinct
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
-from qa_cluster.ranking import merge
-from qa_cluster.readings import parse_readings
+from qa_cluster.ranking.bm25 import merge
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
+from qa_cluster.reading.readings import parse_readings
 from tests.conftest import descendants
 
 READER = default_reader_folder()

@@ -23,7 +23,7 @@ from qa_cluster.cluster.topology import Node
 
 from qa_cluster import keys
 from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, sha256_hex
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, sha256_hex
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, TinyShards, tiny_shards
 from tests.gears.onnx_file import deep_model, span_model

@@ -18,7 +18,7 @@ from qa_cluster.cluster.reader_files import budget_of, default_reader_folder, re
 from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, InvalidInput, ModelError, NotFound
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, LAST, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model, token_model

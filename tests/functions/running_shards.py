@@ -16,7 +16,7 @@ from qa_cluster import documents, keys
 from qa_cluster.documents import DocumentRecord, PutResult
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
-from qa_cluster.ranking import Ranking, merge
+from qa_cluster.ranking.bm25 import Ranking, merge
 from tests.servers import ROOT, Cluster, Server, eventually
 
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'

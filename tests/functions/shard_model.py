@@ -8,10 +8,10 @@ import numpy as np
 import redis
 
 from qa_cluster import documents, keys
-from qa_cluster.postings import IndexWriter, build_postings
+from qa_cluster.ranking.postings import IndexWriter, build_postings
+from qa_cluster.reading.tokenization import TextTokens
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.sentences import split_sentences
-from qa_cluster.tokenization import TextTokens
 
 TAG = "06S"
 _NO_TOKENS = TextTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from qa_cluster import documents, keys
-from qa_cluster.postings import removals
+from qa_cluster.ranking.postings import removals
 from tests.servers import eventually
 
 from . import shard_model as shard

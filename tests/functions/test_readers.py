@@ -18,7 +18,7 @@ from qa_cluster.gears.functions import reader_warming
 
 from qa_cluster import keys
 from qa_cluster.hashtags import hashtag_for_slot
-from qa_cluster.manifest import MANIFEST_FILE, sha256_hex
+from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
 from qa_cluster.scripts import ScriptCall
 from tests.functions.running_shards import SECONDS, WORKER, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from qa_cluster import keys
-from qa_cluster.manifest import Manifest
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.tokenization import TextTokens, pack_sentence
 from qa_cluster.sentences import split_sentences
-from qa_cluster.tokenization import TextTokens, pack_sentence
 from tests.servers import eventually
 
 from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag

@@ -16,7 +16,7 @@ from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from tests.functions.running_shards import SECONDS, WORKER, Shards, tag
 from tests.servers import Cluster, Server, eventually
 from tests.tiny_readers import tiny_reader

@@ -13,7 +13,7 @@ import pytest
 from qa_cluster.models.export import TOLERANCE, ExportOptions, export
 from qa_cluster.models.report import ExportReport
 
-from qa_cluster.runtimes import RUNTIMES
+from qa_cluster.reading.runtimes import RUNTIMES
 
 pytest.importorskip("torch", reason="the export extra is not installed")
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.filterwarnings("ignore")]

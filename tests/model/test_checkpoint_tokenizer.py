@@ -17,7 +17,7 @@ from qa_cluster.models.training.settings import Settings, Stage
 from tokenizers import Tokenizer, normalizers
 
 from qa_cluster.errors import ModelError
-from qa_cluster.manifest import TOKENIZER_FILE
+from qa_cluster.reading.manifest import TOKENIZER_FILE
 from tests.model.tiny_checkpoints import FAMILIES
 
 pytest.importorskip("transformers", reason="the export extra is not installed")

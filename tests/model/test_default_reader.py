@@ -11,10 +11,10 @@ import pytest
 from qa_cluster.models.evaluate import Reading, silent
 
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.manifest import MODEL_FILE, Manifest
-from qa_cluster.reading import Span, best_spans
-from qa_cluster.runtimes import RUNTIMES, Runner, open_runner
-from qa_cluster.windows import TextPairEncoder
+from qa_cluster.reading.manifest import MODEL_FILE, Manifest
+from qa_cluster.reading.runtimes import RUNTIMES, Runner, open_runner
+from qa_cluster.reading.spans import Span, best_spans
+from qa_cluster.reading.windows import TextPairEncoder
 
 EASY = [
     ("Who wrote the first program?", "Ada Lovelace wrote the first program in 1843.", "Ada Lovelace"),

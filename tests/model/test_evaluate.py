@@ -12,7 +12,7 @@ from qa_cluster.models.evaluate import Prediction, evaluate, score
 
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.manifest import MODEL_FILE, Score
+from qa_cluster.reading.manifest import MODEL_FILE, Score
 
 FILLER = "The weather was mild and the harbour was quiet that week. "
 

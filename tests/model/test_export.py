@@ -20,7 +20,7 @@ from qa_cluster.models.export import ExportOptions, export
 from qa_cluster.models.pair_layout import learn_pair_layout
 
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from tests.model.tiny_checkpoints import FAMILIES
 
 transformers = pytest.importorskip("transformers", reason="the export extra is not installed")

@@ -18,10 +18,10 @@ from qa_cluster.models.export import ExportOptions, export
 from qa_cluster.models.pair_layout import PROBES
 from tokenizers import Tokenizer
 
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from qa_cluster.runtimes import RUNTIMES, open_runner
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder, TextPairEncoder
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.runtimes import RUNTIMES, open_runner
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 from tests.model.tiny_checkpoints import FAMILIES
 
 transformers = pytest.importorskip("transformers", reason="the export extra is not installed")

@@ -20,11 +20,11 @@ from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
 from qa_cluster.models.export import ExportOptions, export
 from qa_cluster.models.onnx_graph import sites, watch
 
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, PRECISIONS, TOKENIZER_FILE, Manifest
-from qa_cluster.precisions import METADATA_KEY
-from qa_cluster.runtimes import RUNTIMES, open_runner
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import Arrays, PairEncoder, TextPairEncoder
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, PRECISIONS, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.precisions import METADATA_KEY
+from qa_cluster.reading.runtimes import RUNTIMES, open_runner
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import Arrays, PairEncoder, TextPairEncoder
 from tests.model.tiny_checkpoints import FAMILIES
 
 pytest.importorskip("transformers", reason="the export extra is not installed")

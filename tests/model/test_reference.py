@@ -13,7 +13,7 @@ from qa_cluster.models.__main__ import main
 from qa_cluster.models.reference import PlainReader, rank, run_reference
 
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.manifest import TOKENIZER_FILE
+from qa_cluster.reading.manifest import TOKENIZER_FILE
 
 pytest.importorskip("bm25s", reason="the bench extra is not installed")
 transformers = pytest.importorskip("transformers", reason="the bench extra is not installed")

@@ -22,10 +22,10 @@ from rich.console import Console
 
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
-from qa_cluster.runtimes import RUNTIMES, open_runner
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder, TextPairEncoder
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
+from qa_cluster.reading.runtimes import RUNTIMES, open_runner
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 from tests.model.tiny_checkpoints import FAMILIES
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]

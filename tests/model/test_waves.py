@@ -8,10 +8,11 @@ import pytest
 from qa_cluster.models.evaluate import Prediction
 from qa_cluster.models.waves import Simulation, fit_waves
 
-from qa_cluster.assembly import FoundSpan, Reading, distinct
+from qa_cluster.asking.assembly import distinct
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.keys import SentenceRef
+from qa_cluster.reading.readings import FoundSpan, SentenceReading
 
 EXAMPLES = [Example(f"Where does person{i} live?", f"Person{i} lives in town{i}.", (f"town{i}",)) for i in range(300)]
 
@@ -71,7 +72,7 @@ def test_the_answer_is_the_one_that_assembly_puts_first(threshold: float) -> Non
     for i, (found, value) in enumerate(candidates):
         sentence = SentenceRef("d", "t", i)
         span = FoundSpan(i, i + 1, found.score, i)
-        readings.append(Reading(sentence, (span,), "v", "xyz", 0, "m", "shard", False, 1, False))
+        readings.append(SentenceReading(sentence, (span,), "v", "xyz", 0, "m", "shard", False, 1, False))
         ranked[str(sentence)] = 0.3 * value
     best = distinct(readings, ranked, threshold)[0]
     first = best.reading.text(best.span)

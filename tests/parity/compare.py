@@ -17,9 +17,9 @@ from typing import Any
 
 from qa_cluster.huggingface.answers import Answers, Preparer
 from qa_cluster.huggingface.parameters import Parameters, check_padding
-from qa_cluster.local_reader import LocalReader
-from qa_cluster.runtimes import Logits
-from qa_cluster.windows import Window
+from qa_cluster.reading.local_reader import LocalReader
+from qa_cluster.reading.runtimes import Logits
+from qa_cluster.reading.windows import Window
 
 SCORE_TOLERANCE = 1e-4
 # Two candidates whose scores differ by less than this may change places between runtimes.

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.local_reader import LocalReader
+from qa_cluster.reading.local_reader import LocalReader
 from tests.parity.cases import cases
 from tests.parity.compare import compare
 

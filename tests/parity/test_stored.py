@@ -17,9 +17,9 @@ import pytest
 
 from qa_cluster.huggingface.answers import Answers, Prepared, Preparer
 from qa_cluster.huggingface.parameters import Parameters
-from qa_cluster.manifest import Manifest, PairLayout
-from qa_cluster.tokenization import ReaderTokenizer
-from qa_cluster.windows import PairEncoder
+from qa_cluster.reading.manifest import Manifest, PairLayout
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import PairEncoder
 from tests.parity.compare import listed, span
 
 STORED = Path(os.environ.get("QA_TEST_PARITY") or Path(__file__).parent / "stored")

@@ -10,7 +10,7 @@ from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from qa_cluster.tokenization import ReaderTokenizer
+from qa_cluster.reading.tokenization import ReaderTokenizer
 
 _WORDS = (
     "the",

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from qa_cluster.sentences import MAX_SENTENCE_LENGTH, MAX_SENTENCE_TOKENS, split_sentences
-
-from .text_strategies import texts
+from tests.unit.text_strategies import texts
 
 
 def sentences(text: str) -> list[str]:

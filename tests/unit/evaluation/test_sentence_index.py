@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from qa_cluster.evaluation.sentence_index import SentenceIndex
-from qa_cluster.postings import build_postings
-from qa_cluster.ranking import idf, scores
-from qa_cluster.terms import analyze, question_terms
+from qa_cluster.ranking.bm25 import idf, scores
+from qa_cluster.ranking.postings import build_postings
+from qa_cluster.ranking.terms import analyze, question_terms
 
 chooser = random.Random(3)
 WORDS = [f"word{n}" for n in range(60)]

@@ -1,0 +1,1 @@
+"""Asking and writing from outside the shards: connections, routing, caches that are never stale, waves, assembly."""

@@ -1,0 +1,424 @@
+"""The question pipeline: caches, rank, read in waves, answer. Used by the REST service and by the cluster client.
+
+A question's answer is a JSON object without what differs from one request to the next (`Outcome.body`): a cached one
+costs no encoding. Identical questions asked at the same time, of one generation of the corpus, are one piece of work (a
+*flight*); it is cancelled when the last of them has gone. What the cluster does meanwhile (slots move, a primary fails)
+costs the whole question another try within its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from math import inf
+from time import perf_counter, time
+from typing import Any
+
+import orjson
+
+from qa_cluster.errors import ClusterError, DeadlineExceeded, ModelError, NotFound, ReplyError
+from qa_cluster.keys import document_key, parse_sentence, partition_tags
+from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.readings import SentenceReading, parse_readings
+from qa_cluster.topology import Shard
+from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
+
+from .answer_cache import AnswerCache
+from .assembly import Assembled, Record, assemble, distinct, parse_record
+from .freshness import Freshness
+from .loaded_readers import LoadedReaders
+from .near_cache import NearCache
+from .questions import AskLimits, AskOptions, Question, check_question
+from .shards import NotWhole, Shards
+
+RANK_TRIGGER = "qa.rank"
+READ_TRIGGER = "qa.read"
+FILTERED_RANK = 256
+MAX_VERSION_TRIES = 3
+# A model that a shard does not have may have been taken away a moment ago, with another one in its place.
+MAX_MODEL_TRIES = 3
+MODEL_PAUSE_SECONDS = 0.05
+
+# Digest, generation, cache mode, whether it is the last try, and a number that no other flight has where it may not be
+# joined.
+_FlightKey = tuple[str, int, str, bool, int]
+
+
+class CacheMiss(NotFound):
+    """The caller asked for cached answers only and there is none."""
+
+    resp_code = "CACHEMISS"
+
+
+@dataclass(slots=True)
+class Clock:
+    """Where the time of one question went, in seconds."""
+
+    cache: float = 0.0
+    rank: float = 0.0
+    read: list[float] = field(default_factory=list)
+
+    def timings(self, begun: float) -> Timings:
+        """In milliseconds, up to now."""
+        return Timings(
+            round(self.cache * 1000, 3),
+            round(self.rank * 1000, 3),
+            tuple(round(wave * 1000, 3) for wave in self.read),
+            round((perf_counter() - begun) * 1000, 3),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to one request: the constant part as JSON, and what is this request's own."""
+
+    question: Question
+    body: bytes
+    etag: str
+    cache: CacheUse
+    timings: Timings
+    answerable: bool
+    digest: str
+
+    def encode(self, request_id: str) -> bytes:
+        """The whole result as JSON, as `AskResult` reads it."""
+        head = orjson.dumps(
+            {
+                "id": request_id,
+                "object": "qa.result",
+                "created": int(time()),
+                "question": self.question.text,
+                "normalized_question": self.question.folded,
+            }
+        )
+        tail = orjson.dumps({"cache": self.cache, "timings_ms": self.timings})
+        return b"%b,%b,%b" % (head[:-1], self.body[1:-1], tail[1:])
+
+    def result(self, request_id: str) -> AskResult:
+        """The whole result, typed."""
+        return AskResult.from_json(self.encode(request_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A finished answer: body, ETag, whether it has an answer, and how long it took."""
+
+    body: bytes
+    etag: str
+    answerable: bool
+    cache: CacheUse
+    clock: Clock
+
+
+class _Flight:
+    """One piece of work that identical questions share."""
+
+    def __init__(self, task: asyncio.Task[_Made]) -> None:
+        self.task = task
+        self.waiting = 0
+
+
+class Asker:
+    """Answers questions from the shards of one cluster."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        freshness: Freshness,
+        near: NearCache,
+        answers: AnswerCache,
+        readers: LoadedReaders,
+        *,
+        partitions: int,
+        follow: Callable[[], Awaitable[None]],
+        limits: AskLimits,
+        waves: Sequence[int] = (1, 3, 8),
+    ) -> None:
+        self._shards = shards
+        self._freshness = freshness
+        self._near = near
+        self._answers = answers
+        self._waves = tuple(waves)
+        self._flights: dict[_FlightKey, _Flight] = {}
+        self._solo = 0
+        self.set_partitions(partitions)
+        self._follow = follow
+        self._readers = readers
+        self.limits = limits
+
+    async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
+        """Answer a question within its deadline."""
+        begun = perf_counter()
+        question = check_question(text, options or AskOptions(), self.limits)
+        clock = Clock()
+        try:
+            async with asyncio.timeout(question.timeout_seconds):
+                tries = 0
+                while True:
+                    try:
+                        return await self._ask(question, clock, begun, last_try=tries >= MAX_MODEL_TRIES)
+                    except ModelError:
+                        if tries >= MAX_MODEL_TRIES or self._readers.default_or_none is None:
+                            raise
+                    tries += 1
+                    await asyncio.sleep(MODEL_PAUSE_SECONDS)
+                    await self._readers.reread()
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"the question was not answered in {question.timeout_seconds * 1000:g} ms (timeout_ms)"
+            ) from error
+
+    async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
+        # What was written before the question was asked is seen first, a change of the model too.
+        cacheable = await self._freshness.drain()
+        await self._follow()
+        manifest = await self._readers.find(question.options.model)
+        digest = self._digest(question, manifest)
+        if question.options.cache in ("use", "only"):
+            found = self.near_hit(digest) if cacheable else None
+            clock.cache = perf_counter() - begun
+            if found is not None:
+                body, etag, use, answerable = found
+                return Outcome(question, body, etag, use, clock.timings(begun), answerable, digest)
+        made = await self._fly(question, manifest, digest, joint=cacheable, last_try=last_try)
+        clock = replace(made.clock, cache=max(made.clock.cache, clock.cache))
+        return Outcome(question, made.body, made.etag, made.cache, clock.timings(begun), made.answerable, digest)
+
+    def set_partitions(self, partitions: int) -> None:
+        """Rank so many partitions from now on."""
+        self._partitions = frozenset(partition_tags(partitions))
+
+    def _digest(self, question: Question, manifest: Manifest) -> str:
+        """The name of the question's answer in caches."""
+        reader = f"{manifest.model_id}@{manifest.reading_revision}"
+        calibration = manifest.calibration
+        # fitted anew, they are others for the same weights
+        numbers = (manifest.no_answer_threshold, manifest.wave_threshold, manifest.rank_weight)
+        return question.digest(reader, self._waves, (*numbers, calibration.a, calibration.b))
+
+    def near_hit(self, digest: str) -> tuple[bytes, str, CacheUse, bool] | None:
+        """The near cache's answer, if it is certain that it still stands."""
+        if not self._freshness.drained():
+            return None
+        entry = self._near.get(digest, self._freshness.generation)
+        if entry is None:
+            return None
+        use = CacheUse("hit", "near", self._near.age(entry), self._near.ttl(entry))
+        return entry.body, entry.etag, use, entry.answerable
+
+    @property
+    def flights(self) -> int:
+        """Pieces of work under way."""
+        return len(self._flights)
+
+    async def _fly(self, question: Question, manifest: Manifest, digest: str, *, joint: bool, last_try: bool) -> _Made:
+        # Unless it is certain that nothing has changed since a flight began, nobody may join it.
+        self._solo += not joint
+        key = (digest, self._freshness.generation, question.options.cache, last_try, 0 if joint else self._solo)
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = _Flight(asyncio.create_task(self._make(question, manifest, digest, last_try=last_try)))
+            self._flights[key] = flight
+            flight.task.add_done_callback(lambda task: self._landed(key, flight))
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if flight.waiting == 0 and not flight.task.done():
+                self._flights.pop(key, None)
+                flight.task.cancel()
+
+    def _landed(self, key: _FlightKey, flight: _Flight) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+        if not flight.task.cancelled():
+            flight.task.exception()  # looked at, so that asyncio does not report it when every asker has gone
+
+    async def _make(self, question: Question, manifest: Manifest, digest: str, *, last_try: bool) -> _Made:
+        begun = perf_counter()
+        clock = Clock()
+        mode = question.options.cache
+        generation = self._freshness.generation
+        epochs = None if mode == "off" else await self._freshness.epochs()
+        if epochs is not None and mode in ("use", "only"):
+            stored = await self._answers.get(digest, epochs)
+            clock.cache = perf_counter() - begun
+            if stored is not None:
+                etag = _etag(digest, stored.body)
+                self._near.put(
+                    digest,
+                    stored.body,
+                    etag=etag,
+                    generation=generation,
+                    age_seconds=stored.age_seconds,
+                    ttl_seconds=stored.ttl_seconds,
+                    answerable=stored.answerable,
+                )
+                use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
+                return _Made(stored.body, etag, stored.answerable, use, clock)
+        if mode == "only":
+            raise CacheMiss("the question is not cached, and cache=only asks for nothing else")
+        assembled, body, revision = await self._shards.retrying(lambda: self._answer(question, manifest, clock), inf)
+        if revision != manifest.reading_revision and not last_try:
+            raise ModelError(f"{manifest.name} was to read by {manifest.reading_revision}, and {revision} has read")
+        etag = _etag(digest, body)
+        status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
+        # Shards of which not all have taken a change yet read otherwise than the digest says: not an answer to keep.
+        if epochs is not None and revision == manifest.reading_revision:
+            self._answers.put(digest, body, epochs)
+            ttl = self._answers.ttl_seconds
+            self._near.put(
+                digest,
+                body,
+                etag=etag,
+                generation=generation,
+                age_seconds=0,
+                ttl_seconds=ttl,
+                answerable=assembled.answerable,
+            )
+            return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, ttl), clock)
+        return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, 0), clock)
+
+    async def _answer(self, question: Question, manifest: Manifest, clock: Clock) -> tuple[Assembled, bytes, str]:
+        """Rank and read; once more when a document changed between the two."""
+        for attempt in range(MAX_VERSION_TRIES):
+            clock.read.clear()
+            begun = perf_counter()
+            ranking = await self._rank(question)
+            clock.rank = perf_counter() - begun
+            readings, waves = await self._read(question, ranking, manifest, clock)
+            ranked = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
+            chosen = distinct(readings, ranked, manifest.no_answer_threshold)[: question.options.top_k]
+            records = await self._records([scored.reading for scored in chosen])
+            changed = [
+                scored
+                for scored in chosen
+                if (record := records.get(scored.reading.sentence.document_id)) is None
+                or record.version != scored.reading.version
+            ]
+            if changed and attempt + 1 < MAX_VERSION_TRIES:
+                continue
+            kept = [scored for scored in chosen if scored not in changed]
+            break
+        assembled = assemble(kept, records, manifest, question.options)
+        revisions = {reading.model for reading in readings} or {manifest.reading_revision}
+        body = orjson.dumps(
+            {
+                "model": Model(manifest.model_id, _weights(revisions), manifest.precision),
+                "answerable": assembled.answerable,
+                "no_answer_score": assembled.no_answer_score,
+                "answers": [answer.to_dict() for answer in assembled.answers],
+                "index": Index(_index_version(ranking), len(self._shards.all), len(self._shards.all)),
+                "usage": Usage(
+                    len(ranking.candidates),
+                    len(readings),
+                    sum(reading.cached for reading in readings),
+                    waves,
+                    any(reading.truncated for reading in readings),
+                    sum(reading.windows for reading in readings),
+                ),
+            }
+        )
+        return assembled, body, "+".join(sorted(revisions))
+
+    async def _rank(self, question: Question) -> Ranking:
+        wanted = question.retriever_k
+        asked = FILTERED_RANK if question.options.doc_id else wanted
+        replies = await asyncio.gather(
+            *(self._trigger(shard, RANK_TRIGGER, asked, question.text) for shard in self._shards.all)
+        )
+        for reply in replies:
+            if reply and isinstance(reply[0], ReplyError):
+                raise reply[0]
+        try:
+            parts = [orjson.loads(reply[0]) for reply in replies]
+            ranking = merge(parts, asked)
+        except (orjson.JSONDecodeError, IndexError, TypeError) as error:
+            raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
+        if len(ranking.epochs) < sum(len(part["epochs"]) for part in parts):
+            raise NotWhole("a partition is ranked by two shards: it has just moved")
+        if missing := self._partitions.difference(ranking.epochs):
+            raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
+        if question.options.doc_id:
+            ids = frozenset(question.options.doc_id)
+            of_documents = [item for item in ranking.candidates if parse_sentence(item.sentence).document_id in ids]
+            return Ranking(of_documents[:wanted], ranking.epochs, ranking.sentences)
+        return ranking
+
+    async def _read(
+        self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
+    ) -> tuple[list[SentenceReading], int]:
+        """Read the candidates in waves; returns what was read and in how many waves."""
+        readings: list[SentenceReading] = []
+        done = waves = 0
+        for until in self._wave_ends(question, len(ranking.candidates)):
+            begun = perf_counter()
+            readings += await self._read_wave(question, ranking.candidates[done:until], manifest)
+            clock.read.append(perf_counter() - begun)
+            done, waves = until, waves + 1
+            if readings and max(reading.score for reading in readings) >= manifest.wave_threshold:
+                break
+        return readings, waves
+
+    def _wave_ends(self, question: Question, candidates: int) -> list[int]:
+        last = min(question.retriever_k, candidates)
+        if not question.options.waves:
+            return [last] if last else []
+        ends = [end for end in self._waves if end < last]
+        return [*ends, last] if last else []
+
+    async def _read_wave(
+        self, question: Question, candidates: Sequence[Candidate], manifest: Manifest
+    ) -> list[SentenceReading]:
+        by_shard: dict[Shard, list[Candidate]] = {}
+        for candidate in candidates:
+            by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate)
+        asked = [
+            self._trigger(shard, READ_TRIGGER, manifest.name, question.text, *(item.sentence for item in items))
+            for shard, items in by_shard.items()
+        ]
+        replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
+        readings: list[SentenceReading] = []
+        for (shard, items), reply in zip(by_shard.items(), replies, strict=True):
+            found = parse_readings([item.sentence for item in items], reply, shard.name)
+            readings += [reading for reading in found if reading is not None]
+        return readings
+
+    async def _trigger(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
+        reply = await self._shards.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
+        if not isinstance(reply, list):
+            raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
+        return reply
+
+    async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, Record]:
+        keys = {
+            reading.sentence.document_id: document_key(reading.sentence.document_id, reading.sentence.tag)
+            for reading in readings
+        }
+        replies = await self._shards.execute_many(
+            [(key, ("HMGET", key, "version", "title", "metadata")) for key in keys.values()]
+        )
+        records = {}
+        for document_id, reply in zip(keys, replies, strict=True):
+            record = parse_record(reply)
+            if record is not None:
+                records[document_id] = record
+        return records
+
+
+def _etag(digest: str, body: bytes) -> str:
+    """Weak, because cache tier and timings differ from one response to the next."""
+    return f'W/"{blake2b(body, digest_size=8, key=digest.encode()).hexdigest()}"'
+
+
+def _weights(reading_revisions: Iterable[str]) -> str:
+    """The revisions of the models that have read, in whatever way; several while the shards change models."""
+    return "+".join(sorted({revision.partition("+")[0] for revision in reading_revisions}))
+
+
+def _index_version(ranking: Ranking) -> str:
+    return blake2b(orjson.dumps(ranking.epochs, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()

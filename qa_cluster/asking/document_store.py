@@ -1,0 +1,201 @@
+"""Documents on the shards: written, read, deleted, and waited for until questions are answered from them.
+
+A write is one script on the shard that holds the document. It is reported only after one more reply of that shard, so
+that every API process has been told by then that its cached answers are void (see `freshness`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha1
+from time import monotonic
+from typing import Any
+
+from qa_cluster import documents
+from qa_cluster.documents import ANY_VERSION, DocumentRecord, check_document_id
+from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
+from qa_cluster.keys import document_key, epoch_key, paragraphs_key, partition_of
+from qa_cluster.scripts import ScriptCall
+from qa_cluster.types import Document, WriteResult
+
+from .connection import ConnectionLost
+from .shards import Shards
+
+READ_ATTEMPTS = 20
+FIRST_POLL_SECONDS = 0.002
+LAST_POLL_SECONDS = 0.05
+
+
+class VersionConflict(RequestError):
+    """The document does not have the version that the caller asked for."""
+
+    resp_code = "CONFLICT"
+    http_status = 412
+
+
+@cache
+def _sha1(source: str) -> str:
+    return sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+class DocumentStore:
+    """The documents of a cluster.
+
+    >>> written = await store.put("a", "Ada Lovelace wrote it.", wait=True, timeout=10)
+    >>> (await store.get("a")).text
+    'Ada Lovelace wrote it.'
+    """
+
+    def __init__(self, shards: Shards, partitions: int) -> None:
+        self._shards = shards
+        self.partitions = partitions
+
+    def tag_of(self, document_id: str) -> str:
+        """The partition of a document."""
+        return partition_of(document_id, self.partitions)
+
+    async def put(
+        self,
+        document_id: str,
+        text: str,
+        *,
+        title: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        if_version: str | None = None,
+        wait: bool = True,
+        timeout: float = 30.0,
+    ) -> WriteResult:
+        """Store a document; with `wait`, return when questions are answered from it.
+
+        `if_version` is the version the document must have, ``""``: it must not exist; else VersionConflict.
+        """
+        document = documents.check_document(document_id, text, title, metadata)
+        tag = self.tag_of(document_id)
+        call = documents.put_document(document, tag, ANY_VERSION if if_version is None else if_version)
+        begun = monotonic()
+        try:
+            async with asyncio.timeout(timeout):
+                reply, _ = await self._run(call, timeout)
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may be stored yet"
+            ) from error
+        done = documents.parse_put(reply)
+        # A write whose reply was lost is sent again; then the version in its way is its own.
+        if done.status == "conflict" and done.version != document.version:
+            raise _conflict(document_id, done.version, if_version)
+        tokenized = done.tokenized
+        if wait and not tokenized:
+            tokenized = await self.wait_tokenized(document_id, document.version, timeout - (monotonic() - begun))
+        return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized)
+
+    async def delete(self, document_id: str, *, if_version: str | None = None, timeout: float = 30.0) -> str:
+        """Remove a document and return the version it had; NotFound when there is none."""
+        check_document_id(document_id)
+        tag = self.tag_of(document_id)
+        call = documents.delete_document(document_id, tag, ANY_VERSION if if_version is None else if_version)
+        try:
+            async with asyncio.timeout(timeout):
+                reply, attempts = await self._run(call, timeout)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"document {document_id[:100]!r} was not deleted in {timeout:g} s") from error
+        done = documents.parse_delete(reply)
+        if done.status == "conflict":
+            raise _conflict(document_id, done.version, if_version)
+        if done.status == "missing" and attempts == 1:
+            raise NotFound(f"no such document: {document_id[:100]!r}")
+        return done.version
+
+    async def get(self, document_id: str) -> Document:
+        """The stored document; NotFound when there is none."""
+        check_document_id(document_id)
+        tag = self.tag_of(document_id)
+        key, text_key = document_key(document_id, tag), paragraphs_key(document_id, tag)
+        for _ in range(READ_ATTEMPTS):
+            record_reply, text, after = await self._shards.execute_many(
+                [
+                    (key, documents.read_record(document_id, tag)),
+                    (text_key, ("GET", text_key)),
+                    (key, ("HGET", key, "version")),
+                ]
+            )
+            record = documents.parse_record(record_reply)
+            if not isinstance(text, bytes):
+                if record is None:
+                    raise NotFound(f"no such document: {document_id[:100]!r}")
+                continue  # deleted between the two reads
+            if record is None and after is None:
+                return Document(document_id, text.decode("utf-8", "replace"))
+            if record is not None and isinstance(after, bytes) and after.decode() == record.version:
+                return _document(document_id, text, record)
+        raise DeadlineExceeded(
+            f"document {document_id[:100]!r} changed during every one of {READ_ATTEMPTS} reads of it"
+        )
+
+    async def wait_tokenized(self, document_id: str, version: str, timeout: float) -> bool:
+        """Wait until questions are answered from this version; False when another version has taken its place."""
+        key = document_key(document_id, self.tag_of(document_id))
+        pause = FIRST_POLL_SECONDS
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    current, tokenized = await self._shards.execute(key, "HMGET", key, "version", "tokenized")
+                    if current is None or current.decode() != version:
+                        return False
+                    if tokenized is not None and tokenized.decode() == version:
+                        return True
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 1.5, LAST_POLL_SECONDS)
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"document {document_id[:100]!r} is stored, but was not tokenized within {max(timeout, 0):.3g} s: "
+                "its shard's worker is busy or down"
+            ) from error
+
+    async def _run(self, call: ScriptCall, seconds: float) -> tuple[Any, int]:
+        """The reply of a script and how often it was sent."""
+        attempts = 0
+        source, key = call.source, call.keys[0]
+
+        async def attempt() -> Any:
+            nonlocal attempts
+            arguments = (len(call.keys), *call.keys, *call.args)
+            try:
+                attempts += 1
+                return await self._shards.execute_once(key, "EVALSHA", _sha1(source), *arguments)
+            except ReplyError as error:
+                if error.code != "NOSCRIPT":
+                    if error.code in ("MOVED", "ASK"):
+                        attempts -= 1
+                    raise
+            return await self._shards.execute_once(key, "EVAL", source, *arguments)
+
+        reply = await self._shards.retrying(attempt, seconds)
+        epoch = epoch_key(call.keys[7].partition("{")[2].removesuffix("}"))
+        try:
+            await self._shards.execute_once(epoch, "GET", epoch)
+        except (ReplyError, ConnectionLost):
+            # The shard is gone, and with it every subscription to it: no process serves cached answers now.
+            await asyncio.sleep(0)
+        return reply, attempts
+
+
+def _document(document_id: str, text: bytes, record: DocumentRecord) -> Document:
+    return Document(
+        id=document_id,
+        text=text.decode("utf-8", "replace"),
+        title=record.title,
+        metadata=json.loads(record.metadata),
+        version=record.version,
+        sentences=record.sentences or 0,
+        tokenized=record.tokenized,
+    )
+
+
+def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConflict:
+    has = f"has version {stands}" if stands else "does not exist"
+    asked = f"version {wanted} was asked for" if wanted else "it must not exist"
+    return VersionConflict(f"document {document_id[:100]!r} {has}, {asked}")

@@ -1,0 +1,155 @@
+"""Everything one process needs to ask and write: connections, freshness, caches, models' manifests, documents.
+
+The REST service and the cluster client each hold one. It follows the cluster: topology, partitions and the manifest of
+the default model are read when it opens, and the manifest again whenever a shard says that one has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from qa_cluster.errors import ClusterError, ModelError
+from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.topology import Address
+
+from .answer_cache import AnswerCache
+from .asker import Asker, Outcome
+from .connection import Login
+from .document_store import DocumentStore
+from .freshness import Freshness
+from .loaded_readers import LoadedModel, LoadedReaders, list_models, read_manifest
+from .near_cache import NearCache
+from .questions import AskLimits, AskOptions
+from .remote_pipeline import RemotePipeline
+from .shards import Shards
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What an engine may use.
+
+    Attributes:
+        near_cache_entries, near_cache_bytes: bounds of the near cache; 0 turns it off.
+        waves: how many sentences have been read after each wave.
+        connections_per_shard: questions that are at one shard at the same time.
+        max_waiting_per_shard: questions that may wait for such a connection.
+        pipeline_max_requests: requests with contexts of their own that are at the shards at the same time.
+    """
+
+    near_cache_entries: int = 10_000
+    near_cache_bytes: int = 64 * 1024 * 1024
+    near_cache_ttl_seconds: int = 300
+    answer_ttl_seconds: int = 3600
+    waves: tuple[int, ...] = (1, 3, 8)
+    limits: AskLimits = field(default_factory=AskLimits)
+    connections_per_shard: int = 64
+    max_waiting_per_shard: int = 256
+    pipeline_max_requests: int = 32
+
+
+class Engine:
+    """Asks and writes. Made by `Engine.open`, closed by `aclose`."""
+
+    def __init__(
+        self, shards: Shards, freshness: Freshness, partitions: int, manifest: Manifest | None, options: EngineOptions
+    ) -> None:
+        self.shards = shards
+        self.freshness = freshness
+        self.partitions = partitions
+        self.near = NearCache(
+            max_entries=options.near_cache_entries,
+            max_bytes=options.near_cache_bytes,
+            ttl_seconds=options.near_cache_ttl_seconds,
+        )
+        self._answers = AnswerCache(shards, partitions, options.answer_ttl_seconds)
+        self.readers = LoadedReaders(shards, manifest)
+        self.asker = Asker(
+            shards,
+            freshness,
+            self.near,
+            self._answers,
+            self.readers,
+            partitions=partitions,
+            follow=self._follow,
+            limits=options.limits,
+            waves=options.waves,
+        )
+        self.documents = DocumentStore(shards, partitions)
+        self.pipeline = RemotePipeline(shards, most=options.pipeline_max_requests)
+        self._manifest_changes = freshness.manifest_changes
+        self._reloading = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
+        """Connect; ClusterError says what the cluster lacks. A model may come later: until then only `ask` fails."""
+        options = options or EngineOptions()
+        shards = Shards(
+            seeds,
+            login,
+            connections_per_shard=options.connections_per_shard,
+            max_waiting_per_shard=options.max_waiting_per_shard,
+        )
+        freshness = Freshness(shards)
+        try:
+            await shards.open()
+            partitions = await _partitions(shards)
+            await freshness.start(partition_tags(partitions))
+            return cls(shards, freshness, partitions, await read_manifest(shards), options)
+        except BaseException:
+            await freshness.aclose()
+            await shards.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Finish the cache stores under way and close all connections."""
+        await self._answers.aclose()
+        await self.freshness.aclose()
+        await self.shards.aclose()
+
+    async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
+        """Answer a question, by the default model or the one that the options name."""
+        return await self.asker.ask(text, options)
+
+    async def models(self) -> list[LoadedModel]:
+        """The models on the shards now, the default one first."""
+        return await list_models(self.shards)
+
+    async def _follow(self) -> None:
+        if self.freshness.manifest_changes == self._manifest_changes:
+            return
+        async with self._reloading:
+            changes = self.freshness.manifest_changes
+            if changes == self._manifest_changes:
+                return
+            try:
+                await self.readers.reread()
+            except ModelError as error:
+                _log.warning("the model's manifest cannot be read: %s", error)
+                self.readers.default_or_none = None
+            await self._follow_partitions()
+            self._manifest_changes = changes
+
+    async def _follow_partitions(self) -> None:
+        try:
+            partitions = await _partitions(self.shards)
+        except ClusterError as error:
+            _log.warning("partitions stay as they were: %s", error)
+            return
+        if partitions != self.partitions:
+            _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
+            self.partitions = self._answers.partitions = self.documents.partitions = partitions
+            self.asker.set_partitions(partitions)
+            self.freshness.set_tags(partition_tags(partitions))
+
+
+async def _partitions(shards: Shards) -> int:
+    raw = await shards.execute(PARTITIONS_KEY, "GET", PARTITIONS_KEY)
+    if raw is None or not raw.isdigit() or not 1 <= int(raw) <= MAX_PARTITIONS:
+        raise ClusterError(f"the cluster has no {PARTITIONS_KEY}: it was not set up for questions (qa-cluster up)")
+    return int(raw)

@@ -1,0 +1,210 @@
+"""Which readers the shards have, as one process knows it: the default one, and by name those beside it.
+
+The default's manifest is read when the engine opens and whenever a shard says that a manifest has changed; the others
+only when somebody asks for one. What is asked is read by the reader that was chosen here, by its full name, on every
+shard: while the default is being changed, shard after shard, an answer is still that of one reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from qa_cluster.errors import ClusterError, ModelError, NotFound, ReplyError
+from qa_cluster.hashtags import shard_tag
+from qa_cluster.keys import manifest_key
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.topology import Shard
+
+from .connection import ConnectionLost
+from .shards import Shards
+
+READER_TRIGGER = "qa.reader"
+MODELS_TRIGGER = "qa.models"
+# A name that is not known may be one that has just been loaded: it is looked for again, but not all the time.
+LOOK_AGAIN_SECONDS = 0.2
+SHARD_TIMEOUT_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A reader on the shards. `warm` is on how many of the `shards` it answers at once; `bytes` is its ONNX file's."""
+
+    name: str
+    id: str
+    revision: str
+    default: bool
+    precision: str
+    bytes: int
+    context_tokens: int
+    warm: int
+    shards: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The model as JSON-ready values."""
+        return asdict(self)
+
+
+class LoadedReaders:
+    """The manifests of the readers on the shards."""
+
+    def __init__(self, shards: Shards, default: Manifest | None) -> None:
+        self._shards = shards
+        self.default_or_none = default
+        self._named: dict[str, Manifest] | None = None
+        self._looked_at = -LOOK_AGAIN_SECONDS
+        self._looking = asyncio.Lock()
+
+    @property
+    def default(self) -> Manifest:
+        """The manifest of the default reader; ModelError while there is none."""
+        if self.default_or_none is None:
+            raise ModelError("no shard has a model: load one with qa-cluster model load")
+        return self.default_or_none
+
+    async def find(self, model: str) -> Manifest:
+        """The reader that `model` means: empty the default one, else an id or ``id@revision``.
+
+        Of several revisions of an id it is the default's, else the one exported last. NotFound names what is loaded.
+        """
+        if not model:
+            return self.default
+        found = self._meant(model)
+        if found is None:
+            async with self._looking:
+                found = self._meant(model)
+                if found is None and monotonic() - self._looked_at >= LOOK_AGAIN_SECONDS:
+                    self._named = await read_named(self._shards)
+                    self._looked_at = monotonic()
+                    found = self._meant(model)
+        if found is None:
+            loaded = ", ".join(sorted({manifest.name for manifest in self._all()})) or "none"
+            raise NotFound(f"model {model[:200]!r} is not loaded, loaded are: {loaded}")
+        return found
+
+    async def reread(self) -> None:
+        """Read everything anew: a shard does not have what was chosen."""
+        self.default_or_none = await read_manifest(self._shards)
+        self._named = None
+        self._looked_at = -LOOK_AGAIN_SECONDS
+
+    def _all(self) -> list[Manifest]:
+        default = [] if self.default_or_none is None else [self.default_or_none]
+        return [*default, *(self._named or {}).values()]
+
+    def _meant(self, model: str) -> Manifest | None:
+        fitting = [manifest for manifest in self._all() if model in (manifest.name, manifest.model_id)]
+        exact = [manifest for manifest in fitting if model == manifest.name]
+        if exact or self.default_or_none in fitting:
+            return (exact or fitting)[0]
+        # unless the others have been looked at, one of them may be meant
+        return max(fitting, key=lambda manifest: manifest.created, default=None) if self._named is not None else None
+
+
+async def read_manifest(shards: Shards) -> Manifest | None:
+    """The manifest of the default reader on the shards, None without one; ModelError when it is unusable."""
+    for shard in shards.all:
+        raw = await shard_manifest(shards, shard)
+        if raw is not None:
+            return Manifest.from_json(raw)
+    for shard in shards.all:
+        raw = await manifest_in_use(shards, shard)
+        if raw is not None:
+            return Manifest.from_json(raw)
+    return None
+
+
+async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes | None:
+    """The text of a manifest on one shard, None where there is none; without a name that of the default reader."""
+    key = manifest_key(shard_tag(shards.topology.ranges_of(shard)), name)
+    try:
+        raw = await shards.execute(key, "GET", key)
+    except ReplyError as error:
+        raise ClusterError(f"shard {shard.address} refused to show its model: {error}") from error
+    return raw if isinstance(raw, bytes) else None
+
+
+async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
+    """The manifest of what a shard answers with now, None for nothing.
+
+    While slots move that may be a reader whose keys are on another shard already.
+    """
+    found = await _ask(shards, shard, READER_TRIGGER)
+    return found or None
+
+
+async def read_named(shards: Shards) -> dict[str, Manifest]:
+    """The manifests of all readers, the default one included, by name, as the first shard that can tell has them."""
+    for shard in shards.all:
+        entries = await _entries(shards, shard, "manifests")
+        if entries is None:
+            continue
+        found: dict[str, Manifest] = {}
+        for entry in entries:
+            # the key is newer than what the worker has taken up, whose reader of that name it replaces soon
+            stored = None if entry["default"] else await shard_manifest(shards, shard, entry["name"])
+            manifest = Manifest.from_json(stored if stored is not None else entry["manifest"])
+            found[manifest.name] = manifest
+        return found
+    raise ClusterError("no shard tells which models it has")
+
+
+async def list_models(shards: Shards) -> list[LoadedModel]:
+    """The readers on all shards, the default one first.
+
+    A shard that does not answer in `SHARD_TIMEOUT_SECONDS` counts as one without them.
+    """
+    replies = await asyncio.gather(*(_entries_in_time(shards, shard) for shard in shards.all))
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for entries in replies:
+        for entry in entries or ():
+            by_name.setdefault(entry["name"], []).append(entry)
+    models = [
+        LoadedModel(
+            name=name,
+            id=found[0]["id"],
+            revision=found[0]["revision"],
+            default=any(entry["default"] for entry in found),
+            precision=found[0]["precision"],
+            bytes=found[0]["bytes"],
+            context_tokens=found[0]["context_tokens"],
+            warm=sum(bool(entry["warm"]) for entry in found),
+            shards=len(shards.all),
+        )
+        for name, found in by_name.items()
+    ]
+    return sorted(models, key=lambda model: (not model.default, model.name))
+
+
+async def _entries_in_time(shards: Shards, shard: Shard) -> Sequence[Mapping[str, Any]] | None:
+    try:
+        async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
+            return await _entries(shards, shard)
+    except TimeoutError:
+        return None
+
+
+async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Mapping[str, Any]] | None:
+    reply = await _ask(shards, shard, MODELS_TRIGGER, *arguments)
+    if reply is None:
+        return None
+    try:
+        entries = orjson.loads(reply)
+    except orjson.JSONDecodeError as error:
+        raise ClusterError(f"shard {shard.address} tells its models in no known form: {error}") from error
+    return entries if isinstance(entries, list) else None
+
+
+async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
+    """What the one-line reply of a shard's trigger is, None where it cannot be asked."""
+    try:
+        reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
+    except (ReplyError, ConnectionLost):
+        return None
+    found = reply[0] if isinstance(reply, list) and len(reply) == 1 else None
+    return found if isinstance(found, bytes) else None

@@ -1,0 +1,102 @@
+"""Has contexts read on the shards: the trigger `qa.pipeline`, on one shard after the other in turn.
+
+Any shard can read any context. One that is down, busy or without the model passes its turn to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Any
+
+import orjson
+
+from qa_cluster.errors import (
+    ClusterError,
+    DeadlineExceeded,
+    ModelError,
+    NotFound,
+    NoWorker,
+    QAError,
+    QueueFull,
+    ReplyError,
+    from_reply,
+)
+from qa_cluster.huggingface.request import PipelineRequest
+from qa_cluster.topology import Shard
+
+from .connection import ConnectionLost
+from .shards import Shards
+
+TRIGGER = "qa.pipeline"
+# Error replies of a server that is starting, failing over or has lost its cluster.
+_UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
+# Why another shard may do what this one could not. One that lost its worker is no reason: the next might lose its own.
+_PASSED_ON = (ClusterError, ModelError, NoWorker, NotFound, QueueFull)
+
+
+class RemotePipeline:
+    """Reads on the shards of one cluster; at most `most` requests at once, more get QueueFull.
+
+    >>> pipeline = RemotePipeline(shards)
+    >>> model, results = await pipeline.read("", parse_request(body, PipelineLimits()), timeout_seconds=10)
+    """
+
+    def __init__(self, shards: Shards, *, most: int = 32) -> None:
+        self._shards = shards
+        self._most = most
+        self._under_way = 0
+        self._turn = 0
+
+    async def read(self, model: str, request: PipelineRequest, *, timeout_seconds: float) -> tuple[str, list[Any]]:
+        """The name of the model that read, and the result of each pair.
+
+        Args:
+            model: an id or ``id@revision``; empty: the default one.
+
+        Raises:
+            NotFound: no shard has that model.
+            DeadlineExceeded: it was not read in time; the shard stops reading.
+        """
+        if self._under_way >= self._most:
+            raise QueueFull(f"{self._most} requests with contexts are under way, the limit (pipeline_max_requests)")
+        self._under_way += 1
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                command = (TRIGGER, model, request.to_json())
+                return _parse(await self._shards.retrying(lambda: self._round(command), inf))
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"the {len(request.samples)} pairs were not read in {timeout_seconds * 1000:g} ms (timeout_ms)"
+            ) from error
+        finally:
+            self._under_way -= 1
+
+    async def _round(self, command: tuple[str, str, bytes]) -> Any:
+        """The reply of the first shard that gives one; else why the first that could be reached did not."""
+        shards = self._shards.all
+        first = self._turn % len(shards)
+        self._turn += 1
+        reason: QAError | None = None
+        for shard in (*shards[first:], *shards[:first]):
+            try:
+                return await self._ask(shard, command)
+            except _PASSED_ON as error:
+                if reason is None or isinstance(reason, ConnectionLost):
+                    reason = error
+        raise reason or ClusterError("the cluster has no shard")
+
+    async def _ask(self, shard: Shard, command: tuple[str, str, bytes]) -> Any:
+        try:
+            return await self._shards.execute_on(shard, "RG.TRIGGER", *command, blocking=True)
+        except ReplyError as error:
+            kind = ClusterError if error.code in _UNREADY else from_reply
+            raise kind(str(error)) from error
+
+
+def _parse(reply: Any) -> tuple[str, list[Any]]:
+    try:
+        found = orjson.loads(reply[0])
+        return found["model"], found["results"]
+    except (orjson.JSONDecodeError, IndexError, KeyError, TypeError) as error:
+        raise ClusterError(f"a shard's reply to {TRIGGER} cannot be read: {error!r}") from error

@@ -1,0 +1,298 @@
+"""Connections to every shard, and commands that find their shard whatever the cluster does meanwhile.
+
+Each shard has one shared connection, on which short commands are pipelined, and a bounded pool for commands that block
+(`RG.TRIGGER`): a client that waits for a function executes nothing else, so each of those needs a connection of its
+own. A cancelled blocking command closes its connection, and the shard drops the job.
+
+MOVED, ASK, TRYAGAIN, a failover or a lost connection cost a refresh of the topology and another try, for as long as the
+caller's deadline allows, and `RETRY_SECONDS` without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from qa_cluster.errors import ClusterError, QueueFull, ReplyError, from_reply
+from qa_cluster.keys import slot as slot_of
+from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
+
+from .connection import Argument, Connection, ConnectionLost, Login
+
+RETRY_SECONDS = 10.0
+BACKOFF_SECONDS = 0.02
+MAX_BACKOFF_SECONDS = 0.5
+_WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY"})
+
+
+class NotWhole(ClusterError):
+    """The shards' replies leave out partitions: a slot is on its way, or a worker has only just started."""
+
+
+class ShardPool:
+    """The connections to one primary."""
+
+    def __init__(self, address: Address, login: Login, size: int, max_waiting: int) -> None:
+        self.address = address
+        self._login = login
+        self._size = size
+        self._max_waiting = max_waiting
+        self._slots = asyncio.Semaphore(size)
+        self._waiting = 0
+        self._idle: list[Connection] = []
+        self._shared: Connection | None = None
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    async def shared(self) -> Connection:
+        """The connection for short commands."""
+        if self._shared is not None and not self._shared.closed:
+            return self._shared
+        async with self._opening:
+            if self._shared is None or self._shared.closed:
+                self._shared = await Connection.open(self.address.host, self.address.port, self._login)
+            return self._shared
+
+    async def execute_blocking(self, *command: Argument) -> Any:
+        """Run a command that may block, on a connection of its own; QueueFull when too many wait for one already."""
+        if self._slots.locked() and self._waiting >= self._max_waiting:
+            raise QueueFull(
+                f"{self._size} questions are at shard {self.address} and {self._waiting} wait for a connection"
+            )
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+        connection: Connection | None = None
+        try:
+            while self._idle and (connection is None or connection.closed):
+                connection = self._idle.pop()
+            if connection is None or connection.closed:
+                connection = await Connection.open(self.address.host, self.address.port, self._login)
+            return await connection.execute(*command)
+        except asyncio.CancelledError:
+            if connection is not None:
+                connection.close()
+            raise
+        finally:
+            self._slots.release()
+            if connection is not None and not connection.closed:
+                if self._closed or connection.pending:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
+
+    @property
+    def in_use(self) -> int:
+        """Blocking commands under way."""
+        return self._size - self._slots._value
+
+    def close(self) -> None:
+        """Close every connection that is not in use; those in use close when they come back."""
+        self._closed = True
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        if self._shared is not None:
+            self._shared.close()
+
+
+class Shards:
+    """The shards of one cluster.
+
+    >>> shards = Shards([Address("127.0.0.1", 7000)], Login())
+    >>> await shards.open()
+    >>> await shards.execute("epoch:{t}", "GET", "epoch:{t}")
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[Address],
+        login: Login,
+        *,
+        connections_per_shard: int = 64,
+        max_waiting_per_shard: int = 256,
+    ) -> None:
+        if not seeds:
+            raise ClusterError("no address of the cluster is given: set cluster nodes to host:port")
+        self._seeds = tuple(seeds)
+        self.login = login
+        self._size = connections_per_shard
+        self._max_waiting = max_waiting_per_shard
+        self._pools: dict[Address, ShardPool] = {}
+        self._topology: Topology | None = None
+        self._refreshing: asyncio.Task[Topology] | None = None
+        self.on_topology: list[Callable[[Topology], None]] = []
+        # What made a command be sent again: the codes of redirections, and the names of errors.
+        self.redirects: Counter[str] = Counter()
+
+    @property
+    def topology(self) -> Topology:
+        """The cluster as last seen."""
+        if self._topology is None:
+            raise ClusterError("not connected to the cluster yet")
+        return self._topology
+
+    @property
+    def all(self) -> tuple[Shard, ...]:
+        """Every primary."""
+        return self.topology.shards
+
+    async def open(self) -> None:
+        """Find the cluster; ClusterError when no given address answers."""
+        await self.refresh()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing])
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+        await asyncio.sleep(0)
+
+    def pool(self, address: Address) -> ShardPool:
+        """The connections to the server at `address`."""
+        pool = self._pools.get(address)
+        if pool is None:
+            pool = self._pools[address] = ShardPool(address, self.login, self._size, self._max_waiting)
+        return pool
+
+    def shard_of_key(self, key: str | bytes) -> Shard:
+        """The shard that serves `key`."""
+        return self.topology.shard_of(slot_of(key))
+
+    async def refresh(self) -> Topology:
+        """Ask the cluster for its slots; callers at the same time share one round."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh())
+        return await asyncio.shield(self._refreshing)
+
+    async def _refresh(self) -> Topology:
+        known = [] if self._topology is None else [shard.address for shard in self._topology.shards]
+        problems: list[str] = []
+        best: Topology | None = None
+        for address in dict.fromkeys([*known, *self._seeds]):
+            try:
+                async with asyncio.timeout(self.login.connect_timeout_seconds):
+                    connection = await self.pool(address).shared()
+                    found = parse_slots(await connection.execute("CLUSTER", "SLOTS"), address)
+            except (ClusterError, ReplyError, TimeoutError) as error:
+                problems.append(f"{address}: {error or 'no answer in time'}")
+                continue
+            if best is None or found.covered > best.covered:
+                best = found
+            if found.whole:
+                break
+        if best is None:
+            raise ClusterError(f"no server of the cluster can be used: {'; '.join(problems)}")
+        self._install(best)
+        return best
+
+    def _install(self, found: Topology) -> None:
+        changed = found != self._topology
+        self._topology = found
+        keep = {shard.address for shard in found.shards} | set(self._seeds)
+        for address in [address for address in self._pools if address not in keep]:
+            self._pools.pop(address).close()
+        if changed:
+            for callback in self.on_topology:
+                callback(found)
+
+    async def execute(self, key: str | bytes, *command: Argument, blocking: bool = False) -> Any:
+        """Run a command where `key` lives, following redirections and failovers."""
+
+        async def attempt() -> Any:
+            return await self._execute_at(self.shard_of_key(key).address, command, blocking=blocking)
+
+        return await self.retrying(attempt)
+
+    async def execute_once(self, key: str | bytes, *command: Argument) -> Any:
+        """Run a command where `key` is believed to live, once; for use inside `retrying`."""
+        return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
+
+    async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
+        """Run a command on this very shard, once; a redirection is an error like any other."""
+        return await self._execute_here(shard.address, command, blocking=blocking)
+
+    async def _execute_here(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
+        if blocking:
+            return await self.pool(address).execute_blocking(*command)
+        return await (await self.pool(address).shared()).execute(*command)
+
+    async def _execute_at(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
+        try:
+            return await self._execute_here(address, command, blocking=blocking)
+        except ReplyError as error:
+            if error.code != "ASK":
+                raise
+            self.redirects["ASK"] += 1
+            _, target = parse_redirect(str(error), address)
+        connection = await self.pool(target).shared()
+        _, reply = await asyncio.gather(*connection.send_many([("ASKING",), command]))
+        if isinstance(reply, ReplyError | ConnectionLost):
+            raise reply
+        return reply
+
+    async def execute_many(self, commands: Iterable[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
+        """Run (key, command) pairs, pipelined per shard; what is redirected or lost is run again on its own."""
+        wanted = list(commands)
+        by_address: dict[Address, list[int]] = {}
+        for index, (key, _) in enumerate(wanted):
+            by_address.setdefault(self.shard_of_key(key).address, []).append(index)
+        replies: list[Any] = [ConnectionLost("not sent")] * len(wanted)
+
+        async def run(address: Address, indexes: list[int]) -> None:
+            try:
+                connection = await self.pool(address).shared()
+            except ClusterError as error:
+                for index in indexes:
+                    replies[index] = error
+                return
+            for index, future in zip(indexes, connection.send_many([wanted[i][1] for i in indexes]), strict=True):
+                replies[index] = await future
+
+        await asyncio.gather(*(run(address, indexes) for address, indexes in by_address.items()))
+        for index, reply in enumerate(replies):
+            if isinstance(reply, ReplyError | ClusterError):
+                replies[index] = await self.execute(wanted[index][0], *wanted[index][1])
+        return replies
+
+    async def retrying(self, attempt: Callable[[], Awaitable[Any]], seconds: float = RETRY_SECONDS) -> Any:
+        """Await `attempt()` until it succeeds or fails for a reason that another topology would not cure.
+
+        It ends after `seconds`, or by an `asyncio.timeout` of the caller's around this call.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        backoff = BACKOFF_SECONDS
+        moved = 0
+        while True:
+            try:
+                return await attempt()
+            except ReplyError as error:
+                self.redirects[error.code] += 1
+                if error.code == "MOVED" and moved < 5:
+                    moved += 1
+                elif error.code not in _WAIT_AND_RETRY and error.code != "MOVED":
+                    raise from_reply(str(error)) from error
+                else:
+                    backoff = await self._pause(backoff, until, seconds, error)
+            except (ConnectionLost, NotServed, NotWhole) as error:
+                self.redirects[type(error).__name__] += 1
+                backoff = await self._pause(backoff, until, seconds, error)
+            try:
+                await self.refresh()
+            except ClusterError as error:
+                backoff = await self._pause(backoff, until, seconds, error)
+
+    @staticmethod
+    async def _pause(backoff: float, until: float, seconds: float, error: Exception) -> float:
+        if asyncio.get_running_loop().time() + backoff >= until:
+            raise ClusterError(f"gave up after {seconds:g} s of retries: {error}") from error
+        await asyncio.sleep(backoff)
+        return min(backoff * 2, MAX_BACKOFF_SECONDS)

@@ -1,0 +1,116 @@
+"""An exported reader in this process: its folder checked and loaded, and windows read by it.
+
+A folder is what `qa-cluster model export` writes: `reader.onnx`, `tokenizer.json`, `manifest.json`. Files that do not
+belong together are refused. May be used by several threads; they take turns at the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from qa_cluster.errors import ModelError
+
+from .manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
+from .runtimes import RUNTIMES, Logits, open_runner
+from .tokenization import ReaderTokenizer
+from .windows import PairEncoder, Window, batches
+
+
+class LocalReader:
+    """A loaded reader.
+
+    >>> reader = LocalReader(bundled_reader())
+    >>> reader.manifest.precision
+    'int8'
+
+    Args:
+        folder: of an exported reader.
+        runtime: ``openvino`` or ``onnxruntime``; default: the first of them that is installed.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: of the runtime; default: the cores this process may use.
+    """
+
+    def __init__(
+        self, folder: Path, *, runtime: str | None = None, device: str = "cpu", threads: int | None = None
+    ) -> None:
+        if not folder.is_dir():
+            raise ModelError(f"no folder {str(folder)!r}")
+        self.folder = folder
+        self.manifest = Manifest.load(folder / MANIFEST_FILE)
+        tokenizer = _tokenizer(folder / TOKENIZER_FILE, self.manifest)
+        _check_model(folder / MODEL_FILE, self.manifest)
+        self.tokenizer = ReaderTokenizer(tokenizer)
+        self.device = device
+        self.runtime = runtime or _installed(device)
+        self._pairs = PairEncoder(self.manifest)
+        self._running = threading.Lock()
+        self._run = open_runner(folder / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
+
+    def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
+        """Start and end logits of each window, padding behind them; those alike in length are run together."""
+        logits: list[Logits | None] = [None] * len(windows)
+        most = batch_size * self.manifest.max_tokens
+        for group in batches(windows, max_batch=batch_size, max_batch_tokens=most):
+            arrays = self._pairs.batch([windows[index] for index in group])
+            with self._running:
+                starts, ends = self._run(arrays)
+            for row, index in enumerate(group):
+                logits[index] = (starts[row], ends[row])
+        return [found for found in logits if found is not None]
+
+
+def bundled_reader() -> Path:
+    """The folder of the reader that comes with the package."""
+    return Path(str(files("qa_cluster.models"))) / "default"
+
+
+def check_tokenizer(place: Path, manifest: Manifest) -> None:
+    """ModelError unless the tokenizer at `place`, a file or a folder, is the one the reader was made with."""
+    _tokenizer(place / TOKENIZER_FILE if place.is_dir() else place, manifest)
+
+
+def _tokenizer(path: Path, manifest: Manifest) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read tokenizer {str(path)!r}: {error.strerror}") from error
+    found = sha256_hex(data)
+    if found != manifest.tokenizer_sha256:
+        raise ModelError(
+            f"{str(path)!r} is not the tokenizer of {manifest.model_id!r}: sha256 {found}, "
+            f"expected {manifest.tokenizer_sha256}"
+        )
+    return data
+
+
+def _check_model(path: Path, manifest: Manifest) -> None:
+    """The file is hashed in pieces: a model may be larger than what is free."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"cannot read model {str(path)!r}: {error.strerror}") from error
+    if found != manifest.model_sha256:
+        raise ModelError(
+            f"{str(path)!r} is not the model of {manifest.model_id!r}: sha256 {found}, expected "
+            f"{manifest.model_sha256}: the file is damaged or of another export"
+        )
+
+
+def _installed(device: str) -> str:
+    if device != "cpu":
+        return "onnxruntime"
+    for name in RUNTIMES:
+        if find_spec(name) is not None:
+            return name
+    raise ModelError(f"none of {', '.join(RUNTIMES)} is installed: pip install openvino")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,162 @@
+"""What a sentence answers to a question, as JSON: the value of a `bertqa..` key, and with `cache` a reply of `qa.read`.
+
+A shard's functions write it with `sentence_answer`, the asker reads it with `parse_readings`. All its offsets are code
+points of the document. `spans` are the best, apart from each other and best first, each with its score over null and
+the number of the sentence that holds it; the first of them is written out. `context` is there when neighbours were
+read along: then a span may lie in one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from qa_cluster.documents import SentenceRecord
+from qa_cluster.errors import ClusterError, NotFound, ReplyError, from_reply
+from qa_cluster.keys import SentenceRef, parse_sentence
+
+from .passages import Passage
+from .spans import Reading
+
+_REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ")
+
+
+NO_SPAN_SCORE = -100.0
+"""The score of a sentence in which there is nothing to answer with."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSpan:
+    """A span: code points of the document, score over null, and the number of the sentence that holds it."""
+
+    start: int
+    end: int
+    score: float
+    sentence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceReading:
+    """What one sentence answered: its spans, best first, in `context`, the text that was read for it.
+
+    Attributes:
+        context_start: its first code point in the document.
+        model: the manifest's `reading_revision`.
+        windows: how many the text was read in.
+        truncated: the end of the question was not read.
+    """
+
+    sentence: SentenceRef
+    spans: tuple[FoundSpan, ...]
+    version: str
+    context: str
+    context_start: int
+    model: str
+    shard: str
+    cached: bool
+    windows: int
+    truncated: bool
+
+    @property
+    def score(self) -> float:
+        """That of the best span."""
+        return self.spans[0].score if self.spans else NO_SPAN_SCORE
+
+    def text(self, span: FoundSpan) -> str:
+        """What stands there."""
+        return self.context[span.start - self.context_start : span.end - self.context_start]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSentence:
+    """A sentence and its record, the passage that was read for it, what was found there, and how it was read."""
+
+    sentence: SentenceRef
+    record: SentenceRecord
+    passage: Passage
+    decoded: Reading
+    windows: int
+    truncated: bool
+
+
+def sentence_answer(
+    read: ReadSentence, *, model_id: str, revision: str, reading_revision: str, created: float
+) -> bytes:
+    """What a sentence answered, as JSON; id and revisions are the manifest's."""
+    record, passage, begin = read.record, read.passage, read.passage.start
+    own = begin + passage.begins[read.sentence.index - passage.first]
+    spans = [
+        (begin + span.start, begin + span.end, round(span.score, 4), passage.sentence_of(span.start))
+        for span in read.decoded.spans
+    ]
+    best = read.decoded.spans[0] if spans else None
+    value: dict[str, Any] = {
+        "answer": passage.text[best.start : best.end] if best else "",
+        "score": round(best.score, 4) if best else NO_SPAN_SCORE,
+        "logit": round(best.logit, 4) if best else NO_SPAN_SCORE,
+        "start": begin + best.start if best else own,
+        "end": begin + best.end if best else own,
+        "spans": spans,
+        "no_answer_score": round(read.decoded.null_logit, 4),
+        "document_id": read.sentence.document_id,
+        "document_version": record.version,
+        "title": record.title,
+        "sentence": record.text,
+        "sentence_index": read.sentence.index,
+        "sentence_start": own,
+        "sentence_end": own + len(record.text),
+        "model": {"id": model_id, "revision": revision},
+        "reading_revision": reading_revision,
+        "created": round(created, 3),
+        "windows": read.windows,
+        "truncated": read.truncated,
+    }
+    if passage.breaks:
+        value |= {"context": passage.text, "context_start": begin}
+    return orjson.dumps(value)
+
+
+def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[SentenceReading | None]:
+    """One reading per sentence key, of the shard of that name; None where the sentence is gone.
+
+    A sentence that has moved to another shard, or is on its way, raises the redirection, any other failure of one fails
+    all.
+    """
+    if len(replies) != len(sentences):
+        raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")
+    return [_parse(parse_sentence(name), reply, shard) for name, reply in zip(sentences, replies, strict=True)]
+
+
+def _parse(sentence: SentenceRef, reply: Any, shard: str) -> SentenceReading | None:
+    text = str(reply) if isinstance(reply, ReplyError) else _error_text(reply)
+    if text is not None:
+        if text.startswith(_REDIRECTS):
+            raise ReplyError(text)
+        error = from_reply(text)
+        if isinstance(error, NotFound):
+            return None
+        raise error
+    try:
+        value = orjson.loads(reply)
+        return SentenceReading(
+            sentence=sentence,
+            spans=tuple(FoundSpan(start, end, score, holder) for start, end, score, holder in value["spans"]),
+            version=value["document_version"],
+            context=value.get("context", value["sentence"]),
+            context_start=value.get("context_start", value["sentence_start"]),
+            model=value["reading_revision"],
+            shard=shard,
+            cached=value["cache"] == "shard",
+            windows=value["windows"],
+            truncated=value["truncated"],
+        )
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ClusterError(f"a shard's answer for sentence {sentence} cannot be read: {error!r}") from error
+
+
+def _error_text(reply: Any) -> str | None:
+    """The text of an error that came as a string ``-CODE text``."""
+    return reply[1:].decode("utf-8", "replace") if isinstance(reply, bytes) and reply.startswith(b"-") else None

@@ -1,0 +1,107 @@
+"""Ways to run an exported reader in this process: OpenVINO and ONNX Runtime, on processors and, by the latter, on CUDA.
+
+All take padded int64 arrays and return start and end logits. Shards have their own backends; these are for the local
+pipeline and for measuring. A runner is for one thread at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import InvalidInput, ModelError
+
+from .precisions import openvino_settings, precision_of
+from .windows import Arrays
+
+Logits = tuple[NDArray[np.float32], NDArray[np.float32]]
+Runner = Callable[[Arrays], Logits]
+RUNTIMES = ("openvino", "onnxruntime")
+MAX_THREADS = 1024
+
+_CUDA = re.compile(r"cuda(?::(\d{1,4}))?\Z")
+
+
+def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu") -> Runner:
+    """Load an ONNX file into `runtime` and return what runs it.
+
+    Args:
+        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA is ONNX Runtime's and needs its build for GPUs.
+    """
+    if runtime not in RUNTIMES:
+        raise InvalidInput(f"unknown runtime {runtime!r}, must be one of {', '.join(RUNTIMES)}")
+    if not 1 <= threads <= MAX_THREADS:
+        raise InvalidInput(f"threads is {threads}, must be from 1 to {MAX_THREADS}")
+    gpu = _gpu(device, runtime)
+    if not model.is_file():
+        raise ModelError(f"no model file {str(model)!r}")
+    try:
+        return _openvino(model, threads) if runtime == "openvino" else _onnxruntime(model, threads, gpu)
+    except (ImportError, ModelError):
+        raise
+    except Exception as error:  # both runtimes raise bare RuntimeError or their own unrelated types
+        raise ModelError(f"{runtime} cannot load {str(model)!r}: {error}") from error
+
+
+def _gpu(device: str, runtime: str) -> int | None:
+    """The number of the GPU, None for the processor."""
+    if device == "cpu":
+        return None
+    named = _CUDA.match(device)
+    if named is None:
+        raise InvalidInput(f"unknown device {device!r}, must be cpu, cuda or cuda:N")
+    if runtime != "onnxruntime":
+        raise InvalidInput(f"device {device!r} needs the runtime onnxruntime, got {runtime!r}")
+    return int(named[1] or 0)
+
+
+def _openvino(model: Path, threads: int) -> Runner:
+    import openvino
+
+    core = openvino.Core()
+    network = core.read_model(str(model))
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        **openvino_settings(precision_of(network)),
+    }
+    compiled = core.compile_model(network, "CPU", settings)
+    request = compiled.create_infer_request()
+
+    def run(arrays: Arrays) -> Logits:
+        outputs = request.infer(arrays)
+        return np.array(outputs[0]), np.array(outputs[1])
+
+    return run
+
+
+def _onnxruntime(model: Path, threads: int, gpu: int | None) -> Runner:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if gpu is not None:
+        providers.insert(0, ("CUDAExecutionProvider", {"device_id": gpu}))
+        offered = onnxruntime.get_available_providers()
+        if "CUDAExecutionProvider" not in offered:
+            raise ModelError(
+                f"device 'cuda:{gpu}' needs onnxruntime-gpu in place of onnxruntime, which offers {', '.join(offered)}"
+            )
+    session = onnxruntime.InferenceSession(str(model), options, providers=providers)
+    if gpu is not None and session.get_providers()[0] != "CUDAExecutionProvider":
+        # it falls back to the processor with no more than a line in its log
+        raise ModelError(f"onnxruntime cannot use device 'cuda:{gpu}': its log says which library is missing")
+
+    def run(arrays: Arrays) -> Logits:
+        start, end = session.run(["start_logits", "end_logits"], arrays)
+        return start, end
+
+    return run

@@ -1,0 +1,236 @@
+"""Decodes a reader's logits into spans of a passage: a sentence, a sentence with its neighbours, or any text.
+
+A span is scored against the null answer, the logits at the first position (`[CLS]`) of its window; so spans of all
+windows, sentences and documents are on one scale. It lies within the passage's tokens, is at most `max_answer_tokens`
+long, and begins and ends at whole words. Pure functions on arrays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, isfinite
+
+import numpy as np
+import numpy.typing as npt
+
+from qa_cluster.errors import InferenceFailed
+
+from .tokenization import TextTokens
+from .windows import Window
+from .words import whole_words
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+Logits = tuple[npt.ArrayLike, npt.ArrayLike]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One reading of a passage: code points ``start`` to ``end`` of it.
+
+    Attributes:
+        score: logit over the null answer's; positive means that the reader prefers this span to no answer.
+        logit: start logit plus end logit.
+    """
+
+    start: int
+    end: int
+    score: float
+    logit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The best spans of one passage, best first, and the logit of the null answer: the least of its windows'."""
+
+    spans: list[Span]
+    null_logit: float
+
+
+def best_spans(
+    windows: Sequence[Window],
+    logits: Sequence[Logits],
+    tokens: TextTokens,
+    passage: str,
+    *,
+    max_answer_tokens: int,
+    n_best: int = 1,
+    overlapping: bool = True,
+    breaks: Sequence[int] = (),
+) -> Reading:
+    """Best spans of a passage from the logits of its windows.
+
+    Args:
+        windows, logits: the windows, and the start and end logits of each: one value per input token, position 0 is the
+            null answer. Padding at the end is ignored.
+        tokens: those of the whole passage.
+        passage: its text, to complete words.
+        n_best: how many distinct spans to return at most.
+        overlapping: whether spans may share words; else each next one lies apart from those before it.
+        breaks: numbers of tokens that no span may reach from before: the first tokens of further sentences.
+
+    Raises:
+        InferenceFailed: logits that are not numbers, or infinite.
+    """
+    found: list[Span] = []
+    nulls = []
+    edges = [int(tokens.starts[number]) for number in breaks if number < len(tokens.starts)]
+    for window, (start_logits, end_logits) in zip(windows, logits, strict=True):
+        scores = _WindowScores(window, start_logits, end_logits, tokens, max_answer_tokens, edges=edges)
+        nulls.append(scores.null_logit)
+        if scores.tokens:
+            for number in breaks:
+                scores.end_before(number - window.first)
+            found += scores.spans(passage, n_best) if overlapping else scores.spans_apart(passage, n_best)
+    if len(windows) > 1:
+        found = _of_all_windows(found, n_best, overlapping)
+    return Reading(found, min(nulls, default=0.0))
+
+
+def _of_all_windows(spans: list[Span], n_best: int, overlapping: bool) -> list[Span]:
+    """The best of several windows: a span that two of them see counts once, with its better score."""
+    kept: list[Span] = []
+    for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
+        if overlapping:
+            fits = all((span.start, span.end) != (other.start, other.end) for other in kept)
+        else:
+            fits = all(span.end <= other.start or other.end <= span.start for other in kept)
+        if fits:
+            kept.append(span)
+            if len(kept) == n_best:
+                break
+    return kept
+
+
+class _WindowScores:
+    """The score of every span of a window: row i, column k is that from its token i to token i + k.
+
+    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. No word is completed over one
+    of the `edges`, code points of the passage in ascending order.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        start_logits: npt.ArrayLike,
+        end_logits: npt.ArrayLike,
+        tokens: TextTokens,
+        longest: int,
+        *,
+        edges: Sequence[int],
+    ) -> None:
+        self._edges = edges
+        start_row = np.asarray(start_logits, dtype=np.float32).reshape(-1)
+        end_row = np.asarray(end_logits, dtype=np.float32).reshape(-1)
+        self.null_logit = float(start_row[0] + end_row[0])
+        if not isfinite(self.null_logit):
+            raise InferenceFailed(f"the model's null answer has the logit {self.null_logit}, which is not a number")
+        first, place = window.first, window.passage_start
+        length = min(window.tokens, len(start_row) - place)
+        self.tokens = length = max(length, 0)
+        if not length:
+            return
+        self.starts, self.ends = tokens.starts[first : first + length], tokens.ends[first : first + length]
+        self.width = width = min(longest, length)
+        padded = np.full(length + width - 1, -inf, dtype=np.float32)
+        padded[:length] = end_row[place : place + length]
+        begin = start_row[place : place + length]
+        usable = self.ends > self.starts
+        if not usable.all():  # a token that covers no text begins and ends nothing
+            begin = np.where(usable, begin, -inf)
+            padded[:length][~usable] = -inf
+        # Row i of this view is padded[i : i + width]: what sliding_window_view gives, at a tenth of its cost.
+        ends_of = np.ndarray((length, width), np.float32, padded, 0, (padded.itemsize, padded.itemsize))
+        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` tells what is no number
+            self.scores: FloatArray = begin[:, None] + ends_of
+
+    def spans_apart(self, passage: str, n_best: int) -> list[Span]:
+        """Up to `n_best` spans without a word in common, best first."""
+        found: list[Span] = []
+        for _ in range(self.tokens):
+            position = int(self.scores.argmax())
+            logit = self._logit(position)
+            if logit == -inf:
+                break
+            row, extra = divmod(position, self.width)
+            start, end = self._words(passage, row, row + extra)
+            if start < end and all(end <= other.start or other.end <= start for other in found):
+                found.append(Span(start, end, logit - self.null_logit, logit))
+                if len(found) == n_best:
+                    break
+            self._take_out(row, row + extra, start, end)
+        return found
+
+    def _logit(self, position: int) -> float:
+        logit = float(self.scores.flat[position])
+        if not isfinite(logit) and logit != -inf:
+            raise InferenceFailed("the model's logits are not numbers: its precision may be too low for its weights")
+        return logit
+
+    def _words(self, passage: str, first: int, last: int) -> tuple[int, int]:
+        """The words that tokens `first` to `last` are of, as code points."""
+        start, end = int(self.starts[first]), int(self.ends[last])
+        if not self._edges:
+            return whole_words(passage, start, end)
+        following = bisect_right(self._edges, start)
+        low = self._edges[following - 1] if following else 0
+        return whole_words(passage, start, end, low, self._edges[following] if following < len(self._edges) else None)
+
+    def _take_out(self, first: int, last: int, start: int, end: int) -> None:
+        """No further span may hold tokens `first` to `last`, or any that lies in the code points `start` to `end`."""
+        first = min(first, int(self.ends.searchsorted(start, "right")))
+        last = max(last, int(self.starts.searchsorted(end, "left")) - 1)
+        self.scores[first : last + 1] = -inf
+        self.end_before(first)
+
+    def end_before(self, token: int) -> None:
+        """No span that begins before a token may reach it."""
+        rows = min(token, self.width - 1)
+        if rows > 0 and token < self.tokens:
+            reaching = _reaching(self.width)[self.width - 1 - rows :]
+            np.copyto(self.scores[token - rows : token], -inf, where=reaching)
+
+    def spans(self, passage: str, n_best: int) -> list[Span]:
+        """Up to `n_best` different spans, best first."""
+        found: dict[tuple[int, int], Span] = {}
+        for position in self._best_first(n_best):
+            logit = self._logit(position)
+            if logit == -inf:
+                break
+            row, extra = divmod(position, self.width)
+            start, end = self._words(passage, row, row + extra)
+            if start < end and (start, end) not in found:
+                found[start, end] = Span(start, end, logit - self.null_logit, logit)
+                if len(found) == n_best:
+                    break
+        return list(found.values())
+
+    def _best_first(self, n_best: int) -> Iterator[int]:
+        """Positions of the scores, best first; several may complete to the same words, so all are there if wanted."""
+        flat = self.scores.reshape(-1)
+        best = int(flat.argmax())
+        self._logit(best)  # the first that is no number, if there is one; what follows would put it last
+        if n_best == 1:
+            yield best
+        yielded, wanted = 0, min(len(flat), 4 * n_best + 4)
+        while yielded < len(flat):
+            yield from _largest(flat, wanted)[yielded:]
+            yielded, wanted = wanted, min(len(flat), 4 * wanted)
+
+
+@lru_cache(maxsize=64)
+def _reaching(width: int) -> npt.NDArray[np.bool_]:
+    """Of the `width` - 1 rows before a token, the spans that reach it: [width - 1, width] bool."""
+    distance = np.arange(width - 1, 0, -1)
+    mask: npt.NDArray[np.bool_] = np.arange(width)[None, :] >= distance[:, None]
+    return mask
+
+
+def _largest(values: FloatArray, count: int) -> list[int]:
+    """Positions of the largest values, largest first, the earlier one first among equals."""
+    top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(len(values))
+    order: list[int] = top[np.lexsort((top, -values[top]))].tolist()
+    return order

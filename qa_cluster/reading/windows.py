@@ -1,0 +1,146 @@
+"""A question and a passage as what a reader sees: windows of the passage behind the question, padded into batches.
+
+The layout is the manifest's: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
+RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qa_cluster.errors import InvalidInput
+
+from .manifest import Manifest
+from .tokenization import QuestionTokens, ReaderTokenizer, TextTokens
+
+LongArray = npt.NDArray[np.int64]
+Arrays = dict[str, LongArray]
+LENGTH_STEP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One pair for the reader.
+
+    Attributes:
+        input_ids: [length] int64, special tokens and all.
+        passage_start: position in `input_ids` of the window's first passage token.
+        first: number in the passage of that token.
+        tokens: how many passage tokens the window holds.
+    """
+
+    input_ids: LongArray
+    passage_start: int
+    first: int
+    tokens: int
+
+
+class PairEncoder:
+    """Cuts passages into windows under a manifest's limits and pads windows into batches.
+
+    >>> encoder = PairEncoder(manifest)
+    >>> windows = encoder.windows(tokenizer.encode_question("Who?", 64), tokenizer.encode_text(passage))
+    >>> encoder.batch(windows)["input_ids"].shape
+    (1, 48)
+
+    Args:
+        window_tokens, doc_stride: instead of the manifest's; InvalidInput when they do not fit each other.
+        max_question_tokens: the longest question there will be, instead of the manifest's.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        *,
+        window_tokens: int | None = None,
+        doc_stride: int | None = None,
+        max_question_tokens: int | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self.window_tokens = manifest.window_tokens if window_tokens is None else window_tokens
+        self.doc_stride = manifest.doc_stride if doc_stride is None else doc_stride
+        self.max_question_tokens = manifest.max_question_tokens if max_question_tokens is None else max_question_tokens
+        least = self.max_question_tokens + manifest.pair.special_tokens + 1
+        if not least <= self.window_tokens <= manifest.max_tokens:
+            raise InvalidInput(
+                f"window of {self.window_tokens} tokens, must be from {least} (question of "
+                f"{self.max_question_tokens}, special tokens and one more) to {manifest.max_tokens}"
+            )
+        room = self.window_tokens - least
+        if not 0 <= self.doc_stride <= room:
+            raise InvalidInput(
+                f"doc_stride of {self.doc_stride} tokens, must be from 0 to {room} for windows of {self.window_tokens}"
+            )
+
+    def windows(self, question: QuestionTokens, passage: TextTokens) -> list[Window]:
+        """The windows of a passage, in order; none if it has no token."""
+        pair = self.manifest.pair
+        head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
+        room = self.window_tokens - len(head) - len(pair.tail)
+        if room < 1:
+            raise InvalidInput(f"question of {len(question.ids)} tokens leaves no room in {self.window_tokens} tokens")
+        found = []
+        for start, end in _cuts(len(passage.ids), room, self.doc_stride):
+            ids = np.concatenate((head, passage.ids[start:end], pair.tail), dtype=np.int64)
+            found.append(Window(ids, len(head), start, end - start))
+        return found
+
+    def batch(self, windows: Sequence[Window], *, length_step: int = LENGTH_STEP) -> Arrays:
+        """The model's inputs, each [windows, length] int64, padded to a multiple of `length_step`."""
+        longest = max(len(window.input_ids) for window in windows)
+        length = min(-(-longest // length_step) * length_step, self.manifest.max_tokens)
+        ids = np.full((len(windows), length), self.manifest.pad_id, np.int64)
+        mask = np.zeros_like(ids)
+        types = np.zeros_like(ids)
+        for row, window in enumerate(windows):
+            used = len(window.input_ids)
+            ids[row, :used] = window.input_ids
+            mask[row, :used] = 1
+            types[row, window.passage_start : used] = self.manifest.pair.context_type
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        return {name: arrays[name] for name in self.manifest.inputs}
+
+
+class TextPairEncoder:
+    """A `PairEncoder` of texts. The tokens of the last passage are kept: questions often share it."""
+
+    def __init__(self, tokenizer: ReaderTokenizer, pairs: PairEncoder) -> None:
+        self.tokenizer = tokenizer
+        self.pairs = pairs
+        self._last: tuple[str, TextTokens] | None = None
+
+    def windows(self, question: str, passage: str) -> list[Window]:
+        """The windows of `passage` for `question`, whose end is cut off when it is too long."""
+        asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
+        return self.pairs.windows(asked, self.passage(passage))
+
+    def passage(self, text: str) -> TextTokens:
+        """The tokens of a passage."""
+        if self._last is None or self._last[0] != text:
+            self._last = (text, self.tokenizer.encode_text(text))
+        return self._last[1]
+
+
+def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int) -> Iterator[list[int]]:
+    """Yield groups of indices of `windows` of similar length whose padded size stays within the budget."""
+    order = sorted(range(len(windows)), key=lambda index: len(windows[index].input_ids))
+    group: list[int] = []
+    for index in order:
+        if group and (len(group) == max_batch or (len(group) + 1) * len(windows[index].input_ids) > max_batch_tokens):
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def _cuts(total: int, room: int, overlap: int) -> list[tuple[int, int]]:
+    """Where windows begin and end; the last one is as full as the others."""
+    if total <= room:
+        return [(0, total)] if total else []
+    starts = [*range(0, total - room, room - overlap), total - room]
+    return [(start, start + room) for start in dict.fromkeys(starts)]

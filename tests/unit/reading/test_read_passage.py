@@ -1,0 +1,167 @@
+"""A passage is read once for all who ask for it, at once or one after the other; failures are not kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from qa_cluster.gears.failures import GearsError
+from qa_cluster.gears.functions import passage as reading
+
+from qa_cluster.documents import SentenceRecord
+from qa_cluster.errors import InferenceFailed, ModelError
+from qa_cluster.keys import SentenceRef
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.windows import PairEncoder
+from tests.unit.small_tokenizer import small_tokenizer
+
+TEXTS = ("The cat sat.", "Who is it?", "The dog.")
+RECORD = SentenceRecord("", None, "v", "d", "", "", "")
+
+
+class CountingReader:
+    """A reader whose model prefers the last token, counts its runs and can be held or made to fail."""
+
+    def __init__(self, manifest: Manifest, arrival: int = 1) -> None:
+        self.manifest = replace(manifest, context_tokens=64)
+        self.pairs = PairEncoder(self.manifest)
+        self.arrival = arrival
+        self.model: Any = self
+        self.runs = 0
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.error: Exception | None = None
+
+    def question(self, text: str) -> Any:
+        return small_tokenizer().encode_question(text, 64)
+
+    async def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        self.runs += 1
+        await self.go_on.wait()
+        if self.error is not None:
+            raise self.error
+        row = np.zeros_like(arrays[0], dtype=np.float32)
+        row[:, -2] = 5
+        return [row, row]
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    """No passage of another test is known."""
+    reading._recent.clear()
+    yield
+    reading._recent.clear()
+
+
+def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> Passage:
+    starts = [sum(len(text) + 1 for text in texts[:i]) for i in range(len(texts))]
+    parts = [Part(text, start, small_tokenizer().encode_text(text)) for text, start in zip(texts, starts, strict=True)]
+    return around(parts[index], parts[:index][::-1], parts[index + 1 :], index=index, budget=64)
+
+
+async def read(
+    reader: CountingReader, index: int = 0, question: str = "who", record: SentenceRecord = RECORD, texts: Any = TEXTS
+) -> Any:
+    sentence = SentenceRef("d", "t", index)
+    as_reader: Any = reader
+    return await reading.read_passage(sentence, record, passage_for(index, texts), question, as_reader)
+
+
+def test_one_run_for_all_sentences_of_a_passage(manifest: Manifest) -> None:
+    async def body() -> None:
+        reader = CountingReader(manifest)
+        at_once = await asyncio.gather(*(read(reader, index) for index in (0, 1, 2)))
+        later = await read(reader, 1)
+        assert reader.runs == 1
+        assert all(found == later for found in at_once)
+        spans, windows = later
+        assert (spans.spans[0].start, windows) == (len(" ".join(TEXTS)) - 1, 1)
+
+    asyncio.run(body())
+
+
+def test_what_differs_is_read_anew(manifest: Manifest) -> None:
+    async def body() -> None:
+        reader, other = CountingReader(manifest), CountingReader(manifest, arrival=2)
+        await read(reader)
+        await read(reader, question="what")
+        await read(reader, record=replace(RECORD, version="w"))
+        await read(other)
+        assert (reader.runs, other.runs) == (3, 1)
+        await read(reader, texts=TEXTS[:1])  # alone: nobody else has this passage
+        await read(reader, texts=TEXTS[:1])
+        assert reader.runs == 5
+        assert len(reading._recent) == 4
+
+    asyncio.run(body())
+
+
+def test_a_failure_is_told_to_all_and_not_kept(manifest: Manifest) -> None:
+    async def body() -> None:
+        reader = CountingReader(manifest)
+        reader.error = GearsError("ERR no memory")
+        failed = await asyncio.gather(*(read(reader, index) for index in (0, 1)), return_exceptions=True)
+        assert [type(error) for error in failed] == [InferenceFailed] * 2
+        assert "no memory" in str(failed[0])
+        reader.error = None
+        assert (await read(reader))[0].spans
+        assert reader.runs == 2
+
+    asyncio.run(body())
+
+
+def test_without_a_model_it_says_so(manifest: Manifest) -> None:
+    async def body() -> None:
+        reader = CountingReader(manifest)
+        reader.model = None
+        with pytest.raises(ModelError, match="no model on this shard"):
+            await read(reader)
+
+    asyncio.run(body())
+
+
+def test_who_goes_away_takes_nothing_from_the_others(manifest: Manifest) -> None:
+    async def body() -> None:
+        reader = CountingReader(manifest)
+        reader.go_on.clear()
+        first, second = asyncio.create_task(read(reader, 0)), asyncio.create_task(read(reader, 1))
+        while not reader.runs:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        reader.go_on.set()
+        assert (await second)[0].spans
+        assert reader.runs == 1
+
+    asyncio.run(body())
+
+
+def test_only_so_many_are_kept(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_RECENT", 3)
+
+    async def body() -> None:
+        reader = CountingReader(manifest)
+        for question in ("who", "what", "is", "it", "who"):
+            await read(reader, question=question)
+        assert (reader.runs, len(reading._recent)) == (5, 3)
+
+    asyncio.run(body())
+
+
+def test_long_passages_are_read_in_windows(manifest: Manifest) -> None:
+    async def body() -> None:
+        reader = CountingReader(manifest)
+        reader.pairs = PairEncoder(manifest, window_tokens=70, doc_stride=2)
+        passage = passage_for(0, ("the cat sat " * 60,))
+        assert len(passage.tokens.ids) == 180
+        as_reader: Any = reader
+        spans, windows = await reading.read_passage(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
+        assert windows == reader.runs == 3
+        assert len(spans.spans) == reading.N_BEST
+
+    asyncio.run(body())

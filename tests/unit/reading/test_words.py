@@ -1,0 +1,89 @@
+"""Where spans may end, in any script."""
+
+# ruff: noqa: RUF001 (characters that look like others are the point)
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qa_cluster.reading.words import whole_words
+from tests.unit.text_strategies import texts
+
+ETE = "l\u2019e\u0301te\u0301 dernier"
+FAMILY = "👩\u200d👩\u200d👧\u200d👦"
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "expected"),
+    [
+        ("unhappiness rules", (2, 5), "unhappiness"),
+        ("in 1998, then", (4, 6), "1998"),
+        (" x ", (0, 3), "x"),
+        ("well-known", (0, 3), "well"),
+        ("   ", (0, 3), ""),
+        ("beyond", (3, 99), "beyond"),
+        # scripts that write no spaces: only characters stay whole
+        ("a 東京都 b", (3, 4), "京"),
+        ("กรุงเทพมหานคร", (0, 2), "กรุ"),
+        ("ស្រុកខ្មែរ", (0, 1), "ស្"),
+        ("𠀀𠀁𠀂", (1, 2), "𠀁"),
+        # marks belong to the letter before them, and to its word
+        (ETE, (2, 3), "e\u0301te\u0301"),
+        ("यह हिन्दी है", (3, 4), "हिन्दी"),
+        ("சென்னை நகரம்", (1, 2), "சென்னை"),
+        ("هذا كِتَابٌ جديد", (4, 5), "كِتَابٌ"),
+        ("می‌خواهم بروم", (0, 2), "می‌خواهم"),
+        # one emoji of several code points
+        (f"a {FAMILY} b", (4, 5), FAMILY),
+        ("so 👍🏽 good", (3, 4), "👍🏽"),
+        ("❤\ufe0f love", (0, 1), "❤\ufe0f"),
+        ("❤\ufe0flove", (3, 5), "love"),
+        ("in 🇩🇪 now", (3, 4), "🇩🇪"),
+        ("🏴\U000e0067\U000e0062\U000e007f x", (0, 1), "🏴\U000e0067\U000e0062\U000e007f"),
+        ("𝐀𝐁𝐂 𝟏𝟐", (1, 2), "𝐀𝐁𝐂"),
+        ("안녕하세요 세계", (0, 2), "안녕하세요"),
+        # letters that are parts of the one before them
+        ("น้ำดี", (0, 1), "น้ำ"),
+        ("ｶﾞｽ", (0, 1), "ｶﾞ"),
+        # what is not seen in a word does not end it, nor does it belong to a word that ends there
+        ("a co\u00adoperation b", (2, 4), "co\u00adoperation"),
+        ("a co\u00ad\u2060operation b", (8, 9), "co\u00ad\u2060operation"),
+        ("a co\u00adoperation b", (2, 5), "co\u00adoperation"),
+        ("\u200fשלום\u200f!", (2, 3), "שלום"),
+        ("to\ufeffgether\u00ad\u00ad\u00ad\u00ad\u00adno", (0, 1), "to\ufeffgether"),
+        ("東\u00ad京", (0, 1), "東"),
+        ("word\u200bbreak", (0, 2), "word"),
+    ],
+)
+def test_whole_words(text: str, span: tuple[int, int], expected: str) -> None:
+    start, end = whole_words(text, *span)
+    assert text[start:end] == expected
+
+
+def test_words_end_where_they_must() -> None:
+    assert whole_words("unhappiness", 4, 6, 2, 8) == (2, 8)
+    assert whole_words("unhappiness", 4, 6, 4) == (4, 11)
+    assert whole_words("unhappiness", 4, 6, 0, 99) == (0, 11)
+
+
+@settings(deadline=None)
+@given(texts(6), st.integers(0, 60), st.integers(0, 60))
+def test_words_are_widened_only_and_never_cut_into_characters(text: str, start: int, length: int) -> None:
+    start = min(start, len(text))
+    end = min(start + length, len(text))
+    found_start, found_end = whole_words(text, start, end)
+    answer = text[found_start:found_end]
+    assert answer == answer.strip()
+    if not text[start:end].strip():
+        assert answer == ""
+        return
+    assert text[start:end].strip() in answer
+    assert whole_words(text, found_start, found_end) == (found_start, found_end)
+    behind = text[found_end : found_end + 1]
+    assert not behind or unicodedata.category(behind)[0] != "M"
+    for left, right in ((text[found_start - 1 : found_start], answer[0]), (answer[-1], behind)):
+        assert not (left.isascii() and left.isalnum() and right.isascii() and right.isalnum())
