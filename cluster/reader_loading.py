@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import redis
 
 from qa_cluster.errors import ClusterError, InferenceFailed, InvalidInput, ModelError, NotFound, from_reply
+from qa_cluster.reading.manifest import Manifest
 
 from . import shard_readers
 from .all_shards import Failure, Place, in_words, on_all, until_all
@@ -268,16 +270,22 @@ def _reads(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _is_warm(client: redis.Redis, reader: ReaderFiles) -> str:
-    problem = _is_ready(client, reader.tag)
-    if not problem:
-        entry = next(entry for entry in shard_readers.readers_on(client) if entry.name == reader.tag)
-        wanted = reader.manifest.reading_revision
-        problem = "" if entry.reading_revision == wanted else f"it still reads as {entry.reading_revision}"
+    entry = _entry(shard_readers.readers_on(client, manifests=True), reader.tag)
+    problem = _unready(entry)
+    if not problem and entry is not None and Manifest.from_json(entry.manifest) != reader.manifest:
+        problem = "its worker has not taken up the new manifest yet"
     return problem
 
 
 def _is_ready(client: redis.Redis, name: str) -> str:
-    entry = next((entry for entry in shard_readers.readers_on(client) if entry.name == name), None)
+    return _unready(_entry(shard_readers.readers_on(client), name))
+
+
+def _entry(entries: Sequence[ShardReader], name: str) -> ShardReader | None:
+    return next((entry for entry in entries if entry.name == name), None)
+
+
+def _unready(entry: ShardReader | None) -> str:
     if entry is None:
         return "its worker has not taken it up yet"
     if not entry.stored:

@@ -41,11 +41,12 @@ class ShardReader:
     stored: bool
     settled: bool
     problem: str
+    manifest: str = ""
 
 
-def readers_on(client: redis.Redis) -> list[ShardReader]:
+def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
     """What the worker has, the default reader first; redis' ResponseError when it cannot be asked."""
-    (text,) = command(client, "RG.TRIGGER", "qa.models")
+    (text,) = command(client, "RG.TRIGGER", "qa.models", *(["manifests"] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
 

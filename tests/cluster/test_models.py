@@ -187,6 +187,19 @@ def test_another_budget_for_context_is_a_change_without_a_new_model(shards: Tiny
     assert [node.log.read_text().count(" is loaded, ") for node in shards.nodes] == compiled
 
 
+def test_a_change_of_thresholds_alone_is_waited_for(shards: TinyShards) -> None:
+    reader_loading.load(shards.place(), read_reader(shards.folder / "last"))
+    folder = copied(shards, "strict", no_answer_threshold=3.5)
+    strict = read_reader(folder)
+    assert strict.manifest.reading_revision == shards.last.reading_revision
+    with shards.nodes[0].client() as client:
+        assert "has not taken up the new manifest" in reader_loading._is_warm(client, strict)
+    reader_loading.load(shards.place(), strict)
+    for node in shards.nodes:
+        default = next(entry for entry in shards.models(node, "manifests").values() if entry["default"])
+        assert Manifest.from_json(default["manifest"]).no_answer_threshold == 3.5
+
+
 def test_what_fails_before_the_change_is_taken_back(shards: TinyShards) -> None:
     shards.written("back")
     before = reader_keys(shards)

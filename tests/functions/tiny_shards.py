@@ -67,8 +67,8 @@ class TinyShards(Shards):
         names = [key(own, name) for key in (keys.model_key, keys.tokenizer_key, keys.manifest_key)]
         return int(self.on(node, "DEL", *names))
 
-    def models(self, node: Server) -> dict[str, dict[str, Any]]:
-        (text,) = self.on(node, "RG.TRIGGER", "qa.models")
+    def models(self, node: Server, *arguments: str) -> dict[str, dict[str, Any]]:
+        (text,) = self.on(node, "RG.TRIGGER", "qa.models", *arguments)
         return {entry["name"]: entry for entry in json.loads(text)}
 
     def wait_warm(self, *names: str) -> None:
