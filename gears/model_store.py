@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qa_cluster.errors import InferenceFailed, QAError
+from qa_cluster.reading.manifest import LENGTH_STEP
 
 from . import backends
 from .backends import RuntimeLimits
@@ -27,7 +28,7 @@ from .model_file import fetch, written
 from .script_store import ScriptStore
 from .served import Batching, ServedModel, WaitLimit
 from .tensors import Array
-from .token_batches import BATCH_SIZES, LENGTH_STEP
+from .token_batches import BATCH_SIZES
 
 if TYPE_CHECKING:
     from .runtime import Runtime

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from qa_cluster.errors import InferenceFailed
+from qa_cluster.reading.manifest import LENGTH_STEP
 
 from .served import BatchTotals, Item
 from .tensors import Array
 
-LENGTH_STEP = 16
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 RUN_TOKENS = 48
 """What a run costs before its first token, in tokens. On the bundled reader, int8, one thread: 11 in a tight loop, 65

@@ -20,6 +20,7 @@ import numpy as np
 from qa_cluster.errors import InvalidInput, ModelError, QAError
 from qa_cluster.evaluation.examples import Example, load_examples, spread
 from qa_cluster.reading.manifest import (
+    LENGTH_STEP,
     MANIFEST_FILE,
     MODEL_FILE,
     PRECISIONS,
@@ -32,7 +33,7 @@ from qa_cluster.reading.manifest import (
 )
 from qa_cluster.reading.runtimes import MAX_THREADS, RUNTIMES, open_runner
 from qa_cluster.reading.tokenization import ReaderTokenizer
-from qa_cluster.reading.windows import LENGTH_STEP, Arrays, PairEncoder, TextPairEncoder
+from qa_cluster.reading.windows import Arrays, PairEncoder, TextPairEncoder
 
 from .calibrate import UNFITTED, Thresholds, fit, require_enough, with_negatives
 from .checkpoint import OUTPUTS, Checkpoint, load_checkpoint, parameter_bytes, require_export_extra, torch_runner

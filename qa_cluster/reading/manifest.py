@@ -23,6 +23,8 @@ MANIFEST_FILE = "manifest.json"
 REVISION_DIGITS = 12
 _READING_DIGITS = 8
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8-dynamic")
+LENGTH_STEP = 16
+"""Pairs are padded to a multiple of so many tokens: few shapes, each compiled once."""
 
 _LARGEST_ID = (1 << 31) - 1
 _MOST_SPECIAL = 4

@@ -14,12 +14,11 @@ import numpy.typing as npt
 
 from qa_cluster.errors import InvalidInput
 
-from .manifest import Manifest
+from .manifest import LENGTH_STEP, Manifest
 from .tokenization import QuestionTokens, ReaderTokenizer, TextTokens
 
 LongArray = npt.NDArray[np.int64]
 Arrays = dict[str, LongArray]
-LENGTH_STEP = 16
 
 
 @dataclass(frozen=True, slots=True)
