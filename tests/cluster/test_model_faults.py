@@ -174,11 +174,12 @@ def test_a_shard_that_goes_during_a_load_does_not_keep_the_others_from_taking_it
 ) -> None:
     there, gone = shards.nodes
     told: list[str] = []
+    stopped = threading.Event()
     store = shard_readers.store_model
 
     def go(node: Node, client: redis.Redis, *rest: object) -> None:
-        if node.port == gone.port and not told:
-            told.append("gone")
+        if node.port == gone.port and not stopped.is_set():
+            stopped.set()
             gone.stop(signal.SIGKILL)
         store(node, client, *rest)  # type: ignore[arg-type]
 
