@@ -6,6 +6,8 @@ In the core too, folders know each other one way only.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +54,13 @@ def upward(folder: str, source: str) -> list[str]:
     """Imports of a file in a `folder` of the core that lead to a folder it may not know."""
     forbidden = [f"qa_cluster.{other}" for other in set(BELOW) - BELOW[folder] - {folder}]
     return [name for name in imported(source) if name.startswith("..") or name.startswith(tuple(forbidden))]
+
+
+def test_a_worker_loads_nothing_that_asks() -> None:
+    worker = "import sys, qa_cluster.gears.service, qa_cluster.gears.functions.register; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", worker], capture_output=True, text=True, check=True).stdout.split()
+    assert "qa_cluster.reading.spans" in loaded
+    assert not [name for name in loaded if name.startswith(("qa_cluster.asking", "qa_cluster.evaluation"))]
 
 
 def test_every_folder_of_the_core_has_its_place() -> None:
