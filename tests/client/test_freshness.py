@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from qa_cluster.errors import NotFound
+from qa_cluster.topology import Shard
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_fixtures import Run, until
 from tests.client.test_asking import ask, opened
@@ -47,28 +50,29 @@ def test_writes_under_concurrent_questions_never_give_an_older_answer(cluster: S
 
     async def body() -> None:
         async with opened(cluster) as writer, opened(cluster) as a, opened(cluster) as b:
-            written = 0
+            written = answered = 0
             await writer.documents.put("d", "V0 wrote it.")
             finished = False
 
-            async def asking(engine: object) -> int:
-                asked = 0
+            async def asking(engine: object) -> None:
+                nonlocal answered
                 while not finished:
                     before = written
                     result = await ask(engine, "Who wrote it?")  # type: ignore[arg-type]
                     if result.answers:
                         assert int(result.answers[0].answer[1:]) >= before
-                        asked += 1
+                        answered += 1
                     await asyncio.sleep(0)
-                return asked
 
             tasks = [asyncio.create_task(asking(engine)) for engine in (a, b) for _ in range(3)]
-            for version in range(1, 60):
-                await writer.documents.put("d", f"V{version} wrote it.", wait=version % 2 == 0)
-                written = version
+            # how many are answered between two writes is for the machine to say
+            while written < 60 or (answered <= 100 and written < 600 and not any(task.done() for task in tasks)):
+                await writer.documents.put("d", f"V{written + 1} wrote it.", wait=written % 2 == 1)
+                written += 1
                 await asyncio.sleep(0.002)
             finished = True
-            assert sum(await asyncio.gather(*tasks)) > 100
+            await asyncio.gather(*tasks)
+            assert answered > 100
 
     run(body())
 
@@ -86,18 +90,29 @@ def test_a_plain_set_of_the_epoch_elsewhere_voids_the_near_cache(cluster: Script
     run(body())
 
 
-def test_without_tracking_cached_answers_are_bypassed_until_it_is_back(cluster: ScriptedCluster, run: Run) -> None:
+def test_without_tracking_cached_answers_are_bypassed_until_it_is_back(
+    cluster: ScriptedCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def body() -> None:
         async with opened(cluster) as engine:
             await engine.documents.put("d", "Ada wrote it.")
             await ask(engine, "Who wrote it?")
             link = next(iter(engine.freshness._links.values()))
             generation = engine.freshness.generation
+            subscribe = engine.freshness._subscribe
+            asked = asyncio.Event()
+
+            async def subscribe_later(shard: Shard) -> None:
+                await asked.wait()
+                await subscribe(shard)
+
+            monkeypatch.setattr(engine.freshness, "_subscribe", subscribe_later)
             link.connection.close()
             assert not engine.freshness.ready
             bypassed = await ask(engine, "Who wrote it?")
             assert (bypassed.cache.status, bypassed.cache.ttl_s) == ("miss", 0)
-            await until(lambda: engine.freshness.ready)
+            asked.set()
+            await until(engine.freshness.drained)
             assert engine.freshness.generation > generation
             await ask(engine, "Who wrote it?")
             assert (await ask(engine, "Who wrote it?")).cache.tier == "near"

@@ -118,7 +118,7 @@ def test_a_refused_connection_is_given_up_soon(run: Run) -> None:
     began = time.monotonic()
     with Client("http://service", transport=refusing(10**9)) as client, pytest.raises(ClusterError, match="qa-cluster"):
         client.get_document("a")
-    assert time.monotonic() - began < CONNECT_SECONDS + 1
+    assert time.monotonic() - began < CONNECT_SECONDS + 3
 
     async def body() -> None:
         async with AsyncClient("http://service", transport=refusing(10**9)) as client:
@@ -126,7 +126,7 @@ def test_a_refused_connection_is_given_up_soon(run: Run) -> None:
 
     with pytest.raises(ClusterError, match="cannot be reached"):
         run(body())
-    assert time.monotonic() - began < 2 * CONNECT_SECONDS + 2
+    assert time.monotonic() - began < 2 * CONNECT_SECONDS + 6
 
 
 def test_a_service_that_is_starting_is_waited_for() -> None:

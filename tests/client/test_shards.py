@@ -15,7 +15,7 @@ from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
 from qa_cluster.keys import slot
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import Node, ScriptedCluster
-from tests.client.scripted_fixtures import Run
+from tests.client.scripted_fixtures import Run, until
 
 KEY = "moving:{zz9}"
 
@@ -130,13 +130,13 @@ def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: ScriptedClust
     async def body() -> None:
         async with connected(cluster, connections_per_shard=2, max_waiting_per_shard=1) as shards:
             shard = shards.shard_of_key(KEY)
-            pop = ("BLPOP", "nothing:{zz9}", 0.3)
+            pop = ("BLPOP", "later:{zz9}", 30)
             waiting = [asyncio.create_task(shards.execute_on(shard, *pop, blocking=True)) for _ in range(3)]
-            await asyncio.sleep(0.05)
-            assert shards.pool(shard.address).in_use == 2
+            await until(lambda: shards.pool(shard.address).in_use == 2)
             with pytest.raises(QueueFull, match="wait for a connection"):
                 await shards.execute_on(shard, *pop, blocking=True)
-            assert await asyncio.gather(*waiting) == [None, None, None]
+            await shards.execute("later:{zz9}", "RPUSH", "later:{zz9}", "a", "b", "c")
+            assert sorted([value for _, value in await asyncio.gather(*waiting)]) == [b"a", b"b", b"c"]
             assert shards.pool(shard.address).in_use == 0
 
     run(body())

@@ -71,7 +71,7 @@ def test_a_server_that_dies_takes_readiness_with_it(run: Run) -> None:
     async def body() -> None:
         shards = None
         async with plain_server() as port:
-            shards = Shards([Address("127.0.0.1", port)], Login(connect_timeout_seconds=0.2))
+            shards = Shards([Address("127.0.0.1", port)], Login(connect_timeout_seconds=1))
             await shards.open()
             freshness = Freshness(shards)
             await freshness.start(["t"])

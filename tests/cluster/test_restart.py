@@ -10,6 +10,8 @@ import pytest
 from qa_cluster.cluster_client import ClusterClient
 from tests.system.conftest import System
 
+pytestmark = pytest.mark.timeout(300)  # a start takes 10 s where others are at work
+
 
 @pytest.fixture
 def own(server_binary: Path, tmp_path: Path) -> System:

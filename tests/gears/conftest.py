@@ -21,7 +21,7 @@ WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 def shared_shard(shared_binary: Path) -> Iterator[Server]:
     """A server alone with a worker that is ready, one for all tests of a file."""
     with Server(shared_binary, worker=WORKER) as running:
-        running.wait_ready()
+        running.wait_ready(30)
         yield running
 
 
@@ -62,7 +62,7 @@ def ready_cluster(binary: Path) -> Iterator[Cluster]:
     """Three primaries with workers that are ready."""
     with Cluster(binary, worker=WORKER) as running:
         for node in running.nodes:
-            node.wait_ready()
+            node.wait_ready(60)
         for node in running.nodes:
             # the bus of a young cluster loses messages until all links stand
             eventually(lambda node=node: reaches_all(node), 30)  # type: ignore[misc]

@@ -32,7 +32,7 @@ class AddModel:
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         self.entered.set()
-        self.gate.wait(5)
+        self.gate.wait(30)
         self.shapes.append(arrays[0].shape)
         self.threads.append(threading.current_thread().name)
         if POISON in arrays[0]:

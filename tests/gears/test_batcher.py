@@ -35,9 +35,11 @@ class FakeModel:
         self.shapes: list[tuple[int, ...]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.entered = threading.Event()
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        self.gate.wait(5)
+        self.entered.set()
+        self.gate.wait(30)
         ids, mask = arrays
         self.shapes.append(ids.shape)
         if POISON in ids:
@@ -86,7 +88,7 @@ def test_what_arrives_while_a_batch_runs_shares_the_next() -> None:
     async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
         fake.gate.clear()
         first = batcher.submit(model, row(4))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(fake.entered.wait, 30)
         rest = [batcher.submit(model, row(4, n)) for n in range(8)]
         await asyncio.sleep(0.05)
         fake.gate.set()
@@ -121,7 +123,7 @@ def test_a_cancelled_request_is_not_run() -> None:
     async def main(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
         fake.gate.clear()
         first = batcher.submit(model, row(4))
-        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(fake.entered.wait, 30)
         gone, stays = batcher.submit(model, row(4)), batcher.submit(model, row(40))
         await asyncio.sleep(0.05)
         gone.cancel()

@@ -81,15 +81,19 @@ def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> N
     execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", 60000)
     pid = silent.signal_worker(signal.SIGSTOP)
     try:
-        script = "GB('CommandReader').register(trigger='t')"
-        (error,) = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
+        try:
+            script = "GB('CommandReader').register(trigger='t')"
+            (error,) = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        # it goes on, and only then its silence may count again: it was longer than is allowed
+        execute(silent, "RG.DUMPEXECUTIONS")
+        assert execute(silent, "CLUSTER", "MYID") in error
+        assert "did not answer within" in error
+        for node in cluster.nodes:
+            eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [], 30)  # type: ignore[misc]
     finally:
-        os.kill(pid, signal.SIGCONT)
         execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", patience)
-    assert execute(silent, "CLUSTER", "MYID") in error
-    assert "did not answer within" in error
-    for node in cluster.nodes:
-        eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [])  # type: ignore[misc]
 
 
 def test_run_without_progress_ends(cluster: Cluster) -> None:
@@ -106,13 +110,13 @@ GB('ShardsIDReader').map(f).run()
     began = time.monotonic()
     results, errors = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
     assert (results, errors) == (["1"], ["Execution max idle reached"])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, server_binary: Path) -> None:
     execute(own_cluster.nodes[0], "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 'here').register(trigger='t')")
     with Server(server_binary, {"cluster-enabled": "yes"}, worker=WORKER) as joining:
-        joining.wait_ready()
+        joining.wait_ready(30)
         execute(joining, "CLUSTER MEET", "127.0.0.1", own_cluster.nodes[0].port)
         name = execute(joining, "CLUSTER", "MYID")
         eventually(lambda: name in str(execute(own_cluster.nodes[0], "CLUSTER", "NODES")))
@@ -122,11 +126,12 @@ def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, ser
         for node in (joining, *own_cluster.nodes):
             eventually(lambda node=node: len(execute(node, "CLUSTER", "SHARDS")) == 4)  # type: ignore[misc]
             execute(node, "CLUSTER", "SETSLOT", 0, "NODE", name)
-        assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), 20, ignore=redis.ResponseError) == ["here"]
+        assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), 30, ignore=redis.ResponseError) == ["here"]
 
 
 def test_records_that_cannot_travel_are_errors_and_the_others_arrive(cluster: Cluster) -> None:
     first, second, _ = cluster.nodes
+    execute(first, "RG.CONFIGSET", "ExecutionMaxIdleTime", 30_000)
     script = f"""
 import threading
 def record(shard):
@@ -137,7 +142,7 @@ GB('ShardsIDReader').map(record).run(convertToStr=False)
     results, errors = execute(first, "RG.PYEXECUTE", script)
     assert (len(results), len(errors)) == (2, 1)
     assert "cannot pickle" in errors[0]
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 20
 
 
 def pairs(flat: list[Any]) -> dict[str, Any]:
@@ -156,8 +161,8 @@ def test_an_execution_is_known_to_all_shards(cluster: Cluster) -> None:
         return {entry["shard_id"]: pairs(entry["execution_plan"]) for entry in entries}
 
     for node in cluster.nodes:
-        told = eventually(lambda node=node: plans(node))  # type: ignore[misc]
-        assert set(told) == ids
+        # a shard that takes too long to answer is left out
+        told = eventually(lambda node=node: found if set(found := plans(node)) == ids else None)  # type: ignore[misc]
         assert {plan["status"] for plan in told.values()} == {"done"}
         assert [pairs(step)["type"] for step in told[min(ids)]["steps"]] == ["repartition", "map", "map", "collect"]
         own = execute(node, "CLUSTER", "MYID")
@@ -193,8 +198,8 @@ def test_an_execution_is_aborted_from_another_shard(cluster: Cluster) -> None:
 def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> None:
     first, second, _ = own_cluster.nodes
     for node in own_cluster.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
-    script = "async def slow(r):\n    await asyncio.sleep(0.5)\n    return r\nGB('ShardsIDReader').map(slow).run()"
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
+    script = "async def slow(r):\n    await asyncio.sleep(2)\n    return r\nGB('ShardsIDReader').map(slow).run()"
     execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
     # it takes part: a shard that is gone when the run begins is another error
     eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")], pause=0.005)
@@ -203,7 +208,7 @@ def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> Non
     results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
     assert errors == ["Execution max idle reached"]
     assert len(results) == 2
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 def test_callers_rights_reach_other_shards(cluster: Cluster) -> None:
@@ -248,5 +253,5 @@ def test_a_stream_that_moves_is_read_where_it_is(own_cluster: Cluster) -> None:
     execute(source, "MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
     for node in (target, *own_cluster.nodes):
         execute(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[1])
-    eventually(lambda: execute(target, "GET", f"n:{{{tag}}}") == "5")
+    eventually(lambda: execute(target, "GET", f"n:{{{tag}}}") == "5", 20)
     eventually(lambda: execute(target, "XLEN", key) == 0)

@@ -24,7 +24,7 @@ def pairs(flat: list[Any]) -> dict[str, Any]:
 def test_a_plan_is_told_with_its_durations(shard: Server) -> None:
     script = """
 async def slow(r):
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.25)
     return 1 // (r - 1)
 GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
 """
@@ -34,14 +34,14 @@ GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
         (entry,) = execute(shard, "RG.GETEXECUTION", execution_id, *where)
         plan = pairs(pairs(entry)["execution_plan"])
         assert (plan["status"], plan["results"], len(plan["errors"])) == ("done", 1, 1)
-        assert 100 <= plan["total_duration"] < 5000
-        assert plan["read_duration"] < 50
+        assert 500 <= plan["total_duration"] < 20_000
+        assert plan["read_duration"] < 250
         steps = [pairs(step) for step in plan["steps"]]
         assert [(step["type"], step["name"]) for step in steps] == [
             *(("map", "slow"), ("filter", "bool")),
             *(("map", "str"), ("collect", "")),
         ]
-        assert 100 <= steps[0]["duration"] <= plan["total_duration"]
+        assert 500 <= steps[0]["duration"] <= plan["total_duration"]
     with pytest.raises(redis.ResponseError, match="expected SHARD or CLUSTER"):
         execute(shard, "RG.GETEXECUTION", execution_id, "GALAXY")
     assert execute(shard, "RG.DROPEXECUTION", execution_id) == "OK"
@@ -151,11 +151,11 @@ GB('CommandReader').foreach(wait).register(trigger='holding', mode='async_local'
 """
     assert execute(shard, "RG.PYEXECUTE", script, "ID", "old") == "OK"
     with Pending(shard, "RG.TRIGGER", "holding") as waiting:
-        eventually(lambda: any(pairs(e)["status"] == "running" for e in execute(shard, "RG.DUMPEXECUTIONS")))
+        eventually(lambda: pairs(execute(shard, "RG.PYDUMPSESSIONS", "SESSIONS", "old")[0])["refCount"] == 2)
         newer = "GB('CommandReader').register(trigger='newer')"
         assert execute(shard, "RG.PYEXECUTE", newer, "ID", "new", "REPLACE_WITH", "old") == "OK"
         before = execute(shard, "RG.DUMPREGISTRATIONS")
         execute(shard, "SET", "go", 1)
         waiting.reply()
     assert execute(shard, "RG.DUMPREGISTRATIONS") == before
-    assert "session old has been replaced or unregistered" in shard.log.read_text()
+    eventually(lambda: "session old has been replaced or unregistered" in shard.log.read_text())

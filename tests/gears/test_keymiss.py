@@ -140,9 +140,9 @@ def count(record):
     other = threading.Thread(target=lambda: told.append(execute('ECHO', 'other')))
     with atomic():
         other.start()
-        inside = [execute('ECHO', number) for number in range(200)]
+        inside = [execute('ECHO', number) for number in range(50)]
     other.join(5)
-    return [inside == [str(number) for number in range(200)], told == ['other']]
+    return [inside == [str(number) for number in range(50)], told == ['other']]
 GB('CommandReader').flatmap(count).register(trigger='count', mode='async_local', convertToStr=False)
 """
 

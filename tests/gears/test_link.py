@@ -10,6 +10,7 @@ from typing import Any
 
 import hiredis
 import pytest
+from qa_cluster.gears import link as link_module
 from qa_cluster.gears.link import AsyncLink, BlockingLink, encode
 from qa_cluster.gears.shard import Start
 
@@ -71,12 +72,14 @@ def test_gathered_commands_go_out_together_and_in_time(monkeypatch: pytest.Monke
         link = await AsyncLink.open(Start(1, "token", "", "", 0), lost.set)
         theirs.recv(1 << 16)
         theirs.setblocking(False)
+        monkeypatch.setattr(link_module, "HOLD_SECONDS", 60.0)  # only the end of the turn sends what is gathered
         link.gather(print, "A")
         link.gather(print, "B")
         with pytest.raises(BlockingIOError):
             theirs.recv(1 << 16)
         await asyncio.sleep(0)
         assert theirs.recv(1 << 16) == encode(["A"]) + encode(["B"])
+        monkeypatch.setattr(link_module, "HOLD_SECONDS", 0.005)
         link.gather(print, "C")
         time.sleep(0.02)  # a function that keeps the loop
         link.gather(print, "D")

@@ -51,7 +51,7 @@ def test_a_lost_request_is_sent_again_until_it_is_answered() -> None:
     bus = Bus(lost=3)
     value, took = ask(bus, 5.0, 0.05)
     assert value == 42
-    assert 0.15 <= took < 2.0
+    assert 0.15 <= took < 4.5
     assert bus.sent == 5
 
 
@@ -63,6 +63,6 @@ def test_an_answered_request_is_sent_once() -> None:
 
 def test_a_silent_worker_is_not_waited_for_longer_than_said() -> None:
     bus = Bus(lost=1000)
-    with pytest.raises(GearsError, match=r"shard b did not answer within 0\.3 s"):
-        ask(bus, 0.3, 0.1)
+    with pytest.raises(GearsError, match="shard b did not answer within 1 s"):
+        ask(bus, 1.0, 0.3)
     assert 2 <= bus.sent <= 4

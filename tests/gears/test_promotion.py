@@ -21,7 +21,7 @@ GB('CommandReader').map(lambda r: execute('GET', 'started')).register(trigger='t
 
 def test_a_promoted_replica_takes_up_what_its_primary_left(server_binary: Path) -> None:
     with Server(server_binary, worker=WORKER) as primary, Server(server_binary, worker=WORKER) as replica:
-        primary.wait_ready()
+        primary.wait_ready(30)
         execute(replica, "REPLICAOF", "127.0.0.1", primary.port)
         assert execute(primary, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
         for number in range(3):
@@ -29,7 +29,7 @@ def test_a_promoted_replica_takes_up_what_its_primary_left(server_binary: Path) 
         eventually(lambda: execute(primary, "LRANGE", "seen", 0, -1) == ["0"])
         eventually(lambda: execute(replica, "LRANGE", "seen", 0, -1) == ["0"])
         eventually(lambda: "StreamReader" in str(execute(replica, "RG.DUMPREGISTRATIONS")))
-        replica.wait_ready()
+        replica.wait_ready(30)
         eventually(lambda: execute(replica, "RG.PYDUMPSESSIONS"))
         primary.stop(9)
         execute(replica, "REPLICAOF", "NO", "ONE")

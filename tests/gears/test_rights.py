@@ -79,17 +79,21 @@ for function in (get, get_many, late, own_coroutine, in_block, in_thread, in_poo
 GB('CommandReader').map(get).register(trigger='owner', mode='async_local', rights='owner')
 """
 LATER = """
-seen = []
+told, seen = [], []
 async def later():
-    await asyncio.sleep(0.3)
+    while not told:
+        await asyncio.sleep(0.01)
     try:
         seen.append(execute('GET', 'a:1'))
     except Exception as error:
         seen.append(str(error))
+def go(record):
+    told.append('gone')
 def start(record):
     runCoroutine(later())
     return 'started'
 GB('CommandReader').map(start).register(trigger='start', mode='async_local')
+GB('CommandReader').foreach(go).register(trigger='go', mode='async_local')
 GB('CommandReader').filter(lambda r: seen).map(lambda r: seen).register(
     trigger='seen', mode='async_local', convertToStr=False)
 """
@@ -170,5 +174,6 @@ def test_a_removed_user_has_no_rights(shard: Server) -> None:
         with shard.client(username="gone", password="p") as client:
             assert client.execute_command("RG.TRIGGER", "start") == ["started"]
         admin.execute_command("ACL DELUSER", "gone")
+        admin.execute_command("RG.TRIGGER", "go")
         seen = eventually(lambda: admin.execute_command("RG.TRIGGER", "seen"))
         assert seen == [["NOPERM no such user: gone"]]

@@ -63,7 +63,8 @@ def test_a_script_cannot_end_the_worker(shard: Server, leave: str) -> None:
 def test_unblocking_run_is_followed_by_its_id(shard: Server) -> None:
     script = """
 async def f(r):
-    await asyncio.sleep(0.2)
+    while not execute('EXISTS', 'go'):
+        await asyncio.sleep(0.02)
     return 'done'
 GB('ShardsIDReader').map(f).run()
 """
@@ -72,6 +73,7 @@ GB('ShardsIDReader').map(f).run()
         execute(shard, "RG.GETRESULTS", name)
     with pytest.raises(redis.ResponseError, match="can not drop a not yet finished execution"):
         execute(shard, "RG.DROPEXECUTION", name)
+    execute(shard, "SET", "go", 1)
     assert execute(shard, "RG.GETRESULTSBLOCKING", name) == [["done"], []]
     assert [entry[1] for entry in execute(shard, "RG.DUMPEXECUTIONS")] == [name]
     assert execute(shard, "RG.GETEXECUTION", name)[0][3][1] == "done"
@@ -172,8 +174,12 @@ GB().foreach(lambda r: execute('RPUSH', 'gone', str(r['type']) + str(r['value'])
         ]
         client.delete("ev:1")
         assert eventually(lambda: client.lrange("gone", 0, -1)) == ["emptyNonedel"]
-        counts = {entry[7][1]: entry[7][3] for entry in execute(shard, "RG.DUMPREGISTRATIONS")}
-        assert counts == {"async_local": 1}
+
+        def counted() -> list[int]:
+            return [entry[7][3] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
+
+        # an event that turns out to be of another type is taken off again when its worker has said so
+        eventually(lambda: counted() == [1, 1])
 
 
 def test_an_event_that_ends_its_workers_takes_no_other_along(shard: Server) -> None:
@@ -215,7 +221,7 @@ GB('CommandReader').map(lambda r: n[0]).register(trigger='read', convertToStr=Fa
     names = [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
     execute(shard, "RG.UNREGISTER", names[1])
     shard.signal_worker(signal.SIGKILL)
-    eventually(lambda: execute(shard, "GET", "started") == "2")
+    eventually(lambda: execute(shard, "GET", "started") == "2", 30)
     eventually(lambda: execute(shard, "RG.TRIGGER", "count") == [1], ignore=redis.ResponseError)
     assert [entry[1] for entry in execute(shard, "RG.DUMPREGISTRATIONS")] == names[:1]
     with pytest.raises(redis.ResponseError, match="subcommand not found"):

@@ -74,10 +74,11 @@ def test_records_and_a_duration(client: Any) -> None:
     register(client, "GB('StreamReader').foreach(lambda r: execute('RPUSH', 'seen', str(r))).register(\n"
              "    prefix='in', batch=100, duration=200, trimStream=False, convertToStr=False)")  # fmt: skip
     name = client.xadd("in", {"f": "v"})
-    assert client.lrange("seen", 0, -1) == []
     eventually(lambda: client.lrange("seen", 0, -1) == [str({"key": "in", "id": name, "value": {"f": "v"}})])
     eventually(lambda: client.xpending("in", GROUP)["pending"] == 0)
     assert client.xlen("in") == 1
+    counts = eventually(lambda: data(client) if data(client)["numSuccess"] == 1 else None)
+    assert counts["lastEstimatedLagMS"] >= 200
 
 
 FAILS = """
@@ -105,11 +106,12 @@ def test_a_failed_batch_is_retried_until_it_works(client: Any) -> None:
     for number in ("1", "bad", "2"):
         client.xadd("in", {"n": number})
     eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
-    assert client.lrange("seen", 0, -1) == ["1", "bad"]
+    first, *others = client.lrange("seen", 0, -1)
+    assert (first, set(others)) == ("1", {"bad"})  # more than once, if this took longer than the interval
     client.set("healed", 1)
     eventually(lambda: client.lrange("seen", 0, -1)[-2:] == ["bad", "2"])
     eventually(lambda: data(client)["status"] == "OK")
-    assert client.xlen("in") == 0
+    eventually(lambda: client.xlen("in") == 0)
 
 
 def test_a_failed_batch_ends_the_registration(client: Any) -> None:
@@ -144,7 +146,7 @@ GB('StreamReader').foreach(step).register(prefix='in')
     number = shared_shard.field("worker_number")
     shared_shard.signal_worker(signal.SIGKILL)
     eventually(lambda: shared_shard.field("worker_number") == number + 1)
-    shared_shard.wait_ready()
+    shared_shard.wait_ready(30)
     client.xadd("in", {"n": "3"})
     register(client, COLLECT % "prefix='other'")
     client.xadd("other", {"n": 4})
@@ -188,7 +190,7 @@ GB('StreamReader').foreach(step).register(prefix='in')
     assert client.xpending("in", GROUP)["pending"] >= 1
     shared_shard.signal_worker(signal.SIGKILL)
     client.set("go", 1)
-    eventually(lambda: client.lrange("seen", 0, -1) == ["0", "0", "1", "2"])
+    eventually(lambda: client.lrange("seen", 0, -1) == ["0", "0", "1", "2"], 30)
     eventually(lambda: client.xlen("in") == 0)
 
 
@@ -206,12 +208,13 @@ GB('StreamReader').foreach(step).register(prefix='in:*')
     eventually(lambda: client.scard("begun") == 64)
     client.delete("begun")
     shared_shard.signal_worker(signal.SIGKILL)
-    eventually(lambda: client.scard("begun") == 1)
+    eventually(lambda: client.scard("begun") == 1, 30)
     client.xadd("in:new", {"n": "quick"})
     eventually(lambda: client.sismember("begun", "in:new"))
     client.set("go", 1)
     eventually(lambda: client.scard("begun") == 65)
-    eventually(lambda: client.xlen("in:63") == 0)
+    # all of them: one that still runs holds up the batches of the tests behind this one
+    eventually(lambda: not any(client.xlen(f"in:{number}") for number in range(64)))
 
 
 WAITS = """
@@ -264,7 +267,7 @@ def test_two_functions_share_a_stream_and_run_no_entry_twice(client: Any) -> Non
     register(client, waiting("b"))
     eventually(lambda: len(client.lrange("seen", 0, -1)) == 2)
     client.set("go", 1)
-    eventually(lambda: client.xpending("in", GROUP)["pending"] == 0 and client.llen("seen") >= 4)
+    eventually(lambda: client.llen("seen") >= 4 and client.xpending("in", GROUP)["pending"] == 0)
     assert sorted(text[1:] for text in client.lrange("seen", 0, -1)) == ["0", "1", "2", "3"]
 
 

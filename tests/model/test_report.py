@@ -94,7 +94,7 @@ def test_agreement_counts_equal_places_not_equal_words() -> None:
 def test_latency_is_measured_at_lengths_the_model_takes(reader: Path, manifest: Manifest) -> None:
     run = open_runner(reader / MODEL_FILE, RUNTIMES[0], threads=1)
     short = replace(manifest, max_tokens=64)
-    found = measure_latency({"whole": (run, manifest), "short": (run, short)}, (16, 64, 128), rounds=3)
+    found = measure_latency({"whole": (run, manifest), "short": (run, short)}, (16, 64, 128))
     assert list(found["whole"]) == [16, 64, 128]
     assert list(found["short"]) == [16, 64]
     for time in found["whole"].values():
