@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import redis
 from rq import Queue
 from rq.exceptions import NoSuchJobError
-from rq.job import Job
+from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
 from qa_cluster.config import Loaded, Settings
@@ -103,9 +103,12 @@ def progress(settings: Settings) -> list[JobReport]:
         return []
     with connection(settings) as client:
         jobs = queue(client)
+        # In the order of a job's life, so that one which goes on meanwhile is found further down.
+        waiting = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
         registries = (jobs.started_job_registry, jobs.finished_job_registry, jobs.failed_job_registry)
-        ids = [*(id for registry in registries for id in registry.get_job_ids()), *jobs.get_job_ids()]
-        found = Job.fetch_many(list(dict.fromkeys(ids)), connection=client, serializer=JSONSerializer)
+        ended = [id for registry in registries for id in registry.get_job_ids()]
+        ids = dict.fromkeys([*ended, *waiting])
+        found = Job.fetch_many(list(ids), connection=client, serializer=JSONSerializer)
         return [_report(job) for job in found if job is not None]
 
 
@@ -169,12 +172,13 @@ def _wait_for_worker(settings: Settings, process: ProcessRef) -> None:
 
 
 def _report(job: Job) -> JobReport:
-    result = job.latest_result() if job.is_failed else None
+    status = job.get_status(refresh=True)
+    result = job.latest_result() if status is JobStatus.FAILED else None
     lines = (result.exc_string or "").strip().splitlines() if result else []
     return JobReport(
         id=job.id,
         what=job.description or "",
-        state=str(job.get_status(refresh=True).value),
+        state=str(status.value),
         progress=str(job.meta.get("progress", "")),
         error=lines[-1] if lines else "",
     )

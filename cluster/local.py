@@ -79,7 +79,7 @@ class LocalCluster:
                     wait_ready(spec, process, deadline)
                 self._join(specs, state, created, deadline)
             except BaseException:
-                stop_all(launched, timeout_seconds=5.0)
+                stop_all(launched, timeout_seconds=5.0, insist=True)
                 raise
             if created:
                 write_state(self.data_dir, replace(state, created=True))
@@ -92,7 +92,7 @@ class LocalCluster:
         with locked(self.data_dir):
             state = read_state(self.data_dir)
             processes = self.processes(state) if state else []
-            stop_all(processes, self.settings.stop_timeout_ms / 1000)
+            stop_all(processes, self.settings.stop_timeout_ms / 1000, insist=True)
             return [process.name for process in processes]
 
     def processes(self, state: ClusterState) -> list[ProcessRef]:
@@ -140,7 +140,7 @@ class LocalCluster:
         """State for a new cluster; what an unfinished creation left is stopped and removed."""
         if unfinished is not None:
             specs = self.specs(unfinished)
-            stop_all([process for spec in specs if (process := running(spec))], timeout_seconds=5.0)
+            stop_all([process for spec in specs if (process := running(spec))], 5.0, insist=True)
             for spec in specs:
                 if spec.directory.exists():
                     shutil.rmtree(spec.directory)

@@ -21,6 +21,9 @@ _PROC = Path("/proc")  # not on macOS
 _EXEC_SECONDS = 0.5
 _POLL_SECONDS = 0.02
 _KILL_WAIT_SECONDS = 5.0
+_TELL_AGAIN_SECONDS = (
+    0.5  # a server that writes its first append-only file refuses to end, and forgets that it was told
+)
 
 
 @dataclass(frozen=True)
@@ -114,15 +117,21 @@ def stop(process: ProcessRef, timeout_seconds: float) -> None:
     stop_all([process], timeout_seconds)
 
 
-def stop_all(running: Sequence[ProcessRef], timeout_seconds: float) -> None:
-    """End processes, all at once; ClusterError names those that even SIGKILL did not end."""
+def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:
+    """End processes, all at once; ClusterError names those that even SIGKILL did not end.
+
+    `insist` sends SIGTERM again and again, to those for whom a second one is not "now, whatever you are at".
+    """
     for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
-        for process in running:
-            _signal(process, number)
-        deadline = time.monotonic() + wait_seconds
+        deadline, told_at = time.monotonic() + wait_seconds, float("-inf")
         while left := [process for process in running if process.is_running()]:
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > deadline:
                 break
+            if now - told_at >= (_TELL_AGAIN_SECONDS if insist else float("inf")):
+                told_at = now
+                for process in left:
+                    _signal(process, number)
             time.sleep(_POLL_SECONDS)
         else:
             return

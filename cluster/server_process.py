@@ -189,7 +189,7 @@ def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
     try:
         wait_ready(spec, process, time.monotonic() + timeout_seconds)
     except BaseException:
-        stop_all([process], timeout_seconds=1.0)
+        stop_all([process], timeout_seconds=1.0, insist=True)
         raise
     return process
 

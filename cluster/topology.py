@@ -18,6 +18,7 @@ from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import SLOTS
 
 _POLL_SECONDS = 0.05
+_MEET_AGAIN_SECONDS = 3.0  # a handshake that fails is forgotten by the server
 # How `incomplete` begins when all slots are served but a node is down.
 UNREACHABLE = "not reachable: "
 
@@ -134,10 +135,15 @@ def create(clients: Sequence[redis.Redis], ports: Sequence[int], shards: int, ho
 
 def introduce(clients: Sequence[redis.Redis], ports: Sequence[int], host: str, deadline: float) -> None:
     """Tell the first server the addresses of the others and wait until each server knows all of them, there."""
-    for port in ports[1:]:
-        command(clients[0], "CLUSTER", "MEET", host, port)
-    expected = set(ports)
-    while not all({node.port for node in nodes_of(client) if not node.failed} >= expected for client in clients):
+    expected, told_at = set(ports), -_MEET_AGAIN_SECONDS
+    while True:
+        known = [{node.port for node in nodes_of(client) if not node.failed} for client in clients]
+        if all(ports_known >= expected for ports_known in known):
+            return
+        if time.monotonic() - told_at >= _MEET_AGAIN_SECONDS:
+            told_at = time.monotonic()
+            for port in [port for port in ports[1:] if port not in known[0]]:
+                command(clients[0], "CLUSTER", "MEET", host, port)
         _pause(deadline, "the nodes have not all met")
 
 

@@ -230,7 +230,7 @@ class Distributor:
         """Do a part's work until it ends or makes no progress for too long."""
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
-        seen_turns = -1
+        seen = (-1, -1)
         # the origin gives up first, and tells the others
         patience = part.start.max_idle_seconds * (1 if part.is_origin else 2)
         try:
@@ -238,8 +238,8 @@ class Distributor:
                 part.put(packet.stage, packet.records)
             while not task.done():
                 await asyncio.wait([task], timeout=min(TICK_SECONDS, part.start.max_idle_seconds / 4))
-                if part.turns.pushed != seen_turns:
-                    seen_turns = part.turns.pushed
+                if (part.turns.pushed, part.execution.beats) != seen:
+                    seen = (part.turns.pushed, part.execution.beats)
                     part.last_progress = time.monotonic()
                 if not part.is_origin and part.last_progress > time.monotonic() - TICK_SECONDS and not task.done():
                     self._report(part, done=False)

@@ -36,6 +36,7 @@ class Execution:
         "_steps",
         "_waiters",
         "aborted",
+        "beats",
         "can_override",
         "errors",
         "finished_at",
@@ -84,6 +85,8 @@ class Execution:
         self.shards_received = 0
         self.shards_completed = 0
         self.aborted = False
+        # how often a function has said that it is still at work on one record
+        self.beats = 0
         self.task: asyncio.Task[Any] | None = None
         # the future that the running step has made, None before it has, OUTSIDE between steps
         self.step_future: object = OUTSIDE

@@ -56,6 +56,7 @@ async def _on_shard(shard_id: str, *, force: bool) -> str:
             found = parse_tagged(key, PARAGRAPHS_PREFIX)
             if found is not None:
                 await split.split(*found)
+            rg.still_working()
         documents = [
             found for key in sweep.scan(SENTENCE_PREFIX + "*") if (found := parse_tagged(key, SENTENCE_PREFIX))
         ]
@@ -96,6 +97,7 @@ class _Progress:
 
     def add(self, status: str, sentences: int) -> None:
         """One document is through."""
+        rg.still_working()
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
         if status in ("tokenized", "loose"):

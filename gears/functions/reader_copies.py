@@ -218,6 +218,9 @@ async def _copy(tag: str, name: str, source: _Source) -> None:
         else:
             tokenizer = await reader_pieces.fetch(source.node, offer, "tokenizer")
             dump = await reader_pieces.fetch(source.node, offer, "dump")
+            # A large one takes seconds: who has removed it everywhere meanwhile does not want it back.
+            if offer not in await reader_pieces.offered(source.node):
+                return
         if tokenizer is None or dump is None or slots.current(0).tag != tag:
             return
         has_written = await asyncio.to_thread(_store, tag, name, offer.manifest, tokenizer, dump)

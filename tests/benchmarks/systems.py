@@ -12,14 +12,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import redis
 from qa_cluster.cluster.server_process import find_program
 
+from tests.conformance.launch import reaches
 from tests.ports import free_port
 from tests.servers import Cluster as Shards
-from tests.servers import Server
+from tests.servers import Server, eventually
 
 CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
 START_SECONDS = 60
@@ -122,6 +124,8 @@ def bare_shards(binary: Path, count: int = 1, settings: dict[str, object] | None
             servers = cluster.nodes
         for server in servers:
             server.wait_ready(START_SECONDS)
+        for server in servers if count > 1 else ():
+            eventually(partial(reaches, server, count), START_SECONDS)  # the bus of a young cluster loses messages
         yield servers
 
 

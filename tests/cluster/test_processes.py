@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster.processes import ProcessRef, command_line, spawn, stop
+from qa_cluster.cluster.processes import ProcessRef, command_line, spawn, stop, stop_all
 
 from qa_cluster.errors import ClusterError
 
@@ -45,6 +45,16 @@ def test_stop_escalates_when_a_process_ignores_it(tmp_path: Path) -> None:
     stop(process, timeout_seconds=0.3)
     assert not process.is_running()
     assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize("insist", [True, False])
+def test_a_server_that_refuses_to_end_is_told_again(tmp_path: Path, insist: bool) -> None:
+    busy = f"import signal; signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, ends)); {SLEEPER}"
+    ends = "def ends(*_): print('ended in order', flush=True); raise SystemExit\n"
+    process = start(tmp_path, ends + busy, "marker-e")
+    stop_all([process], timeout_seconds=20 if insist else 1, insist=insist)
+    assert not process.is_running()
+    assert ("ended in order" in (tmp_path / "log").read_text()) == insist
 
 
 def test_a_process_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ def fill(deployment: Deployment, prefix: str, count: int = 30) -> None:
         deployment.raw("SET", deployment.key(f"{prefix}:{number}:", shard), number, shard=shard)
 
 
+def dropped(gears: Any, execution: Any) -> bool:
+    """Drops an execution; False where a shard has not heard of its end yet."""
+    try:
+        return bool(gears.dropexecution(execution))
+    except redis.ResponseError as error:
+        assert "not yet finished" in str(error)
+        return False
+
+
 @covers("RG.PYEXECUTE", "a script with run()", "a script without")
 def test_script(deployment: Deployment, tmp_path: Path) -> None:
     gears = deployment.gears()
@@ -83,7 +92,7 @@ def test_unblocking(deployment: Deployment) -> None:
     assert known.status == redgrease.data.ExecutionStatus.done
     assert known.registered is False
     assert known in gears.dumpexecutions(status="done", registered=False)
-    assert gears.dropexecution(known)
+    assert eventually(lambda: dropped(gears, known))
     assert execution not in [entry.executionId for entry in gears.dumpexecutions()]
     for call, text in (
         (gears.dropexecution, "execution does not exist"),
@@ -110,15 +119,7 @@ def test_abort(deployment: Deployment) -> None:
     eventually(lambda: [e for e in gears.dumpexecutions() if e.executionId == execution and e.status != "running"])
     (entry,) = [entry for entry in gears.dumpexecutions() if entry.executionId == execution]
     assert entry.status in (redgrease.data.ExecutionStatus.aborted, redgrease.data.ExecutionStatus.done)
-
-    def dropped() -> bool:
-        try:
-            return bool(gears.dropexecution(execution))
-        except redis.ResponseError as error:  # another shard has not heard of the end yet
-            assert "not yet finished" in str(error)
-            return False
-
-    assert eventually(dropped)
+    assert eventually(lambda: dropped(gears, execution))
 
 
 @covers("RG.GETEXECUTION", "", "SHARD", "CLUSTER")

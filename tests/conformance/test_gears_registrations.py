@@ -317,6 +317,8 @@ def test_pause_and_statistics(deployment: Deployment) -> None:
     assert deployment.raw("GET", seen) == "1"
     deployment.raw("RG.UNPAUSEREGISTRATIONS", entry["id"])
     eventually(lambda: deployment.raw("GET", seen) == "2")
+    # the function has written before its end is counted
+    eventually(lambda: deployment.registrations()[0]["RegistrationData"]["numSuccess"] == 2)
     deployment.raw("RG.CLEARREGISTRATIONSSTATS")
     assert deployment.registrations()[0]["RegistrationData"]["numTriggered"] == 0
     deployment.clean()

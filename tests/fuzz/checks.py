@@ -105,10 +105,16 @@ def rest_of(server: Server) -> Rest:
     return Rest(
         memory=min(looks),
         descriptors=len(os.listdir(process / "fd")) - int(fields["connected_clients"]),
-        threads=len(os.listdir(process / "task")),
+        threads=own_threads(process),
         processes=min(processes),
         models=int(fields.get("qa_models", 0)),
     )
+
+
+def own_threads(process: Path) -> int:
+    """Threads without the allocator's own, which begin when it likes."""
+    names = [(task / "comm").read_text() for task in (process / "task").iterdir()]
+    return sum("jemalloc" not in name for name in names)
 
 
 def buffers(memory: dict[str, Any]) -> int:

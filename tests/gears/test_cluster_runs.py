@@ -96,6 +96,21 @@ def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> N
         execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", patience)
 
 
+def test_a_function_that_says_it_is_at_work_is_not_idle(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "1500")
+    script = """
+from qa_cluster.gears.api import still_working
+async def f(r):
+    for _ in range(20):
+        await asyncio.sleep(0.25)
+        still_working()
+    return 1
+GB('ShardsIDReader').map(f).run()
+"""
+    assert execute(cluster.nodes[0], "RG.PYEXECUTE", script) == [["1"] * 3, []]
+
+
 def test_run_without_progress_ends(cluster: Cluster) -> None:
     own = execute(cluster.nodes[0], "CLUSTER", "MYID")
     for node in cluster.nodes:

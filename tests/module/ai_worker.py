@@ -2,7 +2,7 @@
 
     identity   outputs are the inputs            add_scalar  one output without dimensions
     refuse     the file is no model              garbage     a blob that does not fit its shape
-    slow       0.5 s, then identity              few         no outputs at all
+    slow       1 s, then identity                few         no outputs at all
     bytes      the model's own bytes, asked for with QA.MODELPART    die   the process ends
     busy       it says TIMEDOUT
 
@@ -82,7 +82,7 @@ def run(link: Link, job: int, ref: int, count: int, flat: list[Any]) -> None:
     if model == b"die":
         os._exit(1)
     if model == b"slow":
-        time.sleep(0.5)
+        time.sleep(1)
     if model == b"busy":
         link.call("QA.DONE", job, "TIMEDOUT")
         return
@@ -119,7 +119,7 @@ class Step:
         if len([slot for slot in self.inputs if slot in slots]) < len(self.inputs):
             return ["NA", 0, 0, ""]
         if self.word == b"slow":
-            time.sleep(0.5)
+            time.sleep(1)
         if self.word == b"die":
             os._exit(1)
         if self.word == b"fail":

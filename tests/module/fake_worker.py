@@ -150,6 +150,7 @@ class FakeWorker:
     def serve(self) -> None:
         """Takes jobs until the server goes."""
         threading.Thread(target=self.beat, daemon=True).start()
+        self.run_link.call("QA.SESSIONS")  # else it is replaced when sessions were loaded before it came
         if not self.options.bare:
             self.register()
         self.run_link.call("QA.READY")
@@ -204,7 +205,7 @@ class FakeWorker:
         if word == "skip":
             return ["SKIP"]
         if word in ("die", "die-once", "hang", "error"):
-            status = self.behave(attempt, word, "1000" if word == "hang" else "ERR broken")
+            status = self.behave(attempt, word, "3000" if word == "hang" else "ERR broken")
             if status[0] == "ERR":
                 return status
         return ["OVERRIDE", bulk(f"answer of {key}")]

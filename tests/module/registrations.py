@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.servers import Server, fake_worker_command
+from tests.servers import Cluster, Server, eventually, execute, fake_worker_command
 
 NO_ARGS = "*0\r\n"
 
@@ -32,6 +33,26 @@ def dump(server: Server) -> dict[str, dict[str, Any]]:
         data = entry["RegistrationData"]
         entry["RegistrationData"] = dict(zip(data[::2], data[1::2], strict=True))
     return {entry["id"]: entry for entry in entries}
+
+
+def wait_for_bus(cluster: Cluster) -> None:
+    """Waits until every server hears of each other's changes: the bus of a young cluster loses messages.
+
+    The change is one that may be repeated: that statistics (of `echo`, of the scriptable worker) are cleared.
+    """
+
+    def counted(server: Server) -> int:
+        return int(dump(server)["id-echo"]["RegistrationData"]["numTriggered"])
+
+    def cleared(by: Server) -> bool:
+        execute(by, "RG.CLEARREGISTRATIONSSTATS")
+        # only once that is lost for certain it is repeated: what comes late would clear what a test counts
+        return eventually(lambda: not any(map(counted, cluster.nodes)), 3)
+
+    for teller in cluster.nodes:
+        for server in cluster.nodes:
+            execute(server, "RG.TRIGGER", "echo")
+        eventually(partial(cleared, teller), 30, ignore=AssertionError)
 
 
 def run(server: Server, *commands: list[object]) -> list[Any]:

@@ -18,9 +18,10 @@ from tests.servers import Server, eventually
 
 ROGUE = Path(__file__).with_name("rogue_worker.py")
 SETTINGS: dict[str, object] = {
-    "qa.job-timeout-ms": 600,
-    "qa.script-timeout-ms": 600,
-    "qa.hook-timeout-ms": 600,
+    # time for a fresh worker to do an honest job on a busy machine
+    "qa.job-timeout-ms": 2000,
+    "qa.script-timeout-ms": 2000,
+    "qa.hook-timeout-ms": 2000,
     "qa.cancel-grace-ms": 300,
     "qa.atomic-lease-ms": 300,
     "qa.worker-backoff-ms": 5,
@@ -132,7 +133,12 @@ def is_well(server: Server) -> None:
         assert time.monotonic() - started_at < 1
     server.wait_ready()
     assert ask(server, "trigger") == ["x"]
-    eventually(lambda: server.field("in_flight") == 0 and server.field("queued_clients") == 0)
+    eventually(lambda: nobody_waits(server.info()))
+
+
+def nobody_waits(fields: dict[str, Any]) -> bool:
+    """At one moment, for what has left the queue may be running."""
+    return not fields["qa_in_flight"] and not fields["qa_queued_clients"]
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS))
@@ -183,14 +189,15 @@ def test_a_job_ends_once(rogue: Server) -> None:
 
 def test_death_at_each_point_of_the_protocol(server_binary: Path) -> None:
     with started(server_binary, "--die-at-every-point") as server:
-        eventually(lambda: server.field("worker_number") > len(POINTS) and server.field("worker_state") == "ready", 30)
+        eventually(lambda: server.field("worker_number") > len(POINTS) and server.field("worker_state") == "ready", 60)
         with server.client() as client:
             assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
         assert server.field("worker_restarts") >= len(POINTS)
 
 
 def test_a_worker_that_only_beats_costs_jobs_their_time(server_binary: Path) -> None:
-    with started(server_binary, "--mute", **{"qa.worker-start-ms": 400, "qa.worker-silence-ms": 400}) as server:
+    settings = {"qa.worker-start-ms": 400, "qa.worker-silence-ms": 400, "qa.script-timeout-ms": 600}
+    with started(server_binary, "--mute", **settings) as server:
         with server.client() as client:
             begun = time.monotonic()
             with pytest.raises(redis.ResponseError):

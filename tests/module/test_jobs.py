@@ -118,7 +118,7 @@ def test_full_queue_is_an_immediate_error(server_binary: Path) -> None:
         started = time.monotonic()
         with server.client() as client, pytest.raises(redis.ResponseError) as error:
             client.execute_command("RG.PYEXECUTE", "x")
-        assert time.monotonic() - started < 0.5
+        assert time.monotonic() - started < 5  # a job that waits would do so for minutes
         assert str(error.value) == "OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), try again later"
         for client_that_leaves in waiting:
             client_that_leaves.hang_up()
@@ -134,19 +134,21 @@ def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
 
 
 def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.job-timeout-ms": 200}, worker=fake_worker_command()) as server:
+    # a limit within which the worker has begun, and an end well within the time it has to stop
+    with Server(server_binary, {"qa.job-timeout-ms": 1000}, worker=fake_worker_command()) as server:
         server.wait_ready()
-        with pytest.raises(redis.ResponseError, match=r"DEADLINE job ran \d+ ms, limit 200 ms"):
-            trigger(server, "do", "sleep", "600")
+        with pytest.raises(redis.ResponseError, match=r"DEADLINE job ran \d+ ms, limit 1000 ms"):
+            trigger(server, "do", "sleep", "1600")
         with server.client() as client:
             eventually(lambda: client.lrange("late", 0, -1))
             assert client.lrange("late", 0, -1)[0].startswith("NOJOB no such job: ")
+            eventually(lambda: client.lrange("notices", 0, -1))
             assert client.lrange("notices", 0, -1)[0].startswith("cancel ")
         assert server.field("worker_restarts") == 0
 
 
 def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
-    settings = {"qa.job-timeout-ms": 200, "qa.cancel-grace-ms": 200}
+    settings = {"qa.job-timeout-ms": 1000, "qa.cancel-grace-ms": 200}
     with Server(server_binary, settings, worker=fake_worker_command()) as server:
         server.wait_ready()
         with pytest.raises(redis.ResponseError, match="DEADLINE"):
@@ -158,7 +160,7 @@ def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
 
 
 def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
-    with Pending(server, "RG.TRIGGER", "do", "sleep", "500"):
+    with Pending(server, "RG.TRIGGER", "do", "sleep", "2000"):
         eventually(lambda: server.field("in_flight") == 1)
     eventually(lambda: server.field("in_flight") == 0)
     with server.client() as other:
@@ -168,10 +170,10 @@ def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
 
 
 def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.worker-backoff-ms": 500}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.worker-backoff-ms": 800}, worker=fake_worker_command()) as server:
         server.wait_ready()
         server.signal_worker(signal.SIGKILL)
-        eventually(lambda: server.field("worker_state") == "backoff")
+        eventually(lambda: server.field("worker_state") == "backoff", pause=0.005)
         waiting = [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40)]
         eventually(lambda: server.field("queued_clients") == 40)
         server.wait_ready()
@@ -182,12 +184,12 @@ def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_bin
 
 def test_ping_while_the_worker_is_busy(server: Server) -> None:
     results: list[object] = []
-    threads = [trigger_later(server, results, "do", "sleep", "300") for _ in range(8)]
+    threads = [trigger_later(server, results, "do", "sleep", "1500") for _ in range(8)]
     with server.client() as client:
         for _ in range(100):
             started = time.monotonic()
             client.ping()
-            assert time.monotonic() - started < 0.25
+            assert time.monotonic() - started < 1
     for thread in threads:
         thread.join(10)
     assert len(results) == 8

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger
+from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger, wait_for_bus
 from tests.servers import Cluster, Server, eventually, fake_worker_command
 
 
@@ -82,6 +82,8 @@ def test_events_reach_the_worker(server: Server) -> None:
         expected = {"id-ev set ev:a", "id-ev del ev:a", "id-miss keymiss miss:a", "id-ev set ev:chain"}
         eventually(lambda: client.llen("seen") >= 4)
         assert set(client.lrange("seen", 0, -1)) == expected
+    # the function has written before its end is counted
+    eventually(lambda: dump(server)["id-ev"]["RegistrationData"]["numSuccess"] >= 3)
     data = dump(server)["id-ev"]["RegistrationData"]
     assert (data["numTriggered"], data["numSuccess"]) == (3, 3)
 
@@ -143,6 +145,7 @@ def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> Non
         replica.client() as other,
     ):
         server.wait_ready()
+        replica.wait_ready()  # one that starts later knows what has been loaded
         assert register(server, "s", trigger("a", "ta"), stream_reader("b", "b:*")) == "OK"
         assert client.execute_command("RG.PAUSEREGISTRATIONS", "b") == "OK"
         other.execute_command("REPLICAOF", "127.0.0.1", server.port)
@@ -200,10 +203,12 @@ def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> Non
     with Server(server_binary, worker=fake_worker_command()) as primary:
         primary.wait_ready()
         with Server(server_binary, worker=fake_worker_command()) as replica:
+            replica.wait_ready()
             with replica.client() as client:
                 client.execute_command("REPLICAOF", "127.0.0.1", primary.port)
                 eventually(lambda: client.info("replication")["master_link_status"] == "up")
             eventually(lambda: sorted(dump(replica)) == sorted(dump(primary)))
+            eventually(lambda: replica.field("worker_number") == 2)  # the first does not know what was loaded
             replica.wait_ready()
             with primary.client() as client:
                 client.set("ev:x", "1")
@@ -225,6 +230,7 @@ def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path
     with Cluster(server_binary, worker=fake_worker_command()) as cluster:
         for node in cluster.nodes:
             node.wait_ready()
+        wait_for_bus(cluster)
         first, second, _third = cluster.nodes
         with first.client() as client, second.client() as other:
             target = other.execute_command("CLUSTER MYID")
@@ -247,6 +253,7 @@ def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
         first, second = cluster.nodes
         first.wait_ready()
         second.wait_ready()
+        wait_for_bus(cluster)
         second.signal_worker(signal.SIGSTOP)
         with first.client() as client, second.client() as other:
             orders = json.dumps({"run": [["QA.SEND", other.execute_command("CLUSTER MYID"), "x" * (1 << 20)]] * 10})

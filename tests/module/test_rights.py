@@ -66,7 +66,7 @@ def test_what_scripts_may_not_run_is_refused(shared: Server) -> None:
     started = time.monotonic()
     reply = run(shared, ["QA.AS", "default", "BLPOP", "nolist", "0"])[0]
     assert reply is None or "not allowed on script mode" in reply
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10  # it would wait for ever
 
 
 def test_malformed_commands_are_errors(shared: Server) -> None:
@@ -105,7 +105,7 @@ def test_writes_are_replicated_once(server_binary: Path) -> None:
         assert run(server, ["QA.AS", "default", "INCR", "n"], ["QA.AS", "default", "INCR", "n"]) == [1, 2]
         client.execute_command("DEBUG", "LOADAOF")
         assert client.get("n") == "2"
-        orders = json.dumps({"run": [["BLPOP", "nolist", "0.5"], ["QA.AS", "default", "SET", "m", "x"]]})
+        orders = json.dumps({"run": [["BLPOP", "nolist", "2"], ["QA.AS", "default", "SET", "m", "x"]]})
         with Pending(server, "RG.PYEXECUTE", orders) as waiting:
             eventually(lambda: server.field("in_flight") == 1)
             client.config_set("maxmemory", 1)
@@ -132,10 +132,10 @@ def test_atomic_block_takes_it_too(server_binary: Path) -> None:
 
 def test_writes_wait_for_the_end_of_a_pause(server: Server) -> None:
     with server.client() as client:
-        client.execute_command("CLIENT", "PAUSE", 600, "WRITE")
         started = time.monotonic()
+        client.execute_command("CLIENT", "PAUSE", 600, "WRITE")
         assert run(server, ["QA.AS", "default", "SET", "a", "1"]) == ["OK"]
-        assert time.monotonic() - started > 0.4
+        assert time.monotonic() - started > 0.5
 
 
 @pytest.mark.parametrize("words", [["RG.TRIGGER", "who"], ["RG.TRIGGERONKEY", "who", "t:key"]])

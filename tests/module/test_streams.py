@@ -11,7 +11,7 @@ import redis
 
 from tests.module.ai import rewrite_and_load_aof
 from tests.module.registrations import dump, keys_reader, register, run, stream_reader
-from tests.servers import Cluster, Server, eventually, fake_worker_command
+from tests.servers import Cluster, Server, eventually, execute, fake_worker_command
 
 ADD_IN_SCRIPT = "return redis.call('XADD', KEYS[1], '*', 'f', 'v')"
 
@@ -39,9 +39,20 @@ def test_additions_are_announced_whoever_adds(shared: Server) -> None:
     assert sorted(notices(shared, "stream s1")) == sorted(expected)
 
 
+def stopped_while_it_waits(server: Server) -> int:
+    """Stops the worker in a QA.NEXT that has just begun, so that this takes what comes next; 0 if it had returned."""
+    assert execute(server, "RG.TRIGGER", "echo", "x") == ["x"]
+    eventually(lambda: server.info()["blocked_clients"])
+    pid = server.signal_worker(signal.SIGSTOP)
+    if server.info()["blocked_clients"]:
+        return pid
+    os.kill(pid, signal.SIGCONT)
+    return 0
+
+
 def test_additions_that_nobody_has_heard_of_yet_are_one_notice(server: Server) -> None:
     assert register(server, "s", stream_reader("s", "st:*")) == "OK"
-    pid = server.signal_worker(signal.SIGSTOP)
+    pid = eventually(lambda: stopped_while_it_waits(server))
     with server.client() as client:
         client.xadd("st:a", {"f": "v"})  # taken by the link that waits
         eventually(lambda: server.field("queued_events") == 0)

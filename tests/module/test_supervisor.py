@@ -22,12 +22,12 @@ def ended(pid: int) -> bool:
 
 
 def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None:
-    with Pending(server, "RG.TRIGGER", "do", "sleep", "300") as pending:
+    with Pending(server, "RG.TRIGGER", "do", "sleep", "1000") as pending:
         eventually(lambda: server.field("in_flight") == 1)
         killed = time.monotonic()
         first = server.signal_worker(signal.SIGKILL)
-        assert pending.reply() == b"*3\r\n$5\r\nsleep\r\n$3\r\n300\r\n$1\r\n2\r\n"
-        assert time.monotonic() - killed < 3
+        assert pending.reply() == b"*3\r\n$5\r\nsleep\r\n$4\r\n1000\r\n$1\r\n2\r\n"
+        assert time.monotonic() - killed < 9  # its silence would be noticed after 10 s
     assert server.field("worker_last_exit") == "signal 9"
     assert server.field("jobs_trigger")["retried"] == 1
     assert server.field("worker_pid") != first
@@ -57,7 +57,7 @@ def test_worker_that_never_says_hello_is_killed(server_binary: Path) -> None:
 
 def test_worker_that_cannot_start_is_tried_again_ever_more_rarely(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker_command("--crash")) as server:
-        eventually(lambda: server.field("worker_restarts") >= 3)
+        eventually(lambda: server.field("worker_restarts") >= 3, 30)
         assert server.field("worker_restarts") < 8
         with server.client() as client:
             assert client.ping()
@@ -84,7 +84,7 @@ def test_worker_ends_with_the_server(server_binary: Path) -> None:
 
 
 def test_output_is_in_the_log(server: Server) -> None:
-    assert "worker: fake worker is ready" in server.output()
+    eventually(lambda: "worker: fake worker is ready" in server.output())  # it says so after having told the server
 
 
 def test_restarts_leak_nothing(server_binary: Path) -> None:
@@ -104,8 +104,8 @@ def test_restarts_leak_nothing(server_binary: Path) -> None:
         for _ in range(12):
             kill(server)
         eventually(lambda: settled() <= before, 20)
-        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-        assert len(children) == 1
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+        eventually(lambda: len(children.read_text().split()) == 1)  # the last one may not be reaped yet
 
 
 def test_module_cannot_be_unloaded(server: Server) -> None:

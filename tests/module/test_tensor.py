@@ -137,10 +137,10 @@ def test_events_and_watch(ai: redis.Redis) -> None:
     ai.config_set("notify-keyspace-events", "KEAm")
     with ai.pubsub(ignore_subscribe_messages=True) as pubsub, ai.pipeline() as pipeline:
         pubsub.psubscribe("__keyspace@0__:t")
-        pubsub.get_message(timeout=1)
+        pubsub.get_message(timeout=10)  # that it is subscribed
         pipeline.watch("t")
         ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
-        message = pubsub.get_message(timeout=5)
+        message = pubsub.get_message(timeout=10)
         assert message and message["data"] == b"ai.tensorset", "and no key miss before it"
         pipeline.multi()
         pipeline.ping()

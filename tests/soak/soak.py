@@ -55,12 +55,13 @@ BUSY_FIELDS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How long, and how often everything rests meanwhile."""
+    """How long, how often everything rests meanwhile, and how many faults there are at least, if it takes longer."""
 
     seconds: float
     rests: int
     calm_seconds: float
     calm_rests: int
+    faults: int = 0
 
     @classmethod
     def of(cls, seconds: float) -> Plan:
@@ -76,7 +77,8 @@ class Soak:
         for index, node in enumerate(stack.nodes):
             for name, value in SETTINGS.items():
                 node.config_set(name, value)
-            os.kill(int(stack.info(index)["qa_worker_pid"]), signal.SIGKILL)  # the next one has the limit
+            # the next one has the limit (between two the id is 0, which is every process of this run)
+            os.kill(eventually(lambda index=index: int(stack.info(index)["qa_worker_pid"])), signal.SIGKILL)  # type: ignore[misc]
         eventually(self.has_new_workers, RECOVERY_SECONDS)
         self.gate = Gate()
         self.load = Load(stack, seed, self.gate)
@@ -96,6 +98,7 @@ class Soak:
         self.load.start()
         self.faults.start()
         self.go_on(plan.seconds, plan.rests, calm=False)
+        eventually(lambda: self.faults.counts.total() >= plan.faults, RECOVERY_SECONDS)
         self.faults.stop()
         self.go_on(plan.calm_seconds, plan.calm_rests, calm=True)
         self.load.stop()

@@ -7,7 +7,8 @@ import pytest
 from tests.servers import chosen_servers, find_binary
 from tests.soak.soak import Plan, soak
 
-PLAN = Plan(seconds=8, rests=1, calm_seconds=0, calm_rests=0)
+# On a busy machine some kinds of requests need the calm end to be answered at all.
+PLAN = Plan(seconds=8, rests=1, calm_seconds=5, calm_rests=1, faults=5)
 
 
 def test_slice() -> None:
@@ -18,4 +19,4 @@ def test_slice() -> None:
     assert not run.problems
     for kind in ("question", "read back", "model", "trigger", "run", "register"):
         assert run.load.verdicts.right(kind) > 0, kind
-    assert sum(run.faults.counts.values()) >= 5
+    assert run.faults.counts.total() >= PLAN.faults

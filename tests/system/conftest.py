@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,11 @@ class System:
         """The module's INFO section of a shard."""
         found: dict[str, Any] = node.info("qa")
         return found
+
+    def resume(self, pid: int) -> None:
+        """Let a stopped worker go on; one that stood still for too long has been replaced meanwhile."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     def total(self, name: str) -> int:
         """Sum of a counter of INFO over the shards."""

@@ -156,7 +156,7 @@ def measured_failover(
     load = Load(shards.url)
     load.store_facts()
     with load.running(partial(load.ask, "off"), partial(load.ask, "off"), load.write):
-        eventually(lambda: len(load.seen.right) > 30, 20)
+        eventually(lambda: len(load.seen.right) > 30, 60)
         begun = time.monotonic()
         act(primary, replica)
         eventually(lambda: shards.role(replica) == "master", 30)

@@ -111,10 +111,11 @@ def test_worker_killed_under_load(stored: System, load: Load) -> None:
         f" in flight at the kill: {len(flying)}; slowest later {slowest:.2f} s"
     )
     assert flying
-    assert recovered < 3
-    assert longest < 500
+    # on a quiet machine half of it at most; a worker whose end was not noticed would be missed after 10 s
+    assert recovered < 6
+    assert longest < 1000
     assert not [o.error for o in load.outcomes if o.error]
-    assert all(o.answered - o.sent < 3 for o in later)
+    assert all(o.answered - o.sent < 6 for o in later)
     assert all(after >= before for before, after in zip(keys_before, [n.dbsize() for n in stored.nodes], strict=True))
 
 
@@ -130,11 +131,15 @@ def test_client_killed_while_it_waits(stored: System) -> None:
             waiting.disconnect()
         wait_until(lambda: stored.info(node)["qa_queued_clients"] == 0, 5, "jobs of clients that left leave the queue")
     finally:
-        os.kill(pid, signal.SIGCONT)
+        stored.resume(pid)
     wait_until(lambda: stored.info(node)["qa_in_flight"] == 0, 10, "nothing is in flight")
 
 
 def test_service_killed_leaves_nothing_behind(service: System) -> None:
+    # with the connections of all workers: one may just be replaced after the test before
+    wait_until(
+        lambda: all(service.info(node)["qa_worker_state"] == "ready" for node in service.nodes), 20, "workers are ready"
+    )
     clients = [len(node.client_list()) for node in service.nodes]
     with ThreadPoolExecutor(16) as pool:
         for number in range(64):

@@ -28,7 +28,7 @@ def stuck(service: System) -> Iterator[System]:
         os.kill(pid, signal.SIGSTOP)
     yield service
     for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+        service.resume(pid)
     for node in service.nodes:
         node.config_set("qa.max-queue", 1024)
     wait_until(lambda: service.total("qa_queued_clients") == 0, 20, "the queues drain")
@@ -37,7 +37,7 @@ def stuck(service: System) -> Iterator[System]:
 def test_full_queue_is_refused_at_once(stuck: System) -> None:
     def ask(number: int) -> tuple[float, int, dict[str, str], bytes]:
         started = time.monotonic()
-        reply = stuck.http(f"/qa?question=What+is+overload+{number}%3F&timeout_ms=2000")
+        reply = stuck.http(f"/qa?question=What+is+overload+{number}%3F&timeout_ms=3000")
         return time.monotonic() - started, *reply
 
     with ThreadPoolExecutor(40) as pool:
@@ -52,8 +52,8 @@ def test_full_queue_is_refused_at_once(stuck: System) -> None:
         assert headers["content-type"].startswith("application/problem+json")
         assert problem["code"] == "OVERLOADED"
     # in a rush of forty threads on a small machine a refusal still comes well before any deadline
-    assert sorted(o[0] for o in refused)[len(refused) // 2] < 1.0
-    assert all(o[0] < 4 for o in outcomes)
+    assert sorted(o[0] for o in refused)[len(refused) // 2] < 1.5
+    assert all(o[0] < 8 for o in outcomes)
 
 
 def test_full_queue_over_resp(stuck: System) -> None:
@@ -69,6 +69,6 @@ def test_full_queue_over_resp(stuck: System) -> None:
         waiting[-1].read_response()
     started = time.monotonic()
     assert stuck.nodes[0].ping()
-    assert time.monotonic() - started < 0.5
+    assert time.monotonic() - started < 2
     for connection in waiting:
         connection.disconnect()

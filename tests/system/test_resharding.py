@@ -34,9 +34,9 @@ def joined(shards: Shards, fourth: Server) -> None:
     """Let the fourth server join, and wait until it would answer."""
     shards.on(fourth, "CLUSTER", "MEET", "127.0.0.1", shards.nodes[0].port)
     for node in (*shards.nodes, fourth):
-        eventually(lambda node=node: "cluster_known_nodes:4" in shards.on(node, "CLUSTER", "INFO"), 20)
+        eventually(lambda node=node: "cluster_known_nodes:4" in shards.on(node, "CLUSTER", "INFO"), 60)
     shards.nodes.append(fourth)
-    eventually(lambda: _trigger(shards, fourth), 20)
+    eventually(lambda: _trigger(shards, fourth), 60)
 
 
 def _trigger(shards: Shards, node: Server) -> bool:
@@ -120,12 +120,12 @@ def test_a_fourth_shard_gets_its_share_under_load(
         joined(shards, fourth)
         work = [partial(load.ask, "use"), partial(load.ask, "off"), partial(load.ask, "off"), load.get, load.write]
         with load.running(*work):
-            eventually(lambda: len(load.seen.right) > 50, 20)
+            eventually(lambda: len(load.seen.right) > 50, 60)
             begun = time.monotonic()
             moved = way(shards)
             took = time.monotonic() - begun
             answered = len(load.seen.right)
-            eventually(lambda: len(load.seen.right) > answered + 100, 20)
+            eventually(lambda: len(load.seen.right) > answered + 100, 60)
         print(
             f"\n{moved} slots moved in {took:.1f} s; {len(load.seen.right)} right answers, slowest"
             f" {load.seen.slowest():.2f} s; {len(load.seen.stored)} documents stored;"
@@ -136,7 +136,7 @@ def test_a_fourth_shard_gets_its_share_under_load(
         assert not load.seen.errors
         assert load.lost_writes() == []
         assert len({node.slot_count for node in ordered(shards)}) == 1
-        eventually(lambda: all(stored_readers(shards, node) == 1 for node in shards.nodes), 20)
+        eventually(lambda: all(stored_readers(shards, node) == 1 for node in shards.nodes), 60)
         shards.nodes.remove(fourth)
 
 
