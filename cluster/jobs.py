@@ -106,8 +106,8 @@ def progress(settings: Settings) -> list[JobReport]:
         # In the order of a job's life, so that one which goes on meanwhile is found further down.
         waiting = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
         registries = (jobs.started_job_registry, jobs.finished_job_registry, jobs.failed_job_registry)
-        ended = [id for registry in registries for id in registry.get_job_ids()]
-        ids = dict.fromkeys([*ended, *waiting])
+        begun = [id for registry in registries for id in registry.get_job_ids()]
+        ids = dict.fromkeys([*begun, *waiting])
         found = Job.fetch_many(list(ids), connection=client, serializer=JSONSerializer)
         return [_report(job) for job in found if job is not None]
 

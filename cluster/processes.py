@@ -21,9 +21,8 @@ _PROC = Path("/proc")  # not on macOS
 _EXEC_SECONDS = 0.5
 _POLL_SECONDS = 0.02
 _KILL_WAIT_SECONDS = 5.0
-_TELL_AGAIN_SECONDS = (
-    0.5  # a server that writes its first append-only file refuses to end, and forgets that it was told
-)
+# A server that is writing its first append-only file refuses to end, and forgets that it was told.
+_TELL_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
