@@ -91,7 +91,7 @@ class BlockingLink:
             self._socket.sendall(data)
         except OSError as error:
             self.close()
-            raise GearsError(f"ERR the link to the shard broke while a command was sent: {error}") from error
+            raise GearsError(f"WORKERLOST the link to the shard broke while a command was sent: {error}") from error
 
     def read(self) -> Reply:
         """The next reply."""
@@ -110,9 +110,9 @@ class BlockingLink:
             except TimeoutError as error:
                 raise GearsError(f"ERR the shard did not answer within {REPLY_TIMEOUT_SECONDS:.0f} s") from error
             except OSError as error:
-                raise GearsError(f"ERR the link to the shard broke: {error}") from error
+                raise GearsError(f"WORKERLOST the link to the shard broke: {error}") from error
             if not data:
-                raise GearsError("ERR the shard closed the link")
+                raise GearsError("WORKERLOST the shard closed the link")
             if len(data) == size:
                 size = _BIG_CHUNK
             self._reader.feed(data)

@@ -11,8 +11,11 @@ from typing import Any
 import hiredis
 import pytest
 from qa_cluster.gears import link as link_module
+from qa_cluster.gears.failures import GearsError, error_line
 from qa_cluster.gears.link import AsyncLink, BlockingLink, encode
 from qa_cluster.gears.shard import Start
+
+from qa_cluster.errors import WorkerLost, from_reply
 
 HELLO = b"*6\r\n$6\r\nworker\r\n:1\r\n$8\r\nshard_id\r\n$1\r\n0\r\n$7\r\ncluster\r\n:0\r\n"
 
@@ -46,6 +49,17 @@ def test_a_reply_that_memory_does_not_suffice_for_ends_the_link(ends: tuple[Bloc
     with pytest.raises(MemoryError):
         link.execute("GET", "big")
     assert link.closed
+
+
+def test_a_broken_link_is_told_as_a_lost_worker(ends: tuple[BlockingLink, socket.socket]) -> None:
+    """Connections that are killed take the worker with them: who asked may ask again."""
+    link, shard = ends
+    shard.sendall(b"$100\r\nhalf")
+    shard.close()
+    with pytest.raises(GearsError) as broke:
+        link.execute("GET", "big")
+    assert link.closed
+    assert isinstance(from_reply(error_line(broke.value)), WorkerLost)
 
 
 @pytest.mark.parametrize("value", [b"ab", "ab", bytearray(b"ab"), memoryview(b"ab"), memoryview(b"a-b-")[::2]])

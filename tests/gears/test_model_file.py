@@ -42,7 +42,7 @@ def test_the_parts_are_the_file() -> None:
     ("error", "kind", "told"),
     [
         ("ERR no such model: 7", ModelError, "the model was deleted while it was being loaded"),
-        ("ERR the link to the shard broke", GearsError, "the link to the shard broke"),
+        ("WORKERLOST the link to the shard broke", GearsError, "the link to the shard broke"),
     ],
 )
 def test_a_model_that_goes_meanwhile(error: str, kind: type[Exception], told: str) -> None:

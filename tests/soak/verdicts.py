@@ -30,6 +30,8 @@ ALLOWED_TEXTS = {
     "execution plan does not exist": "the worker of another shard was replaced during a run",
     "execution does not exist": "the worker of another shard was replaced during a run",
     "Execution max idle reached": "the worker of another shard was replaced during a run",
+    "WORKERLOST the link to the shard broke": "the connections of a worker were killed during a run",
+    "WORKERLOST the shard closed the link": "the connections of a worker were killed during a run",
 }
 
 
