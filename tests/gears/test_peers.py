@@ -49,15 +49,15 @@ def ask(bus: Bus, seconds: float, resend_seconds: float) -> tuple[Any, float]:
 
 def test_a_lost_request_is_sent_again_until_it_is_answered() -> None:
     bus = Bus(lost=3)
-    value, took = ask(bus, 5.0, 0.05)
+    value, took = ask(bus, 20.0, 0.3)
     assert value == 42
-    assert 0.15 <= took < 4.5
+    assert 0.85 <= took < 10
     assert bus.sent == 5
 
 
 def test_an_answered_request_is_sent_once() -> None:
     bus = Bus()
-    assert ask(bus, 5.0, 0.05)[0] == 42
+    assert ask(bus, 20.0, 10.0)[0] == 42
     assert bus.sent == 2
 
 
@@ -65,4 +65,4 @@ def test_a_silent_worker_is_not_waited_for_longer_than_said() -> None:
     bus = Bus(lost=1000)
     with pytest.raises(GearsError, match="shard b did not answer within 1 s"):
         ask(bus, 1.0, 0.3)
-    assert 2 <= bus.sent <= 4
+    assert 2 <= bus.sent <= 5
