@@ -214,6 +214,8 @@ def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> Non
     first, second, _ = own_cluster.nodes
     for node in own_cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
+        # a server that sees the cluster go down ends what its clients wait for with CLUSTERDOWN
+        execute(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
     script = "async def slow(r):\n    await asyncio.sleep(2)\n    return r\nGB('ShardsIDReader').map(slow).run()"
     execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
     # it takes part: a shard that is gone when the run begins is another error
