@@ -6,6 +6,7 @@ command line of that pid holds the marker (a path that only our process was star
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -122,13 +123,13 @@ def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: b
     `insist` sends SIGTERM again and again, to those for whom a second one is not "now, whatever you are at".
     """
     for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
-        deadline, told_at = time.monotonic() + wait_seconds, float("-inf")
+        deadline, tell_at = time.monotonic() + wait_seconds, 0.0
         while left := [process for process in running if process.is_running()]:
             now = time.monotonic()
             if now > deadline:
                 break
-            if now - told_at >= (_TELL_AGAIN_SECONDS if insist else float("inf")):
-                told_at = now
+            if now >= tell_at:
+                tell_at = now + _TELL_AGAIN_SECONDS if insist else math.inf
                 for process in left:
                     _signal(process, number)
             time.sleep(_POLL_SECONDS)

@@ -142,7 +142,7 @@ def introduce(clients: Sequence[redis.Redis], ports: Sequence[int], host: str, d
             return
         if time.monotonic() - told_at >= _MEET_AGAIN_SECONDS:
             told_at = time.monotonic()
-            for port in [port for port in ports[1:] if port not in known[0]]:
+            for port in sorted(expected - known[0]):
                 command(clients[0], "CLUSTER", "MEET", host, port)
         _pause(deadline, "the nodes have not all met")
 

@@ -15,12 +15,12 @@ from . import replies
 from .executions import MISSING, Execution
 from .failures import GearsError
 from .history import MISSING_EXECUTION
+from .peers import RESEND_SOON_SECONDS
 from .runtime import Runtime
 from .session_dump import dump_sessions
 
 logger = logging.getLogger(__name__)
 ASK_SECONDS = 2.0
-RESEND_SECONDS = 0.25  # the bus may lose a message
 PLAN, DROP, ABORT = "execution plan?", "drop execution", "abort execution"
 
 
@@ -103,7 +103,7 @@ async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[st
     except ClusterError as error:  # a cluster without slots yet
         logger.info("the other shards cannot be asked about an execution: %s", error)
         return {}
-    answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SECONDS)
+    answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)
     for node in nodes:
         if node not in answers:
             logger.warning("shard %s did not answer within %g s about execution %s", node, ASK_SECONDS, execution_id)

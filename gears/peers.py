@@ -30,6 +30,7 @@ Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
 MAX_UNFINISHED = 64
 RESEND_SECONDS = 2.0  # the bus of a young cluster loses messages; handlers of requests may get one twice
+RESEND_SOON_SECONDS = 0.25  # where an answer costs little and somebody waits for it
 
 
 @dataclass(frozen=True, slots=True)

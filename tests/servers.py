@@ -233,6 +233,11 @@ class Server:
         """One field of the module's INFO section, without the prefix."""
         return self.info()[f"qa_{name}"]
 
+    def fields(self, *names: str) -> tuple[Any, ...]:
+        """Several fields as they were at one moment."""
+        info = self.info()
+        return tuple(info[f"qa_{name}"] for name in names)
+
     def signal_worker(self, number: int) -> int:
         """Sends a signal to the worker and returns its process id; waits for one where it is just being restarted.
 
@@ -331,6 +336,15 @@ class Cluster:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._end(kind is not None)
+
+
+def reaches(node: Server, shards: int) -> bool:
+    """Whether a run that is started on this node gets the records of all shards (a young bus loses messages)."""
+    with node.client() as client:
+        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
+        results, errors = client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').repartition(str).run()")
+        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
+    return len(results) == shards and not errors
 
 
 @pytest.fixture

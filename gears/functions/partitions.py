@@ -13,13 +13,13 @@ import time
 from qa_cluster.gears import api as rg
 from qa_cluster.gears.functions import locks, slots
 from qa_cluster.gears.functions.slots import View
+from qa_cluster.gears.peers import RESEND_SOON_SECONDS
 
 from qa_cluster.keys import PARTITIONS_KEY, partition_tags, slot
 
 REQUEST = "qa.partitions"
 ASK_AGAIN_SECONDS = 0.5
 ANSWER_SECONDS = 2.0
-RESEND_SECONDS = 0.25  # questions wait for the answer, and the bus of a young cluster loses messages
 FOLLOW_SECONDS = 5.0
 
 
@@ -110,7 +110,7 @@ async def _ask() -> None:
 async def _answer_of(node: str) -> int | None:
     """What another shard says; None when it says nothing."""
     try:
-        return int(await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS, RESEND_SECONDS))
+        return int(await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS, RESEND_SOON_SECONDS))
     except rg.error as error:
         rg.log(f"number of partitions: {error}", "warning")
         return None

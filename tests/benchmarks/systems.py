@@ -18,10 +18,9 @@ from pathlib import Path
 import redis
 from qa_cluster.cluster.server_process import find_program
 
-from tests.conformance.launch import reaches
 from tests.ports import free_port
 from tests.servers import Cluster as Shards
-from tests.servers import Server, eventually
+from tests.servers import Server, eventually, reaches
 
 CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
 START_SECONDS = 60

@@ -12,16 +12,7 @@ import sys
 from contextlib import ExitStack
 from importlib.util import find_spec
 
-from tests.servers import Cluster, Server, eventually, find_binary
-
-
-def reaches(node: Server, shards: int) -> bool:
-    """Whether a run that is started on this node gets the records of all shards (a young bus loses messages)."""
-    with node.client() as client:
-        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
-        results, errors = client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').repartition(str).run()")
-        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
-    return len(results) == shards and not errors
+from tests.servers import Cluster, Server, eventually, find_binary, reaches
 
 
 def main() -> int:

@@ -123,8 +123,7 @@ def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
     pipeline.execute()
 
     def rests(node: Server) -> bool:
-        fields = node.info()  # both of one moment
-        return bool(fields["qa_queued_events"] == fields["qa_in_flight"] == 0)
+        return node.fields("queued_events", "in_flight") == (0, 0)
 
     eventually(lambda: all(rests(node) for node in shards.nodes), 60)
     # the shards were looked at one after the other: the last text may have gone to one that rested by then

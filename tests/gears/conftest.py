@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import Cluster, Server, eventually, execute, server_binary, shared_binary
+from tests.servers import Cluster, Server, eventually, execute, reaches, server_binary, shared_binary
 
 __all__ = ["server_binary", "shared_binary"]
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
@@ -47,16 +47,6 @@ def dropped(server: Server, execution_id: str) -> bool:
         return False
 
 
-def reaches_all(node: Server) -> bool:
-    """Whether a run started on this node gets all its records."""
-    with node.client() as client:
-        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
-        script = "GB('ShardsIDReader').repartition(str).run()"
-        results, errors = client.execute_command("RG.PYEXECUTE", script)
-        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
-    return len(results) == 3 and not errors
-
-
 @contextmanager
 def ready_cluster(binary: Path) -> Iterator[Cluster]:
     """Three primaries with workers that are ready."""
@@ -65,7 +55,7 @@ def ready_cluster(binary: Path) -> Iterator[Cluster]:
             node.wait_ready(60)
         for node in running.nodes:
             # the bus of a young cluster loses messages until all links stand
-            eventually(lambda node=node: reaches_all(node), 30)  # type: ignore[misc]
+            eventually(lambda node=node: reaches(node, 3), 30)  # type: ignore[misc]
         yield running
 
 

@@ -133,12 +133,7 @@ def is_well(server: Server) -> None:
         assert time.monotonic() - started_at < 1
     server.wait_ready()
     assert ask(server, "trigger") == ["x"]
-    eventually(lambda: nobody_waits(server.info()))
-
-
-def nobody_waits(fields: dict[str, Any]) -> bool:
-    """At one moment, for what has left the queue may be running."""
-    return not fields["qa_in_flight"] and not fields["qa_queued_clients"]
+    eventually(lambda: server.fields("in_flight", "queued_clients") == (0, 0))
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS))

@@ -92,12 +92,6 @@ def test_info_has_the_fields_of_the_originals(shared: Server) -> None:
     assert after["qa_ai_queue_CPU_bthread_n1_used_cpu_total"] > 0
 
 
-def waiting(server: Server) -> tuple[int, int]:
-    """Jobs that run and jobs of clients that wait, at one moment."""
-    fields = server.info()
-    return fields["qa_in_flight"], fields["qa_queued_clients"]
-
-
 def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
     assert register(shared, "order", trigger("order", "order", in_order=True)) == "OK"
     first = Pending(shared, "RG.TRIGGER", "order", "sleep", "1500")
@@ -113,7 +107,7 @@ def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
         assert shared.field("in_flight") == 1
         assert first.reply().startswith(b"*3\r\n$5\r\nsleep")
         assert last.reply().startswith(b"*3\r\n$4\r\nlast")
-    eventually(lambda: waiting(shared) == (0, 0))
+    eventually(lambda: shared.fields("in_flight", "queued_clients") == (0, 0))
     assert dump(shared)["order"]["RegistrationData"]["numSuccess"] == 3
 
 
@@ -153,7 +147,7 @@ def test_clients_that_are_killed_free_their_places(server: Server, everybody: bo
     with server.client(client_name="waiter") as waiter, server.client(client_name="waiter") as other:
         for client in (waiter, other):
             client.connection_pool.get_connection().send_command("RG.TRIGGERONKEY", "killed", "hang", "2000")
-        eventually(lambda: waiting(server) == (1, 1))
+        eventually(lambda: server.fields("in_flight", "queued_clients") == (1, 1))
         with server.client() as client:
             if everybody:
                 client.client_kill_filter(_type="normal", skipme=True)
@@ -161,7 +155,7 @@ def test_clients_that_are_killed_free_their_places(server: Server, everybody: bo
                 for entry in client.client_list():
                     if entry["name"] == "waiter":
                         client.client_kill_filter(_id=entry["id"])
-            eventually(lambda: waiting(server) == (0, 0))
+            eventually(lambda: server.fields("in_flight", "queued_clients") == (0, 0))
             server.wait_ready()
             assert client.execute_command("RG.TRIGGERONKEY", "killed", "x")[0] == "x"
     assert server.field("worker_restarts") == int(everybody)
