@@ -11,8 +11,15 @@ import typer
 from qa_cluster import __version__
 from qa_cluster.errors import CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
 
-from . import cmd_ask, cmd_cluster, cmd_config, cmd_corpus, cmd_demo, cmd_eval, cmd_model, console
-from .session import Session
+from .commands import ask as cmd_ask
+from .commands import cluster as cmd_cluster
+from .commands import config as cmd_config
+from .commands import console
+from .commands import corpus as cmd_corpus
+from .commands import demo as cmd_demo
+from .commands import eval as cmd_eval
+from .commands import model as cmd_model
+from .commands.session import Session
 
 OK, FAILURE, USAGE, NOT_RUNNING, OVERLOADED = 0, 1, 2, 3, 4
 

@@ -54,7 +54,7 @@ def read_start_line(control: socket.socket) -> bytes:
 def _import_runtime() -> None:
     """Import the model runtime while the worker connects: it takes longer than all the rest."""
     try:
-        from . import openvino_backend  # noqa: F401
+        from .inference.backends import openvino as openvino_backend  # noqa: F401
     except ImportError as error:
         logger.warning("OpenVINO cannot be imported, models run in ONNX Runtime: %s", error)
 
@@ -85,8 +85,8 @@ def _serve(line: bytes, control: socket.socket) -> None:
 
     import uvloop
 
-    from .service import Service
-    from .shard import Start
+    from .process.service import Service
+    from .shard.shard import Start
 
     start = Start.parse(line)
 

@@ -3,17 +3,17 @@
 #include <string.h>
 #include <strings.h>
 
-#include "args.h"
+#include "server/args.h"
 #include "cmd_rg.h"
-#include "cmd_trigger.h"
-#include "config.h"
-#include "hook.h"
-#include "jobs.h"
+#include "functions/cmd_trigger.h"
+#include "server/config.h"
+#include "functions/hook.h"
+#include "jobs/jobs.h"
 #include "module.h"
-#include "pairs.h"
-#include "registry_admin.h"
-#include "registry_stats.h"
-#include "supervisor.h"
+#include "server/pairs.h"
+#include "functions/registry_admin.h"
+#include "functions/registry_stats.h"
+#include "worker/supervisor.h"
 
 /* ---- RG.PYEXECUTE ---- */
 

@@ -1,7 +1,7 @@
 #ifndef QA_CMD_RG_H
 #define QA_CMD_RG_H
 
-#include "module_api.h"
+#include "server/module_api.h"
 
 int rg_on_load(RedisModuleCtx *ctx);
 

@@ -4,15 +4,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config.h"
-#include "hook.h"
-#include "jobs.h"
-#include "link.h"
-#include "model.h"
+#include "server/config.h"
+#include "functions/hook.h"
+#include "jobs/jobs.h"
+#include "server/link.h"
+#include "values/model.h"
 #include "module.h"
-#include "registry.h"
-#include "registry_stats.h"
-#include "supervisor.h"
+#include "functions/registry.h"
+#include "functions/registry_stats.h"
+#include "worker/supervisor.h"
 
 static void number(RedisModuleInfoCtx *info, const char *field, unsigned long long value) {
     RedisModule_InfoAddFieldULongLong(info, field, value);

@@ -2,7 +2,7 @@
 #ifndef QA_INFO_H
 #define QA_INFO_H
 
-#include "module_api.h"
+#include "server/module_api.h"
 
 int info_on_load(RedisModuleCtx *ctx);
 

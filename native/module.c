@@ -33,19 +33,19 @@
 #include <strings.h>
 
 #include "cmd_rg.h"
-#include "config.h"
-#include "dag.h"
-#include "hook.h"
+#include "server/config.h"
+#include "ai/dag.h"
+#include "functions/hook.h"
 #include "info.h"
-#include "jobs.h"
-#include "link.h"
-#include "model.h"
-#include "registry.h"
-#include "runnable.h"
-#include "script.h"
-#include "stream.h"
-#include "supervisor.h"
-#include "tensor.h"
+#include "jobs/jobs.h"
+#include "server/link.h"
+#include "values/model.h"
+#include "functions/registry.h"
+#include "values/runnable.h"
+#include "values/script.h"
+#include "functions/stream.h"
+#include "worker/supervisor.h"
+#include "values/tensor.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 

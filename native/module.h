@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "module_api.h"
+#include "server/module_api.h"
 
 #define QA_MODULE_NAME "qa"
 #define QA_MODULE_VERSION 1

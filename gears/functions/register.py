@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qa_cluster.gears.builder import GearsBuilder
-from qa_cluster.gears.functions import answer, garbage, pipeline, rank, reader_report, split, tokenize, watch
+from qa_cluster.gears.functions import watch
+from qa_cluster.gears.functions.answering import answer, pipeline, rank
+from qa_cluster.gears.functions.indexing import garbage, split, tokenize
+from qa_cluster.gears.functions.readers import report as reader_report
+from qa_cluster.gears.scripting.builder import GearsBuilder
 
 SESSION = "qa-functions"
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 
-from qa_cluster.gears import api as rg
-from qa_cluster.gears.functions import partitions, reader_copies, reader_pieces, slots, sweep
-from qa_cluster.gears.functions import reader as readers
-
 from qa_cluster.errors import QAError
+from qa_cluster.gears.functions.indexing import sweep
+from qa_cluster.gears.functions.readers import copies as reader_copies
+from qa_cluster.gears.functions.readers import pieces as reader_pieces
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.shard import partitions, slots
+from qa_cluster.gears.scripting import api as rg
 
 LOOK_SECONDS = 0.25
 

@@ -14,15 +14,7 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
 
-from .base import (
-    Base,
-    Machine,
-    choose_machine,
-    load_base,
-    quiet_transformers,
-    require_train_extra,
-    versions,
-)
+from .base import Base, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
 from .data import Dataset, Labelled, load_dataset, write_examples
 from .encoding import Encoder, Windows
 from .holdout import hold_out

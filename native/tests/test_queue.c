@@ -1,5 +1,5 @@
 /* The fair queue on its own, under the sanitizers. */
-#include "queue.h"
+#include "jobs/queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The RESP parser on its own, under the sanitizers. Every buffer is a heap block of its exact size, so that a read beyond it shows. */
-#include "resp.h"
+#include "server/resp.h"
 
 #include <stdio.h>
 #include <stdlib.h>

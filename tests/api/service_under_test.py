@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+
 from qa_cluster.api.app import Service
 from qa_cluster.api.lifespan import ServiceOptions
-
 from qa_cluster.asking.connecting import Target
 from tests.client.scripted_cluster import ScriptedCluster
 

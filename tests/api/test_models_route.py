@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
-from qa_cluster.api.lifespan import ServiceOptions
 
+from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.client import AsyncClient, AsyncClusterClient, DeadlineExceeded, InputTooLong, InvalidInput, NotFound
 from qa_cluster.errors import ReplyError
@@ -345,6 +345,7 @@ def test_the_description_names_parameters_and_limits(reading: ScriptedCluster, r
 def test_clients_read_over_http_and_on_the_cluster(reading: ScriptedCluster, run: Run) -> None:
     async def over_http() -> None:
         from httpx import ASGITransport
+
         from qa_cluster.api.app import Service
 
         app = Service(ServiceOptions(reading.target()))

@@ -14,7 +14,7 @@ import pytest
 
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import Run, until
-from tests.ports import free_port
+from tests.harness.ports import free_port
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from qa_cluster.topology import Address
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_fixtures import Run, until
-from tests.ports import free_port
+from tests.harness.ports import free_port
 
 _SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+\Z')
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.keys import slot
-from tests.servers import Server
+from tests.harness.servers import Server
 
 from .report import Report, median
 from .systems import bare_shards

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from qa_cluster.cluster import demo_corpus
 
+from qa_cluster.cluster.commands import demo_corpus
 from tests.gears.onnx_file import double_model, table_model
-from tests.servers import Server
+from tests.harness.servers import Server
 
 from .corpus import Corpus
 from .pinger import Pauses, Pinger

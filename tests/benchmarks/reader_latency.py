@@ -22,12 +22,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from qa_cluster.gears.backends import CompiledModel, RuntimeLimits
-from qa_cluster.gears.model_file import ModelFile
-from qa_cluster.gears.onnx_backend import OnnxModel
-from qa_cluster.gears.openvino_backend import OpenVinoModel
-
 from qa_cluster.errors import ModelError
+from qa_cluster.gears.inference.backends.choose import CompiledModel, RuntimeLimits
+from qa_cluster.gears.inference.backends.onnx import OnnxModel
+from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
+from qa_cluster.gears.inference.model_file import ModelFile
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import Arrays, PairEncoder

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from qa_cluster import keys
 from tests.functions.running_shards import Shards
-from tests.servers import Cluster, eventually
+from tests.harness.servers import Cluster, eventually
 
 from .corpus import Corpus
 from .report import Report, median

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 
 import redis
-from qa_cluster.cluster.server_process import find_program
 
-from tests.ports import free_port
-from tests.servers import Cluster as Shards
-from tests.servers import Server, eventually, reaches
+from qa_cluster.cluster.servers.server_process import find_program
+from tests.harness.ports import free_port
+from tests.harness.servers import Cluster as Shards
+from tests.harness.servers import Server, eventually, reaches
 
 CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
 START_SECONDS = 60

@@ -31,7 +31,7 @@ from qa_cluster.hashtags import shard_tag
 from qa_cluster.reading.manifest import Calibration, Manifest, PairLayout, Shapes
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.topology import Address
-from tests.ports import free_port
+from tests.harness.ports import free_port
 
 SHARDS = 3
 PARTITIONS = 12

@@ -7,9 +7,9 @@ import time
 import httpx
 import orjson
 import pytest
+
 from qa_cluster.api.app import Service
 from qa_cluster.api.lifespan import ServiceOptions
-
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.client import AsyncClient, Client
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster.local import LocalCluster
 
+from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.config import Settings
-from tests.servers import server_binary, shared_binary
+from tests.harness.servers import server_binary, shared_binary
 
 __all__ = ["server_binary", "shared_binary"]
 MakeCluster = Callable[..., LocalCluster]

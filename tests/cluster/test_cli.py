@@ -10,21 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster import cmd_model
-from qa_cluster.cluster.cli import app, exit_code, shared_first
-from qa_cluster.cluster.ports import free_node_ports
 from typer.testing import CliRunner
 
+from qa_cluster.cluster.cli import app, exit_code, shared_first
+from qa_cluster.cluster.commands import model as cmd_model
+from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
-from qa_cluster.errors import (
-    ClusterError,
-    ConfigError,
-    DeadlineExceeded,
-    InvalidInput,
-    ModelError,
-    NoWorker,
-    QueueFull,
-)
+from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, InvalidInput, ModelError, NoWorker, QueueFull
 
 COMMANDS = ("demo", "up", "down", "status", "ingest", "pretokenize", "ask", "eval", "serve", "model", "bench", "config")
 

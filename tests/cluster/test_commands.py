@@ -15,9 +15,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from qa_cluster.cluster.ports import free_node_ports
-from qa_cluster.cluster.reader_files import default_reader_folder
 
+from qa_cluster.cluster.readers.reader_files import default_reader_folder
+from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.reading.manifest import MODEL_FILE
 
 READER = Path(os.environ.get("QA_TEST_READER") or default_reader_folder())

@@ -5,9 +5,10 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
-from qa_cluster.cluster import cmd_ask, console
 from rich.console import Console
 
+from qa_cluster.cluster.commands import ask as cmd_ask
+from qa_cluster.cluster.commands import console
 from qa_cluster.types import Answer, AskResult, CacheUse, Index, Model, Timings, Usage
 
 ROWS = [

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from qa_cluster.cluster import cli, model_program
-from qa_cluster.cluster.connect import shards_of
-from qa_cluster.cluster.reader_files import default_reader_folder
-from qa_cluster.cluster.topology import command
 
 from qa_cluster.asking.assembly import distinct
+from qa_cluster.cluster import cli
+from qa_cluster.cluster.commands import model_program
+from qa_cluster.cluster.nodes.connect import shards_of
+from qa_cluster.cluster.nodes.nodes import command
+from qa_cluster.cluster.readers.reader_files import default_reader_folder
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError

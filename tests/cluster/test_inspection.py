@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster.connect import cluster_client, login
-from qa_cluster.cluster.inspection import inspect_cluster
-from qa_cluster.cluster.local import LocalCluster
-from qa_cluster.cluster.ports import free_node_ports
-from qa_cluster.cluster.processes import stop
-from qa_cluster.cluster.reader_files import read_reader
-from qa_cluster.cluster.server_process import ServerSpec, find_program, start
-from qa_cluster.cluster.setup import provision
-from qa_cluster.cluster.state import read_state
-from qa_cluster.cluster.topology import slot_ranges
 
+from qa_cluster.cluster.nodes.connect import cluster_client, login
+from qa_cluster.cluster.nodes.nodes import slot_ranges
+from qa_cluster.cluster.provision.inspection import inspect_cluster
+from qa_cluster.cluster.provision.provisioning import provision
+from qa_cluster.cluster.readers.reader_files import read_reader
+from qa_cluster.cluster.servers.local import LocalCluster
+from qa_cluster.cluster.servers.ports import free_node_ports
+from qa_cluster.cluster.servers.processes import stop
+from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, start
+from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, ModelError
 from qa_cluster.keys import PARTITIONS_KEY, docs_key, partition_tags, slot

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster import jobs
 
+from qa_cluster.cluster.provision import jobs
 from qa_cluster.config import Loaded, Settings
 from qa_cluster.errors import ConfigError
 

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 import redis
-from qa_cluster.cluster import ports, topology
-from qa_cluster.cluster.connect import NotRunning, cluster_client, seed_client
-from qa_cluster.cluster.local import LocalCluster
-from qa_cluster.cluster.state import ClusterState, locked, read_state, write_state
 
+from qa_cluster.cluster.nodes import nodes as topology
+from qa_cluster.cluster.nodes.connect import NotRunning, cluster_client, seed_client
+from qa_cluster.cluster.servers import ports
+from qa_cluster.cluster.servers.local import LocalCluster
+from qa_cluster.cluster.servers.state import ClusterState, locked, read_state, write_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
-from tests.servers import eventually
+from tests.harness.servers import eventually
 
 from .conftest import MakeCluster
 

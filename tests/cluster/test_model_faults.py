@@ -15,20 +15,22 @@ from pathlib import Path
 
 import pytest
 import redis
-from qa_cluster.cluster import all_shards, cli, reader_loading, shard_readers
-from qa_cluster.cluster.connect import shards_of
-from qa_cluster.cluster.reader_files import ReaderFiles, read_reader
-from qa_cluster.cluster.signals import until_signal
-from qa_cluster.cluster.topology import Node
 
 from qa_cluster import keys
+from qa_cluster.cluster import cli
+from qa_cluster.cluster.nodes import all_shards
+from qa_cluster.cluster.nodes.connect import shards_of
+from qa_cluster.cluster.nodes.nodes import Node
+from qa_cluster.cluster.readers import reader_loading, shard_readers
+from qa_cluster.cluster.readers.reader_files import ReaderFiles, read_reader
+from qa_cluster.cluster.servers.signals import until_signal
 from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, sha256_hex
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, TinyShards, tiny_shards
 from tests.gears.onnx_file import deep_model, span_model
-from tests.servers import eventually
-from tests.tiny_readers import tiny_reader
+from tests.harness.servers import eventually
+from tests.harness.tiny_readers import tiny_reader
 
 SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}
 

@@ -13,18 +13,19 @@ from pathlib import Path
 
 import pytest
 import redis
-from qa_cluster.cluster import cli, reader_loading
-from qa_cluster.cluster.reader_files import budget_of, default_reader_folder, read_reader
 
 from qa_cluster import keys
+from qa_cluster.cluster import cli
+from qa_cluster.cluster.readers import reader_loading
+from qa_cluster.cluster.readers.reader_files import budget_of, default_reader_folder, read_reader
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, InvalidInput, ModelError, NotFound
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, LAST, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model, token_model
-from tests.servers import eventually
-from tests.tiny_readers import tiny_reader
+from tests.harness.servers import eventually
+from tests.harness.tiny_readers import tiny_reader
 
 LIMIT_MB = 450
 SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from qa_cluster.cluster import ports
+
+from qa_cluster.cluster.servers import ports
 
 
 @pytest.fixture

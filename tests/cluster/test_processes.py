@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from qa_cluster.cluster.processes import ProcessRef, command_line, spawn, stop, stop_all
 
+from qa_cluster.cluster.servers.processes import ProcessRef, command_line, spawn, stop, stop_all
 from qa_cluster.errors import ClusterError
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(600)"

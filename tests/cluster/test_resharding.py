@@ -8,15 +8,15 @@ from itertools import pairwise
 
 import pytest
 import redis
-from qa_cluster.cluster import topology
-from qa_cluster.cluster.connect import cluster_client, server_client
-from qa_cluster.cluster.local import LocalCluster
-from qa_cluster.cluster.resharding import Move, move_slots, plan, rebalance
-from qa_cluster.cluster.topology import Node, command
 
+from qa_cluster.cluster.nodes import nodes as topology
+from qa_cluster.cluster.nodes.connect import cluster_client, server_client
+from qa_cluster.cluster.nodes.nodes import Node, command
+from qa_cluster.cluster.nodes.resharding import Move, move_slots, plan, rebalance
+from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.keys import SLOTS, slot
 from qa_cluster.topology import Address
-from tests.servers import eventually
+from tests.harness.servers import eventually
 
 from .conftest import MakeCluster
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from qa_cluster.cluster.topology import parse_nodes, primaries, slot_ranges
 
+from qa_cluster.cluster.nodes.nodes import parse_nodes, primaries, slot_ranges
 from qa_cluster.errors import ClusterError, InvalidInput
 from qa_cluster.hashtags import hashtag_for_slot, shard_tag
 from qa_cluster.keys import SLOTS, slot

@@ -12,7 +12,7 @@ import sys
 from contextlib import ExitStack
 from importlib.util import find_spec
 
-from tests.servers import Cluster, Server, eventually, find_binary, reaches
+from tests.harness.servers import Cluster, Server, eventually, find_binary, reaches
 
 
 def main() -> int:

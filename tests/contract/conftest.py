@@ -1,5 +1,5 @@
 """Server programs for the contract tests."""
 
-from tests.servers import server_binary
+from tests.harness.servers import server_binary
 
 __all__ = ["server_binary"]

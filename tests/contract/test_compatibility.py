@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.servers import Server
+from tests.harness.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 # Made by the command filter, for no client to send.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from qa_cluster import __version__
 from qa_cluster.config import SETTINGS
-from tests.servers import Server
+from tests.harness.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

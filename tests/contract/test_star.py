@@ -57,7 +57,7 @@ def upward(folder: str, source: str) -> list[str]:
 
 
 def test_a_worker_loads_nothing_that_asks() -> None:
-    worker = "import sys, qa_cluster.gears.service, qa_cluster.gears.functions.register; print(*sys.modules)"
+    worker = "import sys, qa_cluster.gears.process.service, qa_cluster.gears.functions.register; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", worker], capture_output=True, text=True, check=True).stdout.split()
     assert "qa_cluster.reading.spans" in loaded
     assert not [name for name in loaded if name.startswith(("qa_cluster.asking", "qa_cluster.evaluation"))]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from tests.ports import free_port
-from tests.servers import MODULE, chosen_servers, eventually, find_binary, server_binary, shared_binary
+from tests.harness.ports import free_port
+from tests.harness.servers import MODULE, chosen_servers, eventually, find_binary, server_binary, shared_binary
 
 from .running_shards import Shards, running
 

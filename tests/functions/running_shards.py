@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from qa_cluster.gears.functions.register import SESSION
 
 from qa_cluster import documents, keys
 from qa_cluster.documents import DocumentRecord, PutResult
+from qa_cluster.gears.functions.register import SESSION
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.ranking.bm25 import Ranking, merge
-from tests.servers import ROOT, Cluster, Server, eventually
+from tests.harness.servers import ROOT, Cluster, Server, eventually
 
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 REGISTER = "from qa_cluster.gears.functions.register import register_all; register_all()"

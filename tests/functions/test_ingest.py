@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from qa_cluster import keys
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 from .running_shards import PARTITIONS, SECONDS, Shards, tag
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qa_cluster.gears.functions import rank
+
+from qa_cluster.gears.functions.answering import rank
 
 
 def test_terms_without_postings_make_room_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,18 +13,18 @@ from types import SimpleNamespace
 
 import pytest
 import redis
-from qa_cluster.gears.functions import reader as readers
-from qa_cluster.gears.functions import reader_warming
 
 from qa_cluster import keys
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import warming as reader_warming
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
 from qa_cluster.scripts import ScriptCall
 from tests.functions.running_shards import SECONDS, WORKER, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model
-from tests.servers import Server, eventually
-from tests.tiny_readers import tiny_reader
+from tests.harness.servers import Server, eventually
+from tests.harness.tiny_readers import tiny_reader
 from tests.unit.small_tokenizer import tokenizer_json
 
 

@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.cluster import reader_loading
-from qa_cluster.cluster.all_shards import Place
-from qa_cluster.cluster.reader_files import read_reader
-
 from qa_cluster import keys
+from qa_cluster.cluster.nodes.all_shards import Place
+from qa_cluster.cluster.readers import reader_loading
+from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.config import Settings
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from tests.functions.running_shards import SECONDS, WORKER, Shards, tag
-from tests.servers import Cluster, Server, eventually
-from tests.tiny_readers import tiny_reader
+from tests.harness.servers import Cluster, Server, eventually
+from tests.harness.tiny_readers import tiny_reader
 
 TEXT = "Marie Curie discovered radium in Paris"
 FIRST, LAST = "Marie", "Paris"

@@ -12,7 +12,7 @@ import redis
 
 from tests.conftest import descendants
 from tests.fuzz.client import PATIENCE_SECONDS, Finding
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 REPORTS = ("ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "BUG REPORT", "Guru Meditation")
 PING_SECONDS = 3.0

@@ -17,8 +17,8 @@ from tests.fuzz.checks import REPORTS
 from tests.fuzz.client import Finding
 from tests.fuzz.shapes import SOURCE
 from tests.fuzz.words import OURS
-from tests.ports import free_port
-from tests.servers import MODULE, Server, eventually, fake_worker_command, server_environment
+from tests.harness.ports import free_port
+from tests.harness.servers import MODULE, Server, eventually, fake_worker_command, server_environment
 
 FOOTER = 10  # version and checksum at the end of a dump
 # The server has refused the file and runs its own check of it, which never ends (in 7.0 as in Valkey 9) when a module's

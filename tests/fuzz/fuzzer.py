@@ -18,7 +18,7 @@ from tests.fuzz.client import PATIENCE_SECONDS, Client, Finding
 from tests.fuzz.damage import damaged, fill, payloads
 from tests.fuzz.generate import Generator
 from tests.fuzz.words import OURS, Command, encode
-from tests.servers import Server
+from tests.harness.servers import Server
 
 CHECK_EVERY = 250
 REST_EVERY = 5000

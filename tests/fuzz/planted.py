@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers import ROOT
+from tests.harness.servers import ROOT
 
 CASES = 12000
 SEED = 3

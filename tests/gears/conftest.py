@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import Cluster, Server, eventually, execute, reaches, server_binary, shared_binary
+from tests.harness.servers import Cluster, Server, eventually, execute, reaches, server_binary, shared_binary
 
 __all__ = ["server_binary", "shared_binary"]
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qa_cluster.gears.backends import CompiledModel, RuntimeLimits, load_model
-from qa_cluster.gears.model_file import written
+from qa_cluster.gears.inference.backends.choose import CompiledModel, RuntimeLimits, load_model
+from qa_cluster.gears.inference.model_file import written
 
 
 def load_bytes(backend: str, device: str, blob: bytes, limits: RuntimeLimits) -> CompiledModel:

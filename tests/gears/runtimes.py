@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qa_cluster.gears.backends import Port, RuntimeLimits
-from qa_cluster.gears.devices import Devices
-from qa_cluster.gears.model_store import ModelStore
-from qa_cluster.gears.served import ServedModel
-from qa_cluster.gears.tensors import Array
+
+from qa_cluster.gears.inference.backends.choose import Port, RuntimeLimits
+from qa_cluster.gears.inference.devices import Devices
+from qa_cluster.gears.inference.model_store import ModelStore
+from qa_cluster.gears.inference.served import ServedModel
+from qa_cluster.gears.inference.tensors import Array
 
 POISON = 666.0
 

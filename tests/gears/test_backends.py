@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from qa_cluster.gears.backends import RuntimeLimits, is_token_model
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.model_file import written
-from qa_cluster.gears.onnx_backend import OnnxModel
-from qa_cluster.gears.openvino_backend import OpenVinoModel
-from qa_cluster.gears.tensors import from_wire, read_wire, to_blob, to_wire
 
 from qa_cluster.errors import InferenceFailed, ModelError
+from qa_cluster.gears.inference.backends.choose import RuntimeLimits, is_token_model
+from qa_cluster.gears.inference.backends.onnx import OnnxModel
+from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
+from qa_cluster.gears.inference.model_file import written
+from qa_cluster.gears.inference.tensors import from_wire, read_wire, to_blob, to_wire
+from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.files import load_bytes
 from tests.gears.onnx_file import add_model, loop_model, outside_model, table_model, token_model
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qa_cluster.gears.backends import Port, RuntimeLimits, is_token_model
-from qa_cluster.gears.batcher import Batcher
-from qa_cluster.gears.served import BatchTotals, Item, ServedModel
-from qa_cluster.gears.tensors import Array
-from qa_cluster.gears.token_batches import RUN_TOKENS, cheapest_runs, choose_batch, padded_rows, run_batch
 
 from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
+from qa_cluster.gears.inference.backends.choose import Port, RuntimeLimits, is_token_model
+from qa_cluster.gears.inference.batcher import Batcher
+from qa_cluster.gears.inference.served import BatchTotals, Item, ServedModel
+from qa_cluster.gears.inference.tensors import Array
+from qa_cluster.gears.inference.token_batches import RUN_TOKENS, cheapest_runs, choose_batch, padded_rows, run_batch
 from tests.gears.files import load_bytes
 
 INT64 = np.dtype("<i8")

@@ -7,14 +7,14 @@ import time
 
 import numpy as np
 import pytest
-from qa_cluster.gears.ai_jobs import run_model
-from qa_cluster.gears.client_batches import gather, joint_rows
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.model_store import ModelStore
-from qa_cluster.gears.served import Batching, Item, ServedModel, TimedOut, within
-from qa_cluster.gears.tensors import Array, to_wire
 
 from qa_cluster.errors import InferenceFailed
+from qa_cluster.gears.inference.client_batches import gather, joint_rows
+from qa_cluster.gears.inference.model_store import ModelStore
+from qa_cluster.gears.inference.served import Batching, Item, ServedModel, TimedOut, within
+from qa_cluster.gears.inference.tensors import Array, to_wire
+from qa_cluster.gears.process.ai_jobs import run_model
+from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair, run_store
 
 

@@ -13,7 +13,7 @@ import redis
 
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.gears.conftest import WORKER
-from tests.servers import Cluster, Server, eventually, execute
+from tests.harness.servers import Cluster, Server, eventually, execute
 
 
 def test_runs_cover_all_shards(cluster: Cluster) -> None:

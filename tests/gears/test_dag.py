@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qa_cluster.gears.ai_jobs import run_dag
-from qa_cluster.gears.dag import Dag, Step
-from qa_cluster.gears.model_store import ModelStore
-from qa_cluster.gears.served import Batching, TimedOut
 
+from qa_cluster.gears.inference.dag import Dag, Step
+from qa_cluster.gears.inference.model_store import ModelStore
+from qa_cluster.gears.inference.served import Batching, TimedOut
+from qa_cluster.gears.process.ai_jobs import run_dag
 from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair, run_store
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from qa_cluster.gears.devices import MAX_DEVICES
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.model_store import ModelStore
 
 from qa_cluster.errors import ModelError
+from qa_cluster.gears.inference.devices import MAX_DEVICES
+from qa_cluster.gears.inference.model_store import ModelStore
+from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.onnx_file import add_model
 from tests.gears.runtimes import AddModel, add, pair, run_store
 

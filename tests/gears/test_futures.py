@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from tests.servers import Server, eventually, execute
+from tests.harness.servers import Server, eventually, execute
 
 SCRIPT = """
 import threading

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Pending, Server, eventually, execute
+from tests.harness.servers import Pending, Server, eventually, execute
 
 ANSWER = """
 import asyncio

@@ -10,12 +10,12 @@ from typing import Any
 
 import hiredis
 import pytest
-from qa_cluster.gears import link as link_module
-from qa_cluster.gears.failures import GearsError, error_line
-from qa_cluster.gears.link import AsyncLink, BlockingLink, encode
-from qa_cluster.gears.shard import Start
 
 from qa_cluster.errors import WorkerLost, from_reply
+from qa_cluster.gears.shard import link as link_module
+from qa_cluster.gears.shard.failures import GearsError, error_line
+from qa_cluster.gears.shard.link import AsyncLink, BlockingLink, encode
+from qa_cluster.gears.shard.shard import Start
 
 HELLO = b"*6\r\n$6\r\nworker\r\n:1\r\n$8\r\nshard_id\r\n$1\r\n0\r\n$7\r\ncluster\r\n:0\r\n"
 

@@ -9,7 +9,7 @@ import redis
 
 from tests.gears.conftest import WORKER
 from tests.gears.onnx_file import add_model, table_model
-from tests.servers import Server
+from tests.harness.servers import Server
 
 LIMIT_MB = 450
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.model_file import PART_BYTES, fetch, written
 
 from qa_cluster.errors import ModelError
+from qa_cluster.gears.inference.model_file import PART_BYTES, fetch, written
+from qa_cluster.gears.shard.failures import GearsError
 
 
 class Shard:

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.peers import Peers
+
+from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.gears.shard.peers import Peers
 
 
 class Bus:

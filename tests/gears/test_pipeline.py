@@ -11,15 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from qa_cluster.gears.builder import GearsBuilder
-from qa_cluster.gears.distributed import Distributor
-from qa_cluster.gears.executions import Execution
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.pipeline import Chain, Step, StepKind, key_text, run_local, split_stages
-from qa_cluster.gears.readers import ShardsIDReader
-from qa_cluster.gears.sessions import Plan, ScriptRun, Session, script_run
 
 from qa_cluster.errors import ClusterError
+from qa_cluster.gears.registrations.sessions import Plan, ScriptRun, Session, script_run
+from qa_cluster.gears.runs.distributed import Distributor
+from qa_cluster.gears.runs.pipeline import Chain, Step, StepKind, key_text, run_local, split_stages
+from qa_cluster.gears.runs.sources import ShardsIDReader
+from qa_cluster.gears.scripting.builder import GearsBuilder
+from qa_cluster.gears.shard.executions import Execution
+from qa_cluster.gears.shard.failures import GearsError
 
 NO_BLOCK: Any = SimpleNamespace(active=False)
 NO_FUNCTION: Any = 1
@@ -250,7 +250,7 @@ def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
             return str(error)
         return "waited"
 
-    from qa_cluster.gears.atomic import guarded
+    from qa_cluster.gears.shard.atomic import guarded
 
     async def main() -> str:
         text: str = await guarded(waits(0), block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.gears.conftest import WORKER
-from tests.servers import Server, eventually, execute
+from tests.harness.servers import Server, eventually, execute
 
 SCRIPT = """
 async def step(r):

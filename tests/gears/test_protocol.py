@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import qa_cluster.gears
-from qa_cluster.gears.jobs import Jobs
-from qa_cluster.gears.shard import PROTOCOL_VERSION
+from qa_cluster.gears.process.jobs import Jobs
+from qa_cluster.gears.shard.shard import PROTOCOL_VERSION
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "worker-protocol.md").read_text()
-SOURCE = "".join(path.read_text() for path in Path(next(iter(qa_cluster.gears.__path__))).glob("*.py"))
+SOURCE = "".join(path.read_text() for path in Path(next(iter(qa_cluster.gears.__path__))).rglob("*.py"))
 
 
 def first_cells(heading: str) -> set[str]:

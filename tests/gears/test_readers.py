@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tests.servers import Server
+from tests.harness.servers import Server
 
 RECORDS = "GB().map(lambda r: (r['key'], r['type'], r['value'])).run({pattern!r}, {options})"
 

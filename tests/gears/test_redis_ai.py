@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.gears.onnx_file import add_model, token_model
-from tests.servers import Server, eventually, execute
+from tests.harness.servers import Server, eventually, execute
 
 SCORE = """
 import redisAI

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hiredis
 import pytest
-from qa_cluster.gears.replies import decode_reply, encode_data, encode_reply, encode_results, error
+
+from qa_cluster.gears.shard.replies import decode_reply, encode_data, encode_reply, encode_results, error
 
 
 def parsed(data: bytes) -> object:

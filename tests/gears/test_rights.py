@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 SCRIPT = """
 import threading, time

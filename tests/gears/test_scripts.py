@@ -8,7 +8,7 @@ import signal
 import pytest
 import redis
 
-from tests.servers import Server, eventually, execute
+from tests.harness.servers import Server, eventually, execute
 
 ECHO = "GB('CommandReader').map(lambda r: r[1:]).register(trigger='echo', convertToStr=False)"
 

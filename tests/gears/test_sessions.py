@@ -9,14 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from qa_cluster.gears import registrar, sessions
-from qa_cluster.gears.executions import Execution, IdSource
-from qa_cluster.gears.failures import GearsError, error_line, traceback_text
-from qa_cluster.gears.history import ExecutionHistory
-from qa_cluster.gears.pipeline import Step, StepKind
-from qa_cluster.gears.readers import CommandReader, KeysReader
-from qa_cluster.gears.registrar import Change, Registrar, StoredSession, with_ids
-from qa_cluster.gears.sessions import Registration, Session, SessionRegistry
+
+from qa_cluster.gears.registrations import registrar, sessions
+from qa_cluster.gears.registrations.registrar import Change, Registrar, StoredSession, with_ids
+from qa_cluster.gears.registrations.sessions import Registration, Session, SessionRegistry
+from qa_cluster.gears.runs.history import ExecutionHistory
+from qa_cluster.gears.runs.pipeline import Step, StepKind
+from qa_cluster.gears.runs.sources import CommandReader, KeysReader
+from qa_cluster.gears.shard.executions import Execution, IdSource
+from qa_cluster.gears.shard.failures import GearsError, error_line, traceback_text
 
 
 def registrations_of(source: str) -> list[Registration]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 GROUP = "__gears_consumer_group__"
 _names = itertools.count()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from qa_cluster.models.calibrate import best_threshold, fit, fit_logistic, with_negatives
-from qa_cluster.models.evaluate import Prediction
 
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example
+from qa_cluster.models.calibrate import best_threshold, fit, fit_logistic, with_negatives
+from qa_cluster.models.evaluate import Prediction
 
 
 def test_logistic_finds_the_one_that_made_the_data() -> None:

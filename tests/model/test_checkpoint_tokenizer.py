@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, normalizers
+
+from qa_cluster.errors import ModelError
 from qa_cluster.models.checkpoint import Checkpoint, load_checkpoint
 from qa_cluster.models.pair_layout import PROBES
 from qa_cluster.models.training.base import load_base
 from qa_cluster.models.training.settings import Settings, Stage
-from tokenizers import Tokenizer, normalizers
-
-from qa_cluster.errors import ModelError
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 from tests.model.tiny_checkpoints import FAMILIES
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from qa_cluster.models.evaluate import Reading, silent
 
 from qa_cluster.evaluation.examples import Example
+from qa_cluster.models.evaluate import Reading, silent
 from qa_cluster.reading.manifest import MODEL_FILE, Manifest
 from qa_cluster.reading.runtimes import RUNTIMES, Runner, open_runner
 from qa_cluster.reading.spans import Span, best_spans

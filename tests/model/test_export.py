@@ -13,13 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+
+from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models import tracing
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
 from qa_cluster.models.export import ExportOptions, export
 from qa_cluster.models.pair_layout import learn_pair_layout
-
-from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from tests.model.tiny_checkpoints import FAMILIES
 

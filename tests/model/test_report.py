@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+
+from qa_cluster.errors import ModelError
+from qa_cluster.evaluation.examples import Example
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.evaluate import Prediction, Reading, silent
 from qa_cluster.models.export import ExportOptions, export, refuse_losses
 from qa_cluster.models.latency import LENGTHS, Latency, measure_latency
 from qa_cluster.models.measuring import Measured, Scored, agreement
 from qa_cluster.models.report import REPORT_FILES, ExportReport
-from rich.console import Console
-
-from qa_cluster.errors import ModelError
-from qa_cluster.evaluation.examples import Example
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading.runtimes import RUNTIMES, open_runner
 from qa_cluster.reading.tokenization import ReaderTokenizer

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.checkpoint import load_checkpoint
 from qa_cluster.models.training.base import Machine, load_base
@@ -26,8 +28,6 @@ from qa_cluster.models.training.loop import StageLoop
 from qa_cluster.models.training.settings import Settings, Stage
 from qa_cluster.models.training.state import STATE_FILE, Position
 from qa_cluster.models.training.train import HELD_OUT_FILE, RECORD_FILE, Interrupted, train
-
-from qa_cluster.errors import InvalidInput, ModelError
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")
 torch = pytest.importorskip("torch", reason="the train extra is not installed")

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from qa_cluster.errors import InvalidInput
 from qa_cluster.models.training.data import EMPTY_ANSWER, WRONG_OFFSET, Labelled, load_dataset, write_examples
 from qa_cluster.models.training.encoding import batches
 from qa_cluster.models.training.holdout import hold_out, sentence_keys
 from qa_cluster.models.training.joining import join_contexts
 from qa_cluster.models.training.loop import learning_rate
 from qa_cluster.models.training.settings import Settings, Stage
-
-from qa_cluster.errors import InvalidInput
 
 GOOD = {"question": "Who?", "context": "Ada wrote it.", "answer": "Ada", "answer_start": 0}
 SENTENCES = [f"The {name} of chapter {number} was kept in a cellar." for number in range(60) for name in ("map", "key")]

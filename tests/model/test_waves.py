@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from qa_cluster.models.evaluate import Prediction
-from qa_cluster.models.waves import Simulation, fit_waves
 
 from qa_cluster.asking.assembly import distinct
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.keys import SentenceRef
+from qa_cluster.models.evaluate import Prediction
+from qa_cluster.models.waves import Simulation, fit_waves
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
 
 EXAMPLES = [Example(f"Where does person{i} live?", f"Person{i} lives in town{i}.", (f"town{i}",)) for i in range(300)]

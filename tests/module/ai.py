@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 WORKER = f'"{sys.executable}" -S "{Path(__file__).with_name("ai_worker.py")}"'
 

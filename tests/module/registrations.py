@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import Cluster, Server, eventually, execute, fake_worker_command
+from tests.harness.servers import Cluster, Server, eventually, execute, fake_worker_command
 
 NO_ARGS = "*0\r\n"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import ROOT, Pending, Server, eventually, fake_worker_command
 from tests.module.registrations import run
-from tests.servers import ROOT, Pending, Server, eventually, fake_worker_command
 
 ROW = re.compile(r"^\| `((?:AI|RG|QA)\.[A-Z_]+)` \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 TABLE = {

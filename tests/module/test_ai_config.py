@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import MODULE, Server, fake_worker_command
+from tests.harness.servers import MODULE, Server, fake_worker_command
 
 MIB = 1024 * 1024
 

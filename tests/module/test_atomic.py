@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.servers import Pending, Server, eventually, fake_worker_command
+from tests.harness.servers import Pending, Server, eventually, fake_worker_command
 
 
 def atomic(server: Server, commands: list[list[str]], **options: Any) -> list[Any]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import Server, eventually
 from tests.module.ai import WORKER
 from tests.module.ai_worker import LIES
 from tests.module.test_modelrun import Later
-from tests.servers import Server, eventually
 
 DAG = "AI.DAGEXECUTE"
 RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "a", "OUTPUTS", 1, "b"]

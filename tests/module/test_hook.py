@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import ROOT, Cluster, Pending, Server, eventually, fake_worker_command
+from tests.harness.servers import ROOT, Cluster, Pending, Server, eventually, fake_worker_command
 
 
 def test_miss_is_answered_by_the_function(server: Server) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import Server, eventually
 from tests.module.rogue_worker import POINTS
-from tests.servers import Server, eventually
 
 ROGUE = Path(__file__).with_name("rogue_worker.py")
 SETTINGS: dict[str, object] = {

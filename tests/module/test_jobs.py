@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Pending, Server, eventually, fake_worker_command
+from tests.harness.servers import Pending, Server, eventually, fake_worker_command
 
 
 def trigger(server: Server, *args: str, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Server, eventually, fake_worker_command
+from tests.harness.servers import Server, eventually, fake_worker_command
 
 INTERNAL = [
     "READY",

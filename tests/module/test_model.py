@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import Server, eventually
 from tests.module.ai import restore_corrupted, rewrite_and_load_aof
-from tests.servers import Server, eventually
 
 META = [b"backend", b"ONNX", b"device", b"CPU:1", b"tag", b"v1", b"batchsize", 4, b"minbatchsize", 2]
 META += [b"inputs", [b"x"], b"outputs", [b"y"], b"minbatchtimeout", 1000]

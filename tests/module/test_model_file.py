@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import Server
 from tests.module.ai import rewrite_and_load_aof
 from tests.module.registrations import run
-from tests.servers import Server
 
 SAVED_PIECE = 64 << 20
 

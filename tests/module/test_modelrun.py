@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import Cluster, Server, eventually
 from tests.module.ai import WORKER
-from tests.servers import Cluster, Server, eventually
 
 RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]
 

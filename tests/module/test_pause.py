@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.servers import Cluster, Pending, Server, eventually, fake_worker_command
 from tests.module.ai import WORKER
 from tests.module.registrations import wait_for_bus
-from tests.servers import Cluster, Pending, Server, eventually, fake_worker_command
 
 
 def test_outputs_of_a_model_wait_for_the_end_of_the_pause(server_binary: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.harness.servers import Cluster, Server, eventually, fake_worker_command
 from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger, wait_for_bus
-from tests.servers import Cluster, Server, eventually, fake_worker_command
 
 
 def lacks(server: Server, registration: str) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import Cluster, Pending, Server, eventually, fake_worker_command
 from tests.module.registrations import dump, keys_reader, register, stream_reader, trigger, wait_for_bus
-from tests.servers import Cluster, Pending, Server, eventually, fake_worker_command
 
 
 def error_of(client: Any, *words: object) -> str:

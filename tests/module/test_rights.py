@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.harness.servers import Pending, Server, eventually, fake_worker_command
 from tests.module.registrations import register, run, trigger
-from tests.servers import Pending, Server, eventually, fake_worker_command
 
 
 def add_user(server: Server, name: str, *rules: str) -> None:

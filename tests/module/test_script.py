@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import redis
 
+from tests.harness.servers import Cluster, Server, eventually
 from tests.module.ai import WORKER, restore_corrupted, rewrite_and_load_aof
 from tests.module.registrations import run
 from tests.module.test_modelrun import Later
-from tests.servers import Cluster, Server, eventually
 
 META = [b"device", b"CPU:1", b"tag", b"v1", b"Entry Points", [b"echo", b"fail"]]
 EXECUTE = ["AI.SCRIPTEXECUTE", "s", "identity", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]

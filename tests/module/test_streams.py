@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.harness.servers import Cluster, Server, eventually, execute, fake_worker_command
 from tests.module.ai import rewrite_and_load_aof
 from tests.module.registrations import dump, keys_reader, register, run, stream_reader
-from tests.servers import Cluster, Server, eventually, execute, fake_worker_command
 
 ADD_IN_SCRIPT = "return redis.call('XADD', KEYS[1], '*', 'f', 'v')"
 

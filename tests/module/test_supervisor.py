@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.servers import Pending, Server, eventually, fake_worker_command
+from tests.harness.servers import Pending, Server, eventually, fake_worker_command
 
 
 def ended(pid: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.servers import Server
+from tests.harness.servers import Server
 
 SHAPE = "^invalid or negative value found in tensor shape$"
 COUNT = "^wrong number of values was given in 'AI.TENSORSET' command$"

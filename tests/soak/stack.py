@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import redis
 
-from tests.ports import free_port
-from tests.servers import MODULE, eventually, server_environment
+from tests.harness.ports import free_port
+from tests.harness.servers import MODULE, eventually, server_environment
 
 SHARDS = 3
 START_SECONDS = 120.0

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.ports import free_port
-from tests.servers import binary_or_skip, chosen_servers, server_binary, shared_binary
+from tests.harness.ports import free_port
+from tests.harness.servers import binary_or_skip, chosen_servers, server_binary, shared_binary
 
 __all__ = ["server_binary", "shared_binary"]
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))

@@ -10,7 +10,7 @@ import redis
 
 from qa_cluster import keys
 from tests.functions.running_shards import PARTITIONS, WORKER, Shards
-from tests.servers import Cluster, Server, eventually
+from tests.harness.servers import Cluster, Server, eventually
 
 SETTINGS = {
     "cluster-enabled": "yes",

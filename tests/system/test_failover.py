@@ -14,7 +14,7 @@ import pytest
 from qa_cluster import keys
 from qa_cluster.keys import SentenceRef
 from tests.functions.running_shards import PARTITIONS, tag
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 from .load import FACTS, Load
 from .replicated import Replicated, replicated

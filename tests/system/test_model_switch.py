@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 import redis
-from qa_cluster.cluster.resharding import Move, all_primaries, move_slots
 
 from qa_cluster import keys
+from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.errors import QAError
 from qa_cluster.keys import SentenceRef

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import redis
-from qa_cluster.cluster.resharding import Move, all_primaries, move_slots, plan, rebalance
-from qa_cluster.cluster.topology import Node
 
+from qa_cluster.cluster.nodes.nodes import Node
+from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots, plan, rebalance
 from qa_cluster.keys import SLOTS
 from tests.functions.running_shards import WORKER, Shards, running
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 
 from .load import Load
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Server, shared_binary
+from tests.harness.servers import Server, shared_binary
 
 __all__ = ["shared_binary"]
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]

@@ -6,7 +6,8 @@ import io
 import warnings
 
 import torch
-from qa_cluster.gears import torch_operators  # noqa: F401 - torch knows the operators of scripts by it
+
+from qa_cluster.gears.inference import torch_operators  # noqa: F401 - torch knows the operators of scripts by it
 
 
 class Add(torch.nn.Module):

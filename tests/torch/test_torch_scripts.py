@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.script_store import ScriptCall
-from qa_cluster.gears.tensors import Array
-from qa_cluster.gears.torch_scripts import TorchScript
+
+from qa_cluster.gears.inference.script_store import ScriptCall
+from qa_cluster.gears.inference.tensors import Array
+from qa_cluster.gears.inference.torch_scripts import TorchScript
+from qa_cluster.gears.shard.failures import GearsError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 ENTRY = "(tensors: List[Tensor], keys: List[str], args: List[str]):\n    "
@@ -114,7 +115,7 @@ def test_torch_is_there() -> None:
 
 def test_commands_work_in_a_stored_script_only() -> None:
     """A model's file can name the operators of scripts: nobody's rights are there to use."""
-    from qa_cluster.gears.torch_operators import _execute
+    from qa_cluster.gears.inference.torch_operators import _execute
 
     with pytest.raises(GearsError, match="by the functions of a stored script only"):
         _execute("GET", "x")

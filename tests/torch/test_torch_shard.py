@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import redis
 
-from tests.servers import Server, eventually
+from tests.harness.servers import Server, eventually
 from tests.torch import models
 
 ENTRY = "(tensors: List[Tensor], keys: List[str], args: List[str]):\n    "

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from qa_cluster.gears import batcher, worker
-from qa_cluster.gears.served import Item
-from qa_cluster.gears.token_batches import BATCH_SIZES, padded_length, padded_rows
+from qa_cluster.gears import worker
+from qa_cluster.gears.inference import batcher
+from qa_cluster.gears.inference.served import Item
+from qa_cluster.gears.inference.token_batches import BATCH_SIZES, padded_length, padded_rows
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:

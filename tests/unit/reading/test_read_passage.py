@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qa_cluster.gears.failures import GearsError
-from qa_cluster.gears.functions import passage as reading
 
 from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
+from qa_cluster.gears.functions.answering import passage as reading
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.passages import Part, Passage, around

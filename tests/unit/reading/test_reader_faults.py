@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from qa_cluster.gears.functions.passage import passage_of
 
 from qa_cluster.asking.assembly import Record, assemble, distinct
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.documents import Neighbour, SentenceRecord
 from qa_cluster.errors import InvalidInput
+from qa_cluster.gears.functions.answering.passage import passage_of
 from qa_cluster.keys import SentenceRef, answer_key, parse_answer_key
 from qa_cluster.reading.manifest import Manifest, PairLayout
 from qa_cluster.reading.readings import FoundSpan, SentenceReading, parse_readings

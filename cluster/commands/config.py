@@ -1,0 +1,56 @@
+"""`qa-cluster config`: every setting, its value and where it comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from qa_cluster.config import SETTINGS, Loaded, expected
+
+from ..servers.module_options import module_options
+from ..servers.server_process import quoted
+from . import console
+from .session import Session
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("config")(config)
+
+
+def config(
+    context: typer.Context,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    module: Annotated[
+        bool, typer.Option("--module", help="Print the server configuration lines that load the native module.")
+    ] = False,
+) -> None:
+    """Show every setting, its value and where it comes from. Secrets are masked.
+
+    A setting comes from, the later wins: its default, qa-cluster.toml (or --config FILE, or QA_CONFIG), the environment
+    (QA_SHARDS=5), the command line (--set shards=5).
+
+    Example: QA_HTTP_PORT=9000 qa-cluster config --json
+    """
+    session: Session = context.obj
+    loaded = session.load()
+    if module:
+        for name, value in module_options(loaded.settings):
+            console.say(f"{name} {value if name == 'loadmodule' else quoted(value)}")
+    elif json:
+        console.say_json({name: _row(loaded, name) for name in SETTINGS})
+    else:
+        rows = [{"setting": name, **_row(loaded, name)} for name in SETTINGS]
+        console.table([{k: v for k, v in row.items() if k in ("setting", "value", "source", "help")} for row in rows])
+
+
+def _row(loaded: Loaded, name: str) -> dict[str, str]:
+    row = SETTINGS[name]
+    return {
+        "value": loaded.shown(name),
+        "source": loaded.sources[name],
+        "unit": row.unit,
+        "expected": expected(row),
+        "help": row.help,
+    }

@@ -1,0 +1,148 @@
+"""`qa-cluster demo`: everything at once, on the Python language reference, and nothing left behind."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from qa_cluster.config import Loaded
+from qa_cluster.errors import ClusterError, ConfigError
+
+from ..provision.inspection import inspect_cluster
+from ..provision.provisioning import complete
+from ..servers import ports, service
+from ..servers.local import LocalCluster
+from ..servers.processes import cpu_ticks, stop
+from ..servers.signals import ignore_signals, until_signal
+from . import console, demo_corpus
+from .cluster import start_servers
+from .corpus import store
+from .session import Session
+
+_SETTLE_SECONDS, _SETTLE_POLL_SECONDS = 15.0, 0.25
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(demo)
+
+
+def demo(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Print the answers, stop everything and exit.")] = False,
+    port: Annotated[int | None, typer.Option(help="Port of the REST service.", show_default="8080")] = None,
+) -> None:
+    """Three shards, the Python language reference, the REST service and a few questions, each asked twice.
+
+    Everything runs in a temporary folder, or in the folder given with --data-dir, and ends with this command: at
+    Ctrl-C, or after the table with --once.
+
+    Example: qa-cluster demo --once
+    """
+    session: Session = context.obj
+    loaded = session.load(http_port=port)
+    started = time.monotonic()
+    with until_signal(), _data_folder(loaded) as folder:
+        loaded = replace(loaded, settings=replace(loaded.settings, data_dir=folder, cluster_url=""))
+        if LocalCluster(loaded.settings).is_running():
+            raise ConfigError(
+                f"the cluster in {str(folder)!r} is running: the demo would stop it; use `qa-cluster ask`"
+            )
+        try:
+            _run(loaded, folder, started, once)
+        except KeyboardInterrupt:
+            console.step("stopping")
+        finally:
+            ignore_signals()
+            LocalCluster(loaded.settings).down()
+
+
+def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
+    url = start_servers(loaded.settings, tethered=True)
+    complete(loaded.settings, url, console.step)
+    store(replace(loaded.settings, cluster_url=url), demo_corpus.documents())
+    wanted = loaded.settings.http_port
+    port = ports.next_free(wanted, loaded.settings.http_host)
+    if port != wanted:
+        console.notice(f"port {wanted} is taken by another program: the REST service listens on {port}")
+    console.step("starting the REST service")
+    process, address = service.start(loaded, url, port, folder / "api.log")
+    try:
+        _wait_idle(loaded, url)
+        rows = list(_ask_all(address))
+        console.table(
+            rows,
+            title="The Python language reference answers",
+            right=("score", "first\nms", "again\nms"),
+            minor=("shard", "document\nand sentence"),
+        )
+        console.step(f"{time.monotonic() - started:.1f} s from the start to the last answer")
+        if not once:
+            console.say(f"\nAsk more at {address}/ or: curl '{address}/qa?question=What+is+a+namespace'")
+            console.say("Ctrl-C stops everything.")
+            while process.is_running():
+                time.sleep(0.2)
+            raise ClusterError("the REST service ended")
+    finally:
+        stop(process, loaded.settings.stop_timeout_ms / 1000)
+
+
+def _ask_all(address: str) -> Iterator[dict[str, Any]]:
+    with httpx.Client(base_url=address, timeout=30.0) as client:
+        for question in demo_corpus.QUESTIONS:
+            result, first_ms = _ask(client, question)
+            _, again_ms = _ask(client, question)
+            best = result["answers"][0] if result["answers"] else {}
+            yield {
+                "question": question,
+                "answer": " ".join(best.get("answer", "(no answer)").split()),
+                "score": f"{best['score']:.2f}" if best else "",
+                "document\nand sentence": best.get("passage_id", ""),
+                "shard": best.get("shard", ""),
+                "first\nms": f"{first_ms:.1f}",
+                "again\nms": f"{again_ms:.1f}",
+            }
+
+
+def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
+    """The answer to a question and the milliseconds until it was here."""
+    began = time.perf_counter()
+    response = client.get("/qa", params={"question": question})
+    elapsed_ms = (time.perf_counter() - began) * 1000
+    if not response.is_success:
+        raise ClusterError(f"the REST service answered {response.status_code}: {response.text[:300]}")
+    answer: dict[str, Any] = response.json()
+    return answer, elapsed_ms
+
+
+def _wait_idle(loaded: Loaded, url: str) -> None:
+    """Wait until the workers have nothing to do: they use their first idle seconds to compile for more lengths."""
+    shards = inspect_cluster(loaded.settings, url).shards
+    pids = [int(shard.module_info.get("qa_worker_pid", 0)) for shard in shards]
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    before: list[int | None] = []
+    while (now := [cpu_ticks(pid) for pid in pids]) != before and time.monotonic() < deadline:
+        before = now
+        time.sleep(_SETTLE_POLL_SECONDS)
+
+
+@contextmanager
+def _data_folder(loaded: Loaded) -> Iterator[Path]:
+    """The folder of the settings if one was given, else a temporary one that is removed in the end."""
+    if loaded.sources["data_dir"] != "default":
+        yield loaded.settings.data_dir
+        return
+    folder = Path(tempfile.mkdtemp(prefix="qa-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

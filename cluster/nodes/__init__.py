@@ -1,0 +1,1 @@
+"""A cluster seen from outside: its nodes, their slots, and commands to all of them."""

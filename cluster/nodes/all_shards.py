@@ -1,0 +1,110 @@
+"""One step on all shards at once, and again until nothing stands against it or the time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import redis
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ModelError, from_reply
+
+from .connect import shards_of
+from .nodes import Node
+
+_POLL_SECONDS = 0.1
+_THREADS = 16
+# A worker tries every 5 seconds again what it could not get ready, as memory may have become free.
+_GIVE_UP_SECONDS = 12.0
+_MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
+# redis-py takes the code off what it knows.
+_CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}
+_ELSEWHERE = (
+    redis.exceptions.AskError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.BusyLoadingError,
+)
+Step = Callable[[str], None]
+# What is done on one shard: what still stands against it, empty when it is done.
+Work = Callable[[Node, redis.Redis], str]
+
+
+class Failure(str):
+    """What a worker tells of its failing at something: it tries again, but only so many times are waited for."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where readers are loaded: the cluster, how long that may take, and who is told of each step."""
+
+    settings: Settings
+    url: str
+    deadline: float
+    on_step: Step
+
+    @classmethod
+    def of(cls, settings: Settings, url: str, seconds: float, on_step: Step) -> Place:
+        """A place whose time begins now."""
+        return cls(settings, url, time.monotonic() + seconds, on_step)
+
+
+def until_all(place: Place, work: Work, what: str) -> None:
+    """Do `work` on all shards at once, again where something stands against it that may pass, until the time is up.
+
+    The shards are looked up each time: slots may move, and replicas be promoted, meanwhile.
+    """
+    failing: dict[str, float] = {}
+    while problems := on_all(place, work):
+        now = time.monotonic()
+        failing = {address: failing.get(address, now) for address, found in problems.items() if type(found) is Failure}
+        given_up = any(now - since > _GIVE_UP_SECONDS for since in failing.values())
+        if given_up or now > place.deadline:
+            kind = ModelError if len(failing) == len(problems) else ClusterError
+            raise kind(f"{what}: {in_words(problems)}" if what else in_words(problems))
+        time.sleep(_POLL_SECONDS)
+
+
+def in_words(problems: dict[str, str]) -> str:
+    """Each problem once, with the shards that have it."""
+    addresses: dict[str, list[str]] = {}
+    for address, problem in problems.items():
+        addresses.setdefault(problem, []).append(address)
+    return "; ".join(f"shard{'s' * (len(on) > 1)} {', '.join(on)}: {problem}" for problem, on in addresses.items())
+
+
+def on_all(place: Place, work: Work) -> dict[str, str]:
+    """Do `work` on all shards at once; what stands against it, by address.
+
+    An error that does not pass ends it, once all shards are done; so does a signal.
+    """
+    with ExitStack() as stack:
+        shards = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
+        with ThreadPoolExecutor(max_workers=min(len(shards), _THREADS)) as pool:
+            running = [pool.submit(_attempt, work, node, client) for node, client in shards]
+            try:
+                wait(running)
+            except BaseException:  # a signal: what is under way ends before anybody undoes it or closes its connections
+                place.on_step("interrupted: what is under way on the shards ends first")
+                wait(running)
+                raise
+        results = {node.address: done.result() for (node, _), done in zip(shards, running, strict=True)}
+        return {address: problem for address, problem in results.items() if problem}
+
+
+def _attempt(work: Work, node: Node, client: redis.Redis) -> str:
+    try:
+        return work(node, client)
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, *_ELSEWHERE) as error:
+        return f"{type(error).__name__}: {error}"
+    except redis.exceptions.ResponseError as error:
+        if str(error).startswith(_MAY_PASS):
+            return str(error)
+        found = from_reply(f"{_CODES.get(type(error), '')} {error}".strip())
+        raise type(found)(f"shard {node.address}: {found}") from error

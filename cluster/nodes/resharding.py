@@ -1,0 +1,174 @@
+"""Moves slots between the primaries of a cluster while it serves, until each has its share.
+
+The steps are those of ``redis-cli --cluster rebalance``: a slot is opened on both sides, its keys are migrated a batch
+at a time, then everyone is told where it is. A slot that an earlier run left open is finished first, so a run that was
+interrupted is simply repeated. Slots are taken from the upper end of each shard: what a shard keeps under the hash tag
+of its lowest slot stays where it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import redis
+
+from qa_cluster.errors import ClusterError
+from qa_cluster.keys import SLOTS
+
+from .nodes import Node, command, nodes_of
+
+BATCH_KEYS = 64
+BATCH_SLOTS = 128
+MIGRATE_TIMEOUT_MS = 60_000
+# A server that has just joined, or has lost sight of the others for a moment, refuses keys until it sees them again.
+PATIENCE_SECONDS = 60.0
+PASSING = ("CLUSTERDOWN", "LOADING", "IOERR")
+
+_RETRY_SECONDS = 0.1
+
+Shard = tuple[Node, redis.Redis]
+
+
+@dataclass(frozen=True)
+class Move:
+    """One slot on its way from one primary to another; both by node id."""
+
+    slot: int
+    source: str
+    target: str
+
+
+def plan(nodes: Sequence[Node]) -> list[Move]:
+    """The moves after which every primary of `nodes`, also one without slots, has its share; the fewest there can be.
+
+    >>> node = lambda name, *slots: Node(name, "h", 1, frozenset(), "", True, slots)
+    >>> [(move.slot, move.target) for move in plan([node("a", (0, 16381)), node("b", (16382, 16383))])][:2]
+    [(16381, 'b'), (16380, 'b')]
+    """
+    quotas = [SLOTS // len(nodes) + (index < SLOTS % len(nodes)) for index in range(len(nodes))]
+    surplus: list[tuple[int, str]] = []
+    for node, quota in zip(nodes, quotas, strict=True):
+        owned = [slot for first, last in node.slots for slot in range(first, last + 1)]
+        surplus += [(slot, node.id) for slot in reversed(owned[quota:])]
+    moves: list[Move] = []
+    for node, quota in zip(nodes, quotas, strict=True):
+        for _ in range(quota - node.slot_count):
+            slot, source = surplus.pop(0)
+            moves.append(Move(slot, source, node.id))
+    return moves
+
+
+def rebalance(shards: Sequence[Shard], *, password: str = "", on_move: Callable[[int, int], None] | None = None) -> int:
+    """Give every primary its share; returns how many slots were moved. `on_move` is told how many of how many."""
+    moves = _left_open(shards)
+    opened = {move.slot for move in moves}
+    nodes = [_without(node, moves) for node, _ in shards]
+    moves += [move for move in plan(nodes) if move.slot not in opened]
+    move_slots(moves, shards, password=password, on_move=on_move)
+    return len(moves)
+
+
+def move_slots(
+    moves: Sequence[Move],
+    shards: Sequence[Shard],
+    *,
+    password: str = "",
+    on_move: Callable[[int, int], None] | None = None,
+) -> None:
+    """Carry out moves: a slot with keys by itself, so that it is on its way only shortly; empty ones many at once."""
+    done = 0
+    for batch in _batches(moves, shards):
+        _move(batch, shards, password)
+        done += len(batch)
+        if on_move is not None:
+            on_move(done, len(moves))
+
+
+def _batches(moves: Sequence[Move], shards: Sequence[Shard]) -> Iterator[list[Move]]:
+    clients = {node.id: client for node, client in shards}
+    for source in dict.fromkeys(move.source for move in moves):
+        mine = [move for move in moves if move.source == source]
+        with clients[source].pipeline(transaction=False) as pipeline:
+            for move in mine:
+                command(pipeline, "CLUSTER", "COUNTKEYSINSLOT", move.slot)
+            counts = pipeline.execute()
+        yield from ([move] for move, count in zip(mine, counts, strict=True) if count)
+        empty = [move for move, count in zip(mine, counts, strict=True) if not count]
+        for target in dict.fromkeys(move.target for move in empty):
+            to_target = [move for move in empty if move.target == target]
+            for first in range(0, len(to_target), BATCH_SLOTS):
+                yield to_target[first : first + BATCH_SLOTS]
+
+
+def _left_open(shards: Sequence[Shard]) -> list[Move]:
+    known = {node.id for node, _ in shards}
+    return [Move(slot, node.id, target) for node, _ in shards for slot, target in node.leaving if target in known]
+
+
+def _without(node: Node, moves: Sequence[Move]) -> Node:
+    """The node as it will be after `moves`."""
+    slots = {slot for first, last in node.slots for slot in range(first, last + 1)}
+    slots -= {move.slot for move in moves if move.source == node.id}
+    slots |= {move.slot for move in moves if move.target == node.id}
+    return Node(
+        node.id, node.host, node.port, node.flags, node.primary_id, node.connected, tuple((s, s) for s in sorted(slots))
+    )
+
+
+def _move(moves: Sequence[Move], shards: Sequence[Shard], password: str) -> None:
+    """Move some slots from one primary to another; safe to repeat after an interruption at any point."""
+    by_id = {node.id: (node, client) for node, client in shards}
+    source_id, target_id = moves[0].source, moves[0].target
+    (_, source), (target_node, target) = by_id[source_id], by_id[target_id]
+    numbers = [move.slot for move in moves]
+    try:
+        _set_slots(target, numbers, "IMPORTING", source_id)
+        _set_slots(source, numbers, "MIGRATING", target_id)
+        for number in numbers:
+            _move_keys(source, number, target_node, password)
+        # The new owner first: if this process dies now, the slot has an owner that has all its keys.
+        for client in (target, source, *(c for node, c in shards if node.id not in (source_id, target_id))):
+            _set_slots(client, numbers, "NODE", target_id)
+    except redis.exceptions.RedisError as error:
+        raise ClusterError(f"slot {numbers[0]} could not be moved, repeat the command to go on: {error}") from error
+
+
+def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id: str) -> None:
+    """In one go: the server writes its cluster file once for all."""
+    with client.pipeline(transaction=False) as pipeline:
+        for number in numbers:
+            command(pipeline, "CLUSTER", "SETSLOT", number, state, node_id)
+        pipeline.execute()
+
+
+def _move_keys(source: redis.Redis, number: int, target: Node, password: str) -> None:
+    """Migrate all keys of a slot, waiting while the target takes none: at most `PATIENCE_SECONDS` without progress."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while names := command(source, "CLUSTER", "GETKEYSINSLOT", number, BATCH_KEYS):
+        try:
+            _migrate(source, target, names, password)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+        except redis.exceptions.ResponseError as error:
+            if time.monotonic() > deadline or not any(word in str(error) for word in PASSING):
+                raise
+            time.sleep(_RETRY_SECONDS)
+
+
+def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], password: str) -> None:
+    login = ("AUTH", password) if password else ()
+    # A key on both sides is left of an interrupted run: while the source has it, it is the source that serves it.
+    try:
+        command(source, "MIGRATE", target.host, target.port, "", 0, MIGRATE_TIMEOUT_MS, *login, "KEYS", *names)
+    except redis.exceptions.ResponseError as error:
+        if "BUSYKEY" not in str(error):
+            raise
+        command(
+            source, "MIGRATE", target.host, target.port, "", 0, MIGRATE_TIMEOUT_MS, "REPLACE", *login, "KEYS", *names
+        )
+
+
+def all_primaries(client: redis.Redis) -> list[Node]:
+    """Every primary of the cluster that is up, also those without slots."""
+    return [node for node in nodes_of(client) if not node.primary_id and not node.failed]

@@ -1,0 +1,1 @@
+"""What makes a cluster answer questions, and what grows it."""

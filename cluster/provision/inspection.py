@@ -1,0 +1,248 @@
+"""What a cluster has and what it lacks to answer questions, shard by shard. Nothing is changed here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import redis
+
+from qa_cluster import keys
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ModelError
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.topology import Address
+
+from ..nodes.connect import seed_client, server_client
+from ..nodes.nodes import UNREACHABLE, Node, command, incomplete, nodes_of, primaries
+from ..readers.shard_readers import model_mark
+
+# A server that is up answers in milliseconds; who looks at a cluster with one that is not should not wait for it.
+_CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
+_SCAN_SECONDS, _SCAN_KEYS = 1.0, 5000
+_THREADS = 16
+_NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER")
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """One shard. `problems` says in words what is missing; empty when it can answer."""
+
+    address: str
+    node_id: str
+    tag: str
+    slots: int
+    replicas: int
+    reachable: bool = True
+    model: str = ""
+    has_reader: bool = False
+    registrations: int = 0
+    documents: int = 0
+    sentences: int = 0
+    keys: int = 0
+    memory_bytes: int = 0
+    progress: dict[str, str] = field(default_factory=dict)
+    module_info: dict[str, Any] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterReport:
+    """The whole cluster. `partitions` is 0 when they are not set, None when the shard that knows is down."""
+
+    address: str
+    server: str
+    partitions: int | None
+    shards: tuple[ShardReport, ...]
+    down: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.all_problems() and not self.down
+
+    def all_problems(self) -> list[str]:
+        """Every problem as one line; those of a shard begin with its address."""
+        return [*self.problems, *(f"{shard.address}: {text}" for shard in self.shards for text in shard.problems)]
+
+
+def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
+    """Look at every shard of the cluster at `url`, at all at once; NotRunning when no server answers there."""
+    patience = {
+        "socket_connect_timeout": min(settings.connect_timeout_ms / 1000, _CONNECT_SECONDS),
+        "socket_timeout": _ANSWER_SECONDS,
+    }
+    with seed_client(settings, url, **patience) as seed:
+        try:
+            nodes = nodes_of(seed)
+            missing = incomplete(seed)
+        except redis.exceptions.ResponseError as error:
+            raise ClusterError(f"the server at that address is not part of a cluster: {error}") from error
+        info = seed.info("server")
+    found = primaries(nodes)
+    with ExitStack() as stack:
+        clients = [
+            stack.enter_context(server_client(settings, url, Address(node.host, node.port), **patience))
+            for node in found
+        ]
+        partitions = _partitions(found, clients)
+        replicas = [sum(other.primary_id == node.id for other in nodes) for node in found]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            look = partial(_shard, partitions=partitions)
+            shards = tuple(pool.map(look, found, clients, replicas))
+    silent = [shard.address for shard in shards if not shard.reachable]
+    down = tuple(dict.fromkeys([*(node.address for node in nodes if node.failed), *silent]))
+    problems = [missing] if missing and not (down and missing.startswith(UNREACHABLE)) else []
+    if not found:
+        problems.append("no primary owns slots")
+    elif partitions == 0:
+        problems.append(f"the number of partitions is not set (key {keys.PARTITIONS_KEY!r})")
+    answering = {shard.model for shard in shards if shard.has_reader}
+    if len(answering) > 1:
+        problems.append(
+            f"the shards answer by different readers ({', '.join(sorted(answering))}): `qa-cluster model use NAME`"
+        )
+    version = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
+    return ClusterReport(found[0].address if found else url, version, partitions, shards, down, tuple(problems))
+
+
+def missing_commands(client: redis.Redis) -> list[str]:
+    """The commands of the native module that the server does not know."""
+    # One word, "COMMAND INFO": redis-py would parse the reply to COMMAND, and fails on unknown commands.
+    rows = command(client, "COMMAND INFO", *_NEEDED_COMMANDS)
+    return [name for name, row in zip(_NEEDED_COMMANDS, rows, strict=True) if not row]
+
+
+def reader_in_use(client: redis.Redis) -> str:
+    """``<id>@<revision>`` of the reader a shard answers with now, wherever its keys are; empty for none."""
+    try:
+        (text,) = command(client, "RG.TRIGGER", "qa.reader")
+        found = Manifest.from_json(text) if text else None
+    except (redis.exceptions.ResponseError, ModelError):
+        return ""
+    return f"{found.model_id}@{found.revision}" if found is not None else ""
+
+
+def registrations(client: redis.Redis) -> list[dict[str, Any]]:
+    """The functions registered on a shard, as RG.DUMPREGISTRATIONS tells them."""
+    return [pairs(row) for row in command(client, "RG.DUMPREGISTRATIONS")]
+
+
+def pairs(reply: Any) -> dict[str, Any]:
+    """A flat array of name, value elements as a dictionary; bytes become text. A map stays a map."""
+    if isinstance(reply, dict):
+        return {_text(name): _text(value) for name, value in reply.items()}
+    return {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def _text(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | None) -> ShardReport:
+    facts: dict[str, Any] = {}
+    problems: list[str] = []
+    try:
+        absent = missing_commands(client)
+        facts["memory_bytes"] = int(client.info("memory")["used_memory"])
+        facts["keys"] = int(client.dbsize())
+        if absent:
+            problems.append(f"the native module is not loaded (no {', '.join(absent)})")
+        else:
+            _look_at_functions(node, client, facts, problems)
+        _look_at_corpus(node, client, partitions, facts)
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+        facts["reachable"] = False
+        problems.append(f"does not answer, and nothing is answered from its documents: {error}")
+    except redis.exceptions.RedisError as error:
+        problems.append(f"cannot be read: {error}")
+    return ShardReport(
+        address=node.address,
+        node_id=node.id,
+        tag=node.tag,
+        slots=node.slot_count,
+        replicas=replicas,
+        problems=tuple(problems),
+        **facts,
+    )
+
+
+def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
+    before = len(problems)
+    facts["model"] = model_mark(client, node.tag)
+    in_use = "" if facts["model"] else reader_in_use(client)
+    if in_use:
+        # Its keys are on their way to or from another shard: it answers all the same, and stores a copy soon.
+        facts["model"], facts["has_reader"] = in_use, True
+    else:
+        _look_at_reader(node, client, facts, problems)
+        facts["has_reader"] = len(problems) == before
+    facts["registrations"] = len(registrations(client))
+    if not facts["registrations"]:
+        problems.append("no functions are registered")
+    info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
+    facts["module_info"] = info
+    if info.get("qa_worker_state", "ready") != "ready":
+        problems.append(f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})")
+
+
+def _look_at_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
+    if not facts["model"]:
+        problems.append(f"no model ({keys.model_key(node.tag)})")
+    manifest = client.get(keys.manifest_key(node.tag))
+    if manifest is None:
+        problems.append(f"no manifest ({keys.manifest_key(node.tag)})")
+    else:
+        try:
+            found = Manifest.from_json(manifest)
+            if facts["model"] and facts["model"] != f"{found.model_id}@{found.revision}":
+                problems.append(f"model {facts['model']} and manifest {found.model_id}@{found.revision} differ")
+        except ModelError as error:
+            problems.append(f"unusable manifest: {error}")
+    if not client.exists(keys.tokenizer_key(node.tag)):
+        problems.append(f"no tokenizer ({keys.tokenizer_key(node.tag)})")
+
+
+def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, facts: dict[str, Any]) -> None:
+    tags: Sequence[str] = keys.partition_tags(partitions) if partitions else ()
+    if partitions is None:
+        tags = _tags_in_use(client)
+    here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
+    with client.pipeline(transaction=False) as pipeline:
+        for tag in here:
+            pipeline.hlen(keys.docs_key(tag))
+            pipeline.hget(keys.stats_key(tag), "sentences")
+        pipeline.hgetall(keys.progress_key(node.tag))
+        replies = pipeline.execute()
+    facts["documents"] = sum(replies[:-1:2])
+    facts["sentences"] = sum(int(value or 0) for value in replies[1:-1:2])
+    facts["progress"] = pairs(replies[-1])
+
+
+def _tags_in_use(client: redis.Redis) -> list[str]:
+    """The partitions that have documents on a shard, found among its keys; those found in time."""
+    until = time.monotonic() + _SCAN_SECONDS
+    found: set[str] = set()
+    cursor = -1
+    while cursor != 0 and time.monotonic() < until:
+        cursor, names = client.scan(max(cursor, 0), match=keys.docs_key("*"), count=_SCAN_KEYS)
+        found |= {str(_text(name)).partition("{")[2].removesuffix("}") for name in names}
+    return sorted(found)
+
+
+def _partitions(nodes: list[Node], clients: list[redis.Redis]) -> int | None:
+    wanted = keys.slot(keys.PARTITIONS_KEY)
+    for node, client in zip(nodes, clients, strict=True):
+        if any(first <= wanted <= last for first, last in node.slots):
+            try:
+                value = client.get(keys.PARTITIONS_KEY)
+            except redis.exceptions.RedisError:
+                return None  # the shard's own report says that it cannot be reached
+            return int(value) if isinstance(value, bytes) and value.isdigit() else 0
+    return None

@@ -1,0 +1,184 @@
+"""Background jobs with rq: a small server of their own, one worker process, bulk pre-tokenization as the job.
+
+rq is not made for clusters, so its server is a separate one that is in none. Whoever can write to an rq queue chooses
+what its worker calls; so that server listens on a unix socket of this user (and, when asked for, on loopback), a
+server given by URL must be on loopback or use TLS, and arguments travel as JSON, never as pickles.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import redis
+from rq import Queue
+from rq.exceptions import NoSuchJobError
+from rq.job import Job, JobStatus
+from rq.serializers import JSONSerializer
+
+from qa_cluster.config import Loaded, Settings
+from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, NotFound
+
+from ..servers import server_process
+from ..servers.processes import ProcessRef, spawn, stop_all
+from ..servers.server_process import ServerSpec, find_program
+from ..servers.state import locked
+
+QUEUE = "qa-cluster"
+WORKER_MODULE = "qa_cluster.cluster.provision.jobs_worker"
+_RESULT_SECONDS = 7 * 86_400
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """One background job as `status` shows it."""
+
+    id: str
+    what: str
+    state: str
+    progress: str
+    error: str
+
+
+def directory(settings: Settings) -> Path:
+    """Where the jobs server and its worker keep their files; in the worker's command line, it marks the process."""
+    return settings.data_dir.expanduser().resolve() / "jobs"
+
+
+def start(loaded: Loaded) -> None:
+    """Start the jobs server and the worker, unless they run."""
+    settings = loaded.settings
+    folder = directory(settings)
+    with locked(settings.data_dir.expanduser().resolve()):
+        if not settings.jobs_url and server_process.running(_spec(settings, find_program(settings.server))) is None:
+            server_process.start(_spec(settings, find_program(settings.server)), settings.start_timeout_ms / 1000)
+        if _worker(folder) is not None:
+            return
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        pid = spawn(
+            [sys.executable, "-m", WORKER_MODULE, str(folder)],
+            log=folder / "worker.log",
+            environment={**os.environ, **loaded.environment(), "QA_DATA_DIR": str(folder.parent)},
+        )
+        (folder / "worker.pid").write_text(str(pid))
+        _wait_for_worker(settings, ProcessRef(pid, str(folder), "jobs worker"))
+
+
+def stop(settings: Settings) -> list[str]:
+    """Stop the worker, then the jobs server; returns the names of those that ran."""
+    folder = directory(settings)
+    if not folder.is_dir():
+        return []
+    with locked(folder.parent):
+        found = [_worker(folder), server_process.running(_spec(settings, ""))]
+        stopped = [process for process in found if process is not None]
+        for process in stopped:
+            stop_all([process], settings.stop_timeout_ms / 1000)
+        return [process.name for process in stopped]
+
+
+def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool, timeout_seconds: float) -> str:
+    """Queue a call of `function` (its dotted name); returns the job's id."""
+    with connection(settings) as client:
+        job = queue(client).enqueue_call(
+            function,
+            args=arguments,
+            timeout=int(timeout_seconds),
+            result_ttl=_RESULT_SECONDS,
+            failure_ttl=_RESULT_SECONDS,
+            description=what,
+        )
+        return str(job.id)
+
+
+def progress(settings: Settings) -> list[JobReport]:
+    """The jobs that wait, run or have ended; empty when no jobs server runs."""
+    if not settings.jobs_url and server_process.running(_spec(settings, "")) is None:
+        return []
+    with connection(settings) as client:
+        jobs = queue(client)
+        # In the order of a job's life, so that one which goes on meanwhile is found further down.
+        waiting = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
+        registries = (jobs.started_job_registry, jobs.finished_job_registry, jobs.failed_job_registry)
+        begun = [id for registry in registries for id in registry.get_job_ids()]
+        ids = dict.fromkeys([*begun, *waiting])
+        found = Job.fetch_many(list(ids), connection=client, serializer=JSONSerializer)
+        return [_report(job) for job in found if job is not None]
+
+
+def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
+    """Wait until a job has ended; DeadlineExceeded when it has not in time."""
+    deadline = time.monotonic() + timeout_seconds
+    with connection(settings) as client:
+        while True:
+            try:
+                report = _report(Job.fetch(job_id, connection=client, serializer=JSONSerializer))
+            except NoSuchJobError as error:
+                raise NotFound(f"no such job: {job_id!r}") from error
+            if report.state in ("finished", "failed", "stopped", "canceled"):
+                return report
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(f"job {job_id} is still {report.state} after {timeout_seconds:g} s")
+            time.sleep(0.1)
+
+
+def connection(settings: Settings) -> redis.Redis:
+    """A client of the jobs server."""
+    if not settings.jobs_url:
+        return server_process.connect(_spec(settings, ""), _TIMEOUT_SECONDS)
+    parts = urlsplit(settings.jobs_url)
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise ConfigError("setting 'jobs_url' must be redis://host:port, rediss://host:port or unix:///path")
+    if parts.scheme == "redis" and parts.hostname not in _LOOPBACK:
+        raise ConfigError(f"setting 'jobs_url' names {parts.hostname!r}: a server elsewhere needs TLS (rediss://)")
+    return redis.Redis.from_url(settings.jobs_url, socket_timeout=_TIMEOUT_SECONDS)
+
+
+def queue(client: redis.Redis) -> Queue:
+    """The queue on a jobs server."""
+    return Queue(QUEUE, connection=client, serializer=JSONSerializer)
+
+
+def _spec(settings: Settings, program: str) -> ServerSpec:
+    return ServerSpec(directory(settings), program, settings.jobs_port, cluster=False)
+
+
+def _worker(folder: Path) -> ProcessRef | None:
+    try:
+        pid = int((folder / "worker.pid").read_text())
+    except (OSError, ValueError):
+        return None
+    process = ProcessRef(pid, f"{WORKER_MODULE} {folder}", "jobs worker")
+    return process if process.is_running() else None
+
+
+def _wait_for_worker(settings: Settings, process: ProcessRef) -> None:
+    deadline = time.monotonic() + settings.start_timeout_ms / 1000
+    log = directory(settings) / "worker.log"
+    with connection(settings) as client:
+        while not client.scard(f"rq:workers:{QUEUE}"):
+            if not process.is_running():
+                raise ClusterError(f"the jobs worker ended while it started:\n{server_process.log_tail(log)}")
+            if time.monotonic() > deadline:
+                stop_all([process], timeout_seconds=1.0)
+                raise DeadlineExceeded(f"the jobs worker did not start:\n{server_process.log_tail(log)}")
+            time.sleep(0.05)
+
+
+def _report(job: Job) -> JobReport:
+    status = job.get_status(refresh=True)
+    result = job.latest_result() if status is JobStatus.FAILED else None
+    lines = (result.exc_string or "").strip().splitlines() if result else []
+    return JobReport(
+        id=job.id,
+        what=job.description or "",
+        state=str(status.value),
+        progress=str(job.meta.get("progress", "")),
+        error=lines[-1] if lines else "",
+    )

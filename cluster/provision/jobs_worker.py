@@ -1,0 +1,31 @@
+"""The process that works on background jobs: ``python -m qa_cluster.cluster.provision.jobs_worker FOLDER``.
+
+It works on one job after the other in its own process, without forking, and ends on SIGTERM. FOLDER only marks it in
+the list of processes; its settings come from the environment.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rq import SimpleWorker
+from rq.serializers import JSONSerializer
+
+from qa_cluster.config import load
+
+from .jobs import connection, queue
+
+
+def main() -> None:
+    """Work until stopped."""
+    settings = load().settings
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with connection(settings) as client:
+        # The worker waits for jobs longer than an ordinary reply may take.
+        client.connection_pool.connection_kwargs["socket_timeout"] = None
+        worker = SimpleWorker([queue(client)], connection=client, serializer=JSONSerializer)
+        worker.work(logging_level=settings.log_level.upper())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Bulk pre-tokenization of what is stored: started on all shards, followed through their progress keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import redis
+from rq import get_current_job
+
+from qa_cluster import keys
+from qa_cluster.config import Settings, load
+from qa_cluster.errors import ClusterError, DeadlineExceeded
+
+from ..commands.session import with_cluster
+from ..nodes.connect import shards_of
+from ..nodes.nodes import command
+from .inspection import pairs
+
+JOB_FUNCTION = "qa_cluster.cluster.provision.pretokenizing.background"
+_SCRIPT = "from qa_cluster.gears.functions.pretokenize import start; start(force={force})"
+_POLL_SECONDS = 0.2
+
+
+def pretokenize(settings: Settings, *, force: bool, on_progress: Callable[[int, int], None]) -> dict[str, int]:
+    """Tokenize on every shard what is not tokenized (with `force`: everything) and wait until all have done so.
+
+    `on_progress` gets how many documents are done, and of how many. Returns the shards' counts, summed up.
+    """
+    deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
+    with ExitStack() as stack:
+        shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, settings.cluster_url)]
+        watched = [(keys.progress_key(node.tag), client) for node, client in shards]
+        before = [_progress(key, client).get("started") for key, client in watched]
+        reply = command(shards[0][1], "RG.PYEXECUTE", _SCRIPT.format(force=force))
+        if isinstance(reply, list) and len(reply) == 2 and reply[1]:
+            raise ClusterError(f"pre-tokenization could not be started: {_first(reply[1])}")
+        return _follow(settings, watched, before, deadline, on_progress)
+
+
+def background(force: bool) -> dict[str, int]:
+    """`pretokenize` as a background job: the settings are those of the jobs worker, progress goes to the job."""
+    job = get_current_job()
+    save: Callable[[], None] = job.save_meta if job is not None else _nothing
+
+    def show(done: int, total: int) -> None:
+        if job is not None:
+            job.meta["progress"] = f"{done} of {total} documents"
+            save()
+
+    return pretokenize(with_cluster(load().settings), force=force, on_progress=show)
+
+
+def _follow(
+    settings: Settings,
+    watched: list[tuple[str, redis.Redis]],
+    before: list[Any],
+    deadline: float,
+    on_progress: Callable[[int, int], None],
+) -> dict[str, int]:
+    patience = settings.start_timeout_ms / 1000
+    last: list[dict[str, Any]] = []
+    moved = time.monotonic()
+    while True:
+        found = [_progress(key, client) for key, client in watched]
+        # What an earlier run left does not count.
+        current = [row if row.get("started") != old else {} for row, old in zip(found, before, strict=True)]
+        sums = {
+            name: sum(int(row.get(name, 0)) for row in current) for name in ("done", "total", "sentences", "failed")
+        }
+        on_progress(sums["done"], sums["total"])
+        if all(row.get("state") == "done" for row in current):
+            return sums
+        if current != last:
+            last, moved = current, time.monotonic()
+        now = time.monotonic()
+        if now > deadline or (all(current) and now - moved > patience):
+            raise DeadlineExceeded(
+                f"pre-tokenization stands at {sums['done']} of {sums['total']} documents, nothing has moved for"
+                f" {now - moved:.0f} s: see `qa-cluster status` and the servers' logs"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _nothing() -> None:
+    """Not called by rq: nobody to tell."""
+
+
+def _progress(key: str, client: redis.Redis) -> dict[str, Any]:
+    return pairs(client.hgetall(key))
+
+
+def _first(errors: Any) -> str:
+    text = errors[0] if isinstance(errors, list) and errors else errors
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)

@@ -1,0 +1,98 @@
+"""Gives the local cluster more shards while it serves: new servers join, get warm, and take their share of the slots.
+
+Safe to repeat: what an interrupted run has done stays, and the rest follows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import redis
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.topology import Address
+
+from ..nodes import resharding
+from ..nodes.connect import server_client
+from ..nodes.nodes import Node, command, nodes_of
+from ..servers import ports
+from ..servers.local import LocalCluster
+from ..servers.state import locked, read_state, write_state
+from .inspection import reader_in_use
+from .provisioning import complete
+
+_POLL_SECONDS = 0.1
+Step = Callable[[str], None]
+
+
+def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: Step) -> int:
+    """Bring the local cluster to `shards` primaries; returns how many slots were moved."""
+    _extend(cluster, shards)
+    url = cluster.up().url
+    with ExitStack() as stack:
+        found = _connected(settings, url, stack)
+        _make_replicas(found, shards)
+        primaries = [(node, client) for node, client in _connected(settings, url, stack) if not node.primary_id]
+        on_step("waiting for the new workers")
+        _wait_warm(primaries, time.monotonic() + settings.start_timeout_ms / 1000)
+        shown = -1
+
+        def progress(done: int, total: int) -> None:
+            nonlocal shown
+            if (percent := done * 100 // total) // 10 > shown // 10:
+                shown = percent
+                on_step(f"moving slots: {done} of {total}")
+
+        moved = resharding.rebalance(primaries, password=settings.cluster_password, on_move=progress)
+    complete(settings, url, on_step)
+    return moved
+
+
+def _extend(cluster: LocalCluster, shards: int) -> None:
+    """Add the new nodes to what is remembered of the cluster."""
+    with locked(cluster.data_dir):
+        state = read_state(cluster.data_dir)
+        if state is None or not state.created:
+            raise ConfigError(f"there is no cluster in {str(cluster.data_dir)!r} to scale: run `qa-cluster up`")
+        if shards < state.shards:
+            raise ConfigError(
+                f"the cluster has {state.shards} shards and cannot be scaled to {shards}: move the slots away with the"
+                " server's own --cluster tools, then stop the servers"
+            )
+        count = (shards - state.shards) * (1 + state.replicas)
+        if count:
+            new = ports.free_node_ports(count, avoid=list(state.ports))
+            write_state(cluster.data_dir, replace(state, shards=shards, ports=(*state.ports, *new)))
+
+
+def _connected(settings: Settings, url: str, stack: ExitStack) -> list[tuple[Node, redis.Redis]]:
+    """Every node that is up, in the order of the local folders, and a client of each."""
+    addresses = [Address.parse(part) for part in url.removeprefix("redis://").split(",")]
+    clients = [stack.enter_context(server_client(settings, url, address)) for address in addresses]
+    by_port: dict[int, Node] = {}
+    for address, client in zip(addresses, clients, strict=True):
+        # Only a node itself tells which of its slots are on their way.
+        by_port[address.port] = next(node for node in nodes_of(client) if "myself" in node.flags)
+    return [(by_port[address.port], client) for address, client in zip(addresses, clients, strict=True)]
+
+
+def _make_replicas(found: list[tuple[Node, redis.Redis]], shards: int) -> None:
+    """Of the nodes that are new, the first become primaries and the others replicas of these in turn."""
+    owners = [node for node, _ in found if node.is_primary]
+    new = [(node, client) for node, client in found if not node.primary_id and not node.slots]
+    wanted = shards - len(owners)
+    for index, (_, client) in enumerate(new[wanted:]):
+        command(client, "CLUSTER", "REPLICATE", new[index % wanted][0].id if wanted else owners[index].id)
+
+
+def _wait_warm(primaries: list[tuple[Node, redis.Redis]], deadline: float) -> None:
+    """Wait until each shard that has no slots yet would answer: it gets functions and reader from the others."""
+    for node, client in primaries:
+        while not node.slots and not reader_in_use(client):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"the new shard {node.address} did not get functions and reader in time")
+            time.sleep(_POLL_SECONDS)

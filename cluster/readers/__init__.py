@@ -1,0 +1,1 @@
+"""Readers on a cluster: store, warm, list and measure them."""

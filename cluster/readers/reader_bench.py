@@ -1,0 +1,175 @@
+"""How fast a reader is on the shards it is on, through their workers: runs by shape, and a question's reading."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import redis
+
+from qa_cluster import keys
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError
+from qa_cluster.keys import SentenceRef
+from qa_cluster.reading.manifest import Manifest
+
+from ..nodes.connect import shards_of
+from ..nodes.nodes import Node, command
+from . import shard_readers
+
+LENGTHS = (16, 32, 64, 128, 256, 384)
+BATCHES = (1, 8)
+SENTENCES = 8
+COLUMNS = tuple(str(length) for length in LENGTHS)
+_WARM_UP = 3
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Runs of one shape, in milliseconds; `reading` is a question's, of so many sentences."""
+
+    batch: int
+    length: int
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class ShardBench:
+    """One shard's figures; `reading` is one question over `sentences` stored ones, None without documents."""
+
+    shard: str
+    runs: list[Timing]
+    sentences: int
+    reading: Timing | None
+    notes: list[str] = field(default_factory=list)
+
+
+def measure(settings: Settings, url: str, name: str, rounds: int, on_step: Step) -> list[ShardBench]:
+    """Measure one shard after the other."""
+    results = []
+    with ExitStack() as stack:
+        shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
+        for node, client in shards:
+            on_step(f"measuring {name} on {node.address}")
+            try:
+                results.append(_measure(node, client, name, rounds))
+            except redis.exceptions.RedisError as error:
+                raise ClusterError(f"shard {node.address}: {error}") from error
+    return results
+
+
+def rows(result: ShardBench) -> list[dict[str, object]]:
+    """A row for each batch size, a column for each length; the last row is a question's reading."""
+    found: list[dict[str, object]] = []
+    for batch in BATCHES:
+        row: dict[str, object] = {"batch": batch, **dict.fromkeys(COLUMNS, "")}
+        row |= {str(run.length): f"{run.p50:.2f}" for run in result.runs if run.batch == batch}
+        found.append(row)
+    if result.reading is not None:
+        told = f"a question, {result.sentences} sentences"
+        found.append({"batch": told, **dict.fromkeys(COLUMNS, ""), COLUMNS[0]: f"{result.reading.p50:.2f}"})
+    return found
+
+
+def _measure(node: Node, client: redis.Redis, name: str, rounds: int) -> ShardBench:
+    key_name = "" if shard_readers.default_on(node, client) == name else name
+    text = client.get(keys.manifest_key(node.tag, key_name))
+    if not isinstance(text, bytes):
+        raise ClusterError(f"shard {node.address} has no {name} in keys of its own now")
+    manifest = Manifest.from_json(text)
+    notes = []
+    runs = []
+    for batch in BATCHES:
+        for length in LENGTHS:
+            if length > manifest.max_tokens:
+                notes.append(f"{name} takes {manifest.max_tokens} tokens at most: {length} is left out")
+                continue
+            tensors = _Tensors(node.tag, manifest, batch, length)
+            runs.append(_run(client, keys.model_key(node.tag, key_name), tensors, rounds))
+    sentences = _some_sentences(client)
+    if not sentences:
+        notes.append("the shard holds no documents: a question's reading is left out")
+    reading = _read(client, name, sentences, rounds) if sentences else None
+    return ShardBench(node.address, runs, len(sentences), reading, list(dict.fromkeys(notes)))
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """Where inputs and outputs of a run are, all under the shard's tag."""
+
+    tag: str
+    manifest: Manifest
+    batch: int
+    length: int
+
+    @property
+    def inputs(self) -> list[str]:
+        return [f"bench:{name}:{{{self.tag}}}" for name in self.manifest.inputs]
+
+    @property
+    def outputs(self) -> list[str]:
+        return [f"bench:{name}:{{{self.tag}}}" for name in self.manifest.outputs]
+
+
+def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Timing:
+    """`AI.MODELEXECUTE` on tensors that are there already."""
+    batch, length = tensors.batch, tensors.length
+    inputs, outputs = tensors.inputs, tensors.outputs
+    try:
+        for name, key in zip(tensors.manifest.inputs, inputs, strict=True):
+            value = 0 if name == "token_type_ids" else 1
+            blob = struct.pack(f"<{batch * length}q", *([value] * (batch * length)))
+            command(client, "AI.TENSORSET", key, "INT64", batch, length, "BLOB", blob)
+
+        def run(_: int) -> None:
+            command(client, "AI.MODELEXECUTE", model, "INPUTS", len(inputs), *inputs, "OUTPUTS", len(outputs), *outputs)
+
+        return _timed(run, rounds, batch, length)
+    finally:
+        client.unlink(*inputs, *outputs)
+
+
+def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: int) -> Timing:
+    """The trigger `qa.read`, with a question that nobody has asked."""
+    asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
+    names = [str(sentence) for sentence in sentences]
+    try:
+        return _timed(lambda i: command(client, "RG.TRIGGER", "qa.read", name, asked[i], *names), rounds, 1, 0)
+    finally:
+        for sentence in sentences:
+            made = [keys.answer_key(sentence, question, model) for question in asked for model in ("", name)]
+            client.unlink(*made)
+            client.srem(keys.answers_key(sentence.document_id, sentence.tag), *made)
+
+
+def _some_sentences(client: redis.Redis) -> list[SentenceRef]:
+    """Sentences of one partition: commands about several keys need one slot."""
+    found: list[SentenceRef] = []
+    for key in islice(client.scan_iter(match=f"{keys.SENTENCE_PREFIX}*", count=500), 200):
+        parsed = keys.parse_tagged(key.decode(errors="replace"), keys.SENTENCE_PREFIX)
+        if parsed is None or (found and parsed[1] != found[0].tag):
+            continue
+        for index in client.hkeys(key):
+            found.append(SentenceRef(*parsed, int(index)))
+            if len(found) == SENTENCES:
+                return found
+    return found
+
+
+def _timed(work: Callable[[int], Any], rounds: int, batch: int, length: int) -> Timing:
+    for number in range(_WARM_UP):
+        work(rounds + number)
+    taken = []
+    for number in range(rounds):
+        begun = time.perf_counter()
+        work(number)
+        taken.append((time.perf_counter() - begun) * 1000)
+    taken.sort()
+    return Timing(batch, length, round(taken[len(taken) // 2], 3), round(taken[int(len(taken) * 0.95)], 3))

@@ -1,0 +1,317 @@
+"""Puts a reader on every shard, makes one the default, takes one away: each step on all shards, undone, or repeatable.
+
+A reader is stored beside those that answer, compiled there by each shard's worker, and made the default by renaming its
+keys, one transaction a shard. Until then nothing has changed for who asks, so whatever fails before, or is interrupted,
+is taken back. The renaming itself cannot be taken back on a shard that has gone meanwhile: the same command, repeated,
+goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import redis
+
+from qa_cluster.errors import ClusterError, InferenceFailed, InvalidInput, ModelError, NotFound, from_reply
+from qa_cluster.reading.manifest import Manifest
+
+from ..nodes.all_shards import Failure, Place, in_words, on_all, until_all
+from ..nodes.connect import shards_of
+from ..nodes.nodes import Node, command
+from . import shard_readers
+from .reader_files import ReaderFiles
+from .shard_readers import ShardReader
+
+_POLL_SECONDS = 0.1
+_TAKE_BACK_SECONDS = 20.0
+# A passage of several windows, which a worker reads in one batch.
+_TRIAL = json.dumps(
+    {
+        "inputs": {"question": "a", "context": "b c d e f g h i j k l m n o p q r s t u v w x y z"},
+        "parameters": {"max_seq_len": 12},
+    }
+)
+
+
+def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: bool = False) -> list[str]:
+    """Bring a reader to every shard and, unless `beside`, make it the default and remove the former one.
+
+    Returns the names of the readers that were removed.
+    """
+    name = reader.tag
+    before = listing(place)
+    former = {entry.name for entries in before.values() for entry in entries if entry.default} - {name}
+    new = not any(entry.name == name for entries in before.values() for entry in entries)
+    try:
+        _store(place, reader)
+        until_all(place, lambda node, client: _is_warm(client, reader), f"{name} did not get ready on every shard")
+        until_all(place, lambda node, client: _reads(node, client, name), f"{name} was not tried on every shard")
+    except BaseException:
+        if new:
+            _take_back(place, name)
+        raise
+    if beside:
+        return []
+    make_default(place, name)
+    removed = [] if keep_old else sorted(former)
+    for old in removed:
+        place.on_step(f"removing {old}")
+        _remove(place, old, default=False)
+    return removed
+
+
+def use(place: Place, model: str) -> str:
+    """Make a loaded reader the default one on every shard; returns its name. The former one stays loaded."""
+    name = find(listing(place), model)
+    until_all(place, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
+    make_default(place, name)
+    return name
+
+
+def unload(place: Place, model: str, *, force: bool = False) -> str:
+    """Remove a reader from every shard; returns its name."""
+    found = listing(place)
+    try:
+        name = find(found, model)
+    except NotFound:
+        name = find_part(parts(place, found), model)
+        if not name:
+            raise
+    answering = [address for address, entries in found.items() for e in entries if e.name == name and e.default]
+    if answering and not force:
+        raise InvalidInput(
+            f"{name} is the default reader of {', '.join(answering)}: make another one the default first"
+            " (`qa-cluster model use NAME`), or take it away all the same with --force, and nothing is answered"
+        )
+    _remove(place, name, default=force)
+    return name
+
+
+def make_default(place: Place, name: str) -> None:
+    """Make a reader that is warm everywhere the default one, and wait until no shard answers by another one."""
+    place.on_step(f"making {name} the default")
+    try:
+        until_all(place, lambda node, client: shard_readers.make_default(node, client, name), "")
+        until_all(place, lambda node, client: _answers_by(node, client, name), "")
+    except ClusterError as error:
+        raise ClusterError(
+            f"{name} is the default on some shards and not on others ({_defaults(place)}; {error}): all of them answer;"
+            f" repeat the command, or `qa-cluster model use {name}`, when the shard can be reached"
+        ) from error
+
+
+def spread(place: Place) -> None:
+    """Bring every reader that is on some shard, beside the default one, to the shards that lack it."""
+    found = listing(place)
+    names = {entry.name for entries in found.values() for entry in entries if not entry.default}
+    for name in sorted(names):
+        lacking = [address for address, entries in found.items() if all(entry.name != name for entry in entries)]
+        reader = _read_anywhere(place, name) if lacking else None
+        if reader is not None:  # else in a worker's memory only: that shard stores it itself soon
+            place.on_step(f"storing {name} on {', '.join(lacking)}")
+            _store(place, reader)
+
+
+def _read_anywhere(place: Place, name: str) -> ReaderFiles | None:
+    with ExitStack() as stack:
+        for node, client in shards_of(place.settings, place.url):
+            stack.enter_context(client)
+            key_name = _key_name(node, client, name)
+            if not key_name or shard_readers.manifest_name(client, node.tag, name) == name:
+                return shard_readers.read_from(node, client, key_name)
+    return None
+
+
+def listing(place: Place) -> dict[str, list[ShardReader]]:
+    """The readers of each shard, by its address; ClusterError when a worker cannot be asked in time."""
+    found: dict[str, list[ShardReader]] = {}
+
+    def look(node: Node, client: redis.Redis) -> str:
+        found[node.address] = shard_readers.readers_on(client)
+        return ""
+
+    until_all(place, look, "the shards' readers are not known")
+    return found
+
+
+def find(found: dict[str, list[ShardReader]], model: str) -> str:
+    """The full name of a loaded reader; NotFound or InvalidInput name those that are meant or there."""
+    names = sorted({entry.name for entries in found.values() for entry in entries})
+    fitting = [name for name in names if model in (name, name.rpartition("@")[0])]
+    if model in fitting:
+        return model
+    if not fitting:
+        raise NotFound(f"model {model!r} is not loaded, loaded are: {', '.join(names) or 'none'}")
+    if len(fitting) > 1:
+        raise InvalidInput(f"model {model!r} is loaded in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
+    return fitting[0]
+
+
+def parts(place: Place, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
+    """Readers of which shards hold a model that is not in `found`, with the addresses of these shards.
+
+    They are being loaded, or were left behind by a command that was killed.
+    """
+    known = {address: {entry.name for entry in entries} for address, entries in found.items()}
+    holding: dict[str, list[str]] = {}
+
+    def look(node: Node, client: redis.Redis) -> str:
+        for name in shard_readers.named_models(client) - known.get(node.address, set()):
+            holding.setdefault(name, []).append(node.address)
+        return ""
+
+    until_all(place, look, "the shards' models are not known")
+    return {name: sorted(addresses) for name, addresses in sorted(holding.items())}
+
+
+def find_part(left: dict[str, list[str]], model: str) -> str:
+    """The full name of a reader that is there in part, empty for none; InvalidInput for an id that means several."""
+    fitting = [name for name in left if model in (name, name.rpartition("@")[0])]
+    if len(fitting) > 1 and model not in fitting:
+        raise InvalidInput(f"model {model!r} is there in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
+    return model if model in fitting else "".join(fitting)
+
+
+def _key_name(node: Node, client: redis.Redis, name: str) -> str:
+    """How the keys of a reader on a shard are named: empty where it is the default one."""
+    return "" if shard_readers.default_on(node, client) == name else name
+
+
+def _store(place: Place, reader: ReaderFiles) -> None:
+    """Tokenizer and ONNX file to all shards; then, on all of them, the manifest, which makes the reader whole."""
+    name = reader.tag
+    size = f"{len(reader.model) / 1e6:.1f} MB"
+
+    def store(node: Node, client: redis.Redis) -> str:
+        key_name = _key_name(node, client, name)
+        if shard_readers.model_mark(client, node.tag, key_name) != name:
+            shard_readers.store_model(node, client, reader, key_name, time.monotonic())
+            place.on_step(f"{name} ({size}) is compiled and stored on {node.address}")
+        return ""
+
+    def complete(node: Node, client: redis.Redis) -> str:
+        shard_readers.store_texts(node, client, reader, _key_name(node, client, name))
+        return ""
+
+    for work in (store, complete):
+        until_all(place, work, f"{name} could not be stored on every shard")
+
+
+def _remove(place: Place, name: str, *, default: bool) -> None:
+    """Remove a reader from all shards; ClusterError where it is the default one, unless that is meant."""
+
+    def check(node: Node, client: redis.Redis) -> str:
+        return "" if default else _refuse_default(node, client, name)
+
+    def remove(node: Node, client: redis.Redis) -> str:
+        shard_readers.remove(client, node, name, default=default)
+        return ""
+
+    def is_gone(node: Node, client: redis.Redis) -> str:
+        if all(entry.name != name for entry in shard_readers.readers_on(client)):
+            return ""
+        check(node, client)
+        remove(node, client)  # it may have taken a copy from a shard that still had it
+        return "its worker still has it"
+
+    for work in (check, remove, is_gone):
+        until_all(place, work, f"{name} could not be removed from every shard")
+
+
+def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
+    if shard_readers.default_on(node, client) == name:
+        raise ClusterError(f"{name} is the default reader of {node.address} now, by another command: it stays")
+    return ""
+
+
+def _take_back(place: Place, name: str) -> None:
+    """Remove a reader that did not get whole from the shards that can be reached; what is left is told.
+
+    ClusterError where somebody else has made it the default meanwhile.
+    """
+    place.on_step(f"taking {name} away again: the readers that were there go on answering")
+    limit = time.monotonic() + _TAKE_BACK_SECONDS
+
+    def remove(node: Node, client: redis.Redis) -> str:
+        shard_readers.remove(client, node, name, default=False)
+        there = any(entry.name == name for entry in shard_readers.readers_on(client))
+        return "its worker still has it" if there else ""
+
+    left = f"what is left of it goes with `qa-cluster model unload {name}`"
+    try:
+        on_all(place, lambda node, client: _refuse_default(node, client, name))
+        while problems := on_all(place, remove):
+            if time.monotonic() > limit:
+                place.on_step(f"{name} is not gone from every shard, {left}: {in_words(problems)}")
+                return
+            time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
+        place.on_step(f"interrupted, {left}")
+        raise
+
+
+def _reads(node: Node, client: redis.Redis, name: str) -> str:
+    """A first reading shows what warming does not: outputs of other shapes, logits that are no numbers."""
+    try:
+        command(client, "RG.TRIGGER", "qa.pipeline", name, _TRIAL)
+    except redis.exceptions.ResponseError as error:
+        found = from_reply(str(error))
+        if isinstance(found, NotFound):  # its worker has been replaced since
+            return str(found)
+        if isinstance(found, ModelError | InferenceFailed):
+            raise ModelError(
+                f"{name} cannot read, export it again or in another precision: shard {node.address}: {found}"
+            ) from error
+        raise
+    return ""
+
+
+def _is_warm(client: redis.Redis, reader: ReaderFiles) -> str:
+    entry = _entry(shard_readers.readers_on(client, manifests=True), reader.tag)
+    problem = _unready(entry)
+    if not problem and entry is not None and Manifest.from_json(entry.manifest) != reader.manifest:
+        problem = "its worker has not taken up the new manifest yet"
+    return problem
+
+
+def _is_ready(client: redis.Redis, name: str) -> str:
+    return _unready(_entry(shard_readers.readers_on(client), name))
+
+
+def _entry(entries: Sequence[ShardReader], name: str) -> ShardReader | None:
+    return next((entry for entry in entries if entry.name == name), None)
+
+
+def _unready(entry: ShardReader | None) -> str:
+    if entry is None:
+        return "its worker has not taken it up yet"
+    if not entry.stored:
+        return "it is only in its worker's memory yet"
+    return "" if entry.warm else Failure(entry.problem) or "its worker is still compiling it"
+
+
+def _answers_by(node: Node, client: redis.Redis, name: str) -> str:
+    stored = shard_readers.default_on(node, client)
+    if stored not in ("", name):  # by another command, or a failover to a server that had not heard of the change
+        raise ClusterError(f"shard {node.address} has been given {stored} as its default meanwhile")
+    entry = next((entry for entry in shard_readers.readers_on(client) if entry.default), None)
+    if entry is None or entry.name != name:
+        return f"its worker still answers by {entry.name if entry is not None else 'none'}"
+    return "" if entry.settled else "cached answers of the former one are being removed"
+
+
+def _defaults(place: Place) -> str:
+    """Which shard has which default, as far as they can be asked."""
+    told: dict[str, list[str]] = {}
+    with ExitStack() as stack:
+        for node, client in shards_of(place.settings, place.url):
+            stack.enter_context(client)
+            try:
+                name = shard_readers.default_on(node, client) or "none"
+            except redis.exceptions.RedisError:
+                name = "not reachable"
+            told.setdefault(name, []).append(node.address)
+    return "; ".join(f"{name}: {', '.join(addresses)}" for name, addresses in told.items())

@@ -1,0 +1,202 @@
+"""The readers on one shard, as its worker tells them and as they are in its keys; storing and removing one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from qa_cluster import keys
+from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.scripts import ScriptCall
+
+from ..nodes.nodes import Node, command
+from .reader_files import ReaderFiles
+
+_POLL_SECONDS = 0.05
+# Models go in parts: a server takes no argument over 512 MB (proto-max-bulk-len), and closes the connection.
+_PART_BYTES = 64 << 20
+# What a command answers while its shard's worker is still starting, or being replaced.
+_NO_WORKER = ("NOWORKER", "WORKERLOST")
+
+
+@dataclass(frozen=True)
+class ShardReader:
+    """A reader as a shard's worker tells it; the trigger `qa.models` says what the fields mean."""
+
+    name: str
+    id: str
+    revision: str
+    reading_revision: str
+    default: bool
+    warm: bool
+    precision: str
+    bytes: int
+    context_tokens: int
+    stored: bool
+    settled: bool
+    problem: str
+    manifest: str = ""
+
+
+def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
+    """What the worker has, the default reader first; redis' ResponseError when it cannot be asked."""
+    (text,) = command(client, "RG.TRIGGER", "qa.models", *(["manifests"] if manifests else []))
+    return [ShardReader(**entry) for entry in json.loads(text)]
+
+
+def default_on(node: Node, client: redis.Redis) -> str:
+    """The name of the reader in the shard's default keys; empty for none."""
+    return manifest_name(client, node.tag)
+
+
+def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
+    """The name in the manifest stored for a reader, without a name for the default one; empty for none."""
+    return _name_of(client.get(keys.manifest_key(shard_tag, name)))
+
+
+def _name_of(manifest: Any) -> str:
+    try:
+        return Manifest.from_json(manifest).name if isinstance(manifest, bytes) else ""
+    except ModelError:
+        return ""
+
+
+def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
+    """A reader that a shard holds, the default one without a name."""
+    reply = command(client, "AI.MODELGET", keys.model_key(node.tag, name), "BLOB")
+    model = b"".join(reply) if isinstance(reply, list) else reply
+    manifest_text, tokenizer = client.mget(keys.manifest_key(node.tag, name), keys.tokenizer_key(node.tag, name))
+    if not isinstance(manifest_text, bytes) or not isinstance(tokenizer, bytes):
+        raise ModelError(f"{node.address} holds a model without manifest or tokenizer: load it again")
+    manifest = Manifest.from_json(manifest_text)
+    manifest.verify(model, tokenizer)
+    return ReaderFiles(model, tokenizer, manifest_text.decode(), manifest)
+
+
+def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str, deadline: float) -> None:
+    """Store tokenizer and ONNX file under a name (empty: as the default one); the worker compiles it first."""
+    client.set(keys.tokenizer_key(node.tag, name), reader.tokenizer)
+    model = memoryview(reader.model)
+    parts = [model[at : at + _PART_BYTES] for at in range(0, len(model), _PART_BYTES)]
+    key = keys.model_key(node.tag, name)
+    options = ("ONNX", "CPU", "TAG", reader.tag)
+    patiently(lambda: command(client, "AI.MODELSTORE", key, *options, "BLOB", *parts), deadline)
+
+
+def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
+    """Store tokenizer and manifest, both at once; only where they differ, as a write makes the shard read them anew."""
+    texts = {
+        keys.tokenizer_key(node.tag, name): reader.tokenizer,
+        keys.manifest_key(node.tag, name): reader.manifest_text.encode(),
+    }
+    with client.pipeline(transaction=True) as pipeline:
+        for key, wanted in texts.items():
+            if client.get(key) != wanted:
+                pipeline.set(key, wanted)
+        pipeline.execute()
+
+
+def model_mark(client: redis.Redis, shard_tag: str, name: str = "") -> str:
+    """The TAG of the model of a reader on a shard, ``<id>@<revision>``; empty when there is none."""
+    try:
+        reply = command(client, "AI.MODELGET", keys.model_key(shard_tag, name), "META")
+    except redis.exceptions.ResponseError:
+        return ""
+    found = dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else reply
+    mark = found.get(b"tag", b"")
+    return mark.decode() if isinstance(mark, bytes) else str(mark)
+
+
+def make_default(node: Node, client: redis.Redis, name: str) -> str:
+    """Make a stored reader the shard's default one, in one step; what stands against it, empty when it is done."""
+    problem = _rename(node, client, name)
+    if not problem:
+        _remove_strays(node, client, name)
+    return problem
+
+
+def _rename(node: Node, client: redis.Redis, name: str) -> str:
+    current = client.get(keys.manifest_key(node.tag))
+    former = _name_of(current)
+    if former == name:
+        return ""
+    wanted = [key(node.tag, name) for key in (keys.model_key, keys.manifest_key, keys.tokenizer_key)]
+    default = [key(node.tag) for key in (keys.model_key, keys.manifest_key, keys.tokenizer_key)]
+    own = [key(node.tag, former) for key in (keys.model_key, keys.manifest_key, keys.tokenizer_key)] if former else []
+    call = ScriptCall("make_default", (*default, *wanted, *own), (current if isinstance(current, bytes) else b"",))
+    status = command(client, *call.command())
+    return {
+        b"done": "",
+        b"changed": "its default reader has just been changed by somebody else",
+        b"missing": f"it does not hold {name} under its tag {node.tag!r} yet",
+    }[status]
+
+
+def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
+    """Remove default readers that came with slots, under other tags: moved on, they would make it the default again."""
+    for tag, key_name in _stored(client):
+        if tag != node.tag and not key_name and manifest_name(client, tag) != name:
+            client.unlink(*(key(tag) for key in (keys.manifest_key, keys.model_key, keys.tokenizer_key)))
+
+
+def _stored(client: redis.Redis) -> list[tuple[str, str]]:
+    """Tag and name of every reader whose model is on this server; no name: a default one."""
+    found = []
+    for key, _ in command(client, "AI._MODELSCAN"):
+        try:
+            parsed = keys.parse_model_key(key.decode(errors="replace"))
+        except InvalidInput:  # somebody's own model under a name that only begins like ours
+            continue
+        if parsed is not None:
+            found.append(parsed)
+    return found
+
+
+def named_models(client: redis.Redis) -> set[str]:
+    """The names of the readers, other than default ones, whose model is on this server."""
+    return {name for _, name in _stored(client) if name}
+
+
+def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
+    """Remove a reader from a shard, under whatever tag it is there; the shard's default one only if that is meant.
+
+    Returns how many keys were there.
+    """
+    named = [(tag, key_name) for tag, key_name in _stored(client) if (key_name or manifest_name(client, tag)) == name]
+    if not default:  # keys with its name: who makes it the default meanwhile renames them, and they are not there
+        named = [(tag, key_name) for tag, key_name in named if key_name or tag != node.tag]
+    removed = 0
+    for tag, key_name in dict.fromkeys([(node.tag, name), *named]):
+        names = [key(tag, key_name) for key in (keys.manifest_key, keys.model_key, keys.tokenizer_key)]
+        removed += int(client.unlink(*names))
+    return removed
+
+
+def patiently(attempt: Callable[[], object], deadline: float) -> object:
+    """Repeat a command while its shard's worker is still starting."""
+    while True:
+        try:
+            return attempt()
+        except redis.exceptions.ResponseError as error:
+            if not str(error).startswith(_NO_WORKER) or time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_SECONDS)
+
+
+def has_functions(client: redis.Redis) -> bool:
+    """Whether the shard's functions of this version are registered, that is whether it can tell its readers."""
+    return any(b"qa.models" in _texts(row) for row in command(client, "RG.DUMPREGISTRATIONS"))
+
+
+def _texts(value: Any) -> list[bytes]:
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, bytes) else []

@@ -1,0 +1,1 @@
+"""Servers on this machine: processes, ports and the state of a local cluster."""

@@ -1,0 +1,218 @@
+"""The local cluster of a data folder: up, down, and what runs.
+
+Each node has a folder ``node-<n>``. What was created is remembered in ``cluster.json``; which servers run is read from
+their pid files every time, so a command that was killed half-way leaves nothing that the next one does not see. Node
+folders are only ever removed when creation did not come to its end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import redis
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ConfigError
+
+from ..nodes import nodes as topology
+from ..nodes.connect import NotRunning
+from . import ports
+from .processes import ProcessRef, stop_all
+from .server_process import ServerSpec, connect, find_program, launch, running, wait_ready
+from .state import ClusterState, locked, read_state, write_state
+
+_LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "error": "warning"}
+
+
+@dataclass(frozen=True)
+class UpReport:
+    """What `up` did: whether the cluster is new, how many servers were started, and what the user should know."""
+
+    url: str
+    created: bool
+    started: int
+    notices: tuple[str, ...]
+
+
+class LocalCluster:
+    """The cluster in ``settings.data_dir``. `module_options` are configuration lines that load and set up the module.
+
+    A tethered cluster ends with this process, however it ends.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        module_options: Sequence[tuple[str, str]] = (),
+        tethered: bool = False,
+        on_step: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.settings = settings
+        self.data_dir: Path = settings.data_dir.expanduser().resolve()
+        self._options = tuple(module_options)
+        self._tethered = tethered
+        self._step = on_step
+
+    def up(self) -> UpReport:
+        """Create the cluster, or start what is not running of it, and wait until it is whole."""
+        deadline = time.monotonic() + self.settings.start_timeout_ms / 1000
+        with locked(self.data_dir):
+            state = read_state(self.data_dir)
+            created = state is None or not state.created
+            if state is None or not state.created:
+                state = self._prepare_new(state)
+            self._check_shape(state)
+            state, notices = self._with_free_ports(state)
+            specs = self.specs(state)
+            missing = [spec for spec in specs if running(spec) is None]
+            launched: list[ProcessRef] = []
+            try:
+                self._step(f"starting {len(missing)} of {len(specs)} servers")
+                for spec in missing:
+                    launched.append(launch(spec))
+                for spec, process in zip(missing, launched, strict=True):
+                    wait_ready(spec, process, deadline)
+                self._join(specs, state, created, deadline)
+            except BaseException:
+                stop_all(launched, timeout_seconds=5.0, insist=True)
+                raise
+            if created:
+                write_state(self.data_dir, replace(state, created=True))
+            return UpReport(_url(state.ports), created, len(missing), tuple(notices))
+
+    def down(self) -> list[str]:
+        """Stop every server of the cluster; returns the names of those that ran."""
+        if not self.data_dir.is_dir():
+            return []
+        with locked(self.data_dir):
+            state = read_state(self.data_dir)
+            processes = self.processes(state) if state else []
+            stop_all(processes, self.settings.stop_timeout_ms / 1000, insist=True)
+            return [process.name for process in processes]
+
+    def processes(self, state: ClusterState) -> list[ProcessRef]:
+        """The server processes that run."""
+        return [process for spec in self.specs(state) if (process := running(spec))]
+
+    def is_running(self) -> bool:
+        """Whether any of its servers runs."""
+        state = read_state(self.data_dir)
+        return state is not None and bool(self.processes(state))
+
+    def url(self) -> str:
+        """The addresses of the servers that run; NotRunning when there is none."""
+        state = read_state(self.data_dir)
+        if state is None or not state.created:
+            raise NotRunning(f"there is no cluster in {str(self.data_dir)!r}: run `qa-cluster up`")
+        found = [spec.port for spec in self.specs(state) if running(spec)]
+        if not found:
+            raise NotRunning(f"the cluster in {str(self.data_dir)!r} is not running: run `qa-cluster up`")
+        return _url(found)
+
+    def specs(self, state: ClusterState) -> list[ServerSpec]:
+        """The servers of the cluster, primaries of the first creation first."""
+        settings = self.settings
+        options = [
+            ("loglevel", _LOG_LEVELS[settings.log_level]),
+            ("maxmemory", f"{settings.maxmemory_mb}mb"),
+            ("maxmemory-policy", "volatile-lru"),
+            *self._options,
+        ]
+        return [
+            ServerSpec(
+                self.data_dir / f"node-{index}",
+                state.program,
+                port,
+                cluster=True,
+                options=tuple(options),
+                tethered=self._tethered,
+                password=settings.cluster_password,
+            )
+            for index, port in enumerate(state.ports)
+        ]
+
+    def _prepare_new(self, unfinished: ClusterState | None) -> ClusterState:
+        """State for a new cluster; what an unfinished creation left is stopped and removed."""
+        if unfinished is not None:
+            specs = self.specs(unfinished)
+            stop_all([process for spec in specs if (process := running(spec))], 5.0, insist=True)
+            for spec in specs:
+                if spec.directory.exists():
+                    shutil.rmtree(spec.directory)
+        settings = self.settings
+        count = settings.shards * (1 + settings.replicas)
+        state = ClusterState(
+            shards=settings.shards,
+            replicas=settings.replicas,
+            ports=tuple(ports.node_ports_from(settings.first_port, count))
+            if settings.first_port
+            else tuple(ports.free_node_ports(count)),
+            program=find_program(settings.server),
+            created=False,
+        )
+        write_state(self.data_dir, state)
+        return state
+
+    def _check_shape(self, state: ClusterState) -> None:
+        defaults = Settings()
+        for name in ("shards", "replicas"):
+            wanted, found = getattr(self.settings, name), getattr(state, name)
+            if wanted not in (found, getattr(defaults, name)):
+                grow = (
+                    f", or add shards with `qa-cluster scale {wanted}`" if name == "shards" and wanted > found else ""
+                )
+                raise ConfigError(
+                    f"setting {name!r} is {wanted}, but the cluster in {str(self.data_dir)!r} has {found}:"
+                    f" choose another data_dir{grow}"
+                )
+        first = self.settings.first_port
+        if first and list(state.ports) != list(range(first, first + len(state.ports))):
+            raise ConfigError(
+                f"setting 'first_port' is {first}, but the cluster in {str(self.data_dir)!r} was created with the ports"
+                f" {', '.join(map(str, state.ports))}: leave it out, or choose another data_dir"
+            )
+
+    def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
+        """The state with a new port for every node that does not run and whose port another program has taken."""
+        if self.settings.server:
+            state = replace(state, program=find_program(self.settings.server))
+        elif not Path(state.program).is_file():
+            state = replace(state, program=find_program(""))
+        chosen = list(state.ports)
+        notices = []
+        for index, spec in enumerate(self.specs(state)):
+            if running(spec) is None and not ports.is_free_for_node(spec.port):
+                if self.settings.first_port:
+                    ports.need_for_node(spec.port, self.settings.first_port)
+                chosen[index] = ports.free_node_ports(1, avoid=chosen)[0]
+                notices.append(
+                    f"port {spec.port} (or its bus port {spec.port + ports.BUS_OFFSET}) is taken by another program:"
+                    f" {spec.directory.name} listens on {chosen[index]} from now on"
+                )
+        state = replace(state, ports=tuple(chosen))
+        write_state(self.data_dir, state)
+        return state, notices
+
+    def _join(self, specs: Sequence[ServerSpec], state: ClusterState, create: bool, deadline: float) -> None:
+        with ExitStack() as stack:
+            clients: list[redis.Redis] = [stack.enter_context(connect(spec)) for spec in specs]
+            try:
+                if create:
+                    self._step("creating the cluster")
+                    topology.create(clients, state.ports, state.shards, ports.HOST, deadline)
+                else:
+                    self._step("waiting for the servers to find each other")
+                    topology.introduce(clients, state.ports, ports.HOST, deadline)
+                    topology.wait_whole(clients, len(clients), deadline)
+            except redis.exceptions.RedisError as error:
+                raise ClusterError(f"a server failed while the cluster was put together: {error}") from error
+
+
+def _url(node_ports: Sequence[int]) -> str:
+    return "redis://" + ",".join(f"{ports.HOST}:{port}" for port in node_ports)

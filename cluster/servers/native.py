@@ -1,0 +1,59 @@
+"""Finding the native module, and building it in a checkout."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+from qa_cluster.errors import ConfigError
+
+_BUILD_SECONDS = 300
+
+
+def packaged() -> Path:
+    """Where an installed package carries the module."""
+    return Path(str(files("qa_cluster"))) / "native" / "qa.so"
+
+
+def checkout_source() -> Path | None:
+    """The folder of the module's C sources when this file lies in a checkout."""
+    folder = Path(__file__).resolve().parents[2] / "native"
+    return folder if (folder / "Makefile").is_file() else None
+
+
+def find_module(module_path: str = "") -> Path:
+    """The module to load: `module_path` if given, else the packaged one, else that of the checkout, built if needed."""
+    if module_path:
+        path = Path(module_path).expanduser().resolve()
+        if not path.is_file():
+            raise ConfigError(f"setting 'module_path' is {module_path!r}, which is not a file")
+        return path
+    if packaged().is_file():
+        return packaged().resolve()
+    source = checkout_source()
+    if source is None:
+        raise ConfigError(f"the native module is missing: no file {str(packaged())!r}; set 'module_path' or reinstall")
+    return build(source)
+
+
+def build(source: Path) -> Path:
+    """Run make in `source` (nothing happens when all is built) and return the module."""
+    try:
+        done = subprocess.run(
+            ["make", "--no-print-directory", "-C", str(source)],
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        built = source / "build" / "qa.so"
+        if built.is_file():
+            return built
+        raise ConfigError("cannot build the native module: there is no make; install make and a C compiler") from error
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"cannot build the native module: make took longer than {_BUILD_SECONDS} s") from error
+    if done.returncode:
+        raise ConfigError(f"cannot build the native module:\n{done.stderr.strip()[-2000:]}")
+    return source / "build" / "qa.so"

@@ -1,0 +1,1 @@
+"""Ranking and reading: from a question to answers."""

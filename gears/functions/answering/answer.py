@@ -1,0 +1,287 @@
+"""Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
+
+However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
+document it was read from still stands when it is stored; else, for who began to ask only then, the new one is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
+from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
+from qa_cluster.gears.functions.answering.valid_answer import valid_answer
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.gears.functions.shard import slots
+from qa_cluster.gears.functions.shard.calls import run_script, run_script_later
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, slot
+from qa_cluster.keys import parse_sentence as parse_sentence_key
+from qa_cluster.reading.readings import ReadSentence, sentence_answer
+from qa_cluster.scripts import ScriptCall
+
+TTL_SETTING = "qa.answer-ttl-seconds"
+DEFAULT_TTL_SECONDS = 86400
+SETTING_AGE_SECONDS = 10.0
+MAX_QUESTION_LENGTH = 4096
+MAX_ATTEMPTS = 8
+# How long the reader of a sentence is kept waiting while its slot is on its way.
+SETTLE_SECONDS = 5.0
+SETTLE_PAUSE_SECONDS = 0.02
+
+_REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
+_running: dict[str, asyncio.Task[bytes | None]] = {}
+# Keys of running reads that somebody joined after they had begun.
+_joined: set[str] = set()
+_ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, DEFAULT_TTL_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """A sentence, None where there is none, with the neighbours that this reader needs."""
+
+    record: SentenceRecord | None
+    reader: Reader
+
+
+async def on_missing_answer(record: dict[str, Any]) -> None:
+    """A client reads an answer that is not there: read the sentence, keep the answer and give it to the client."""
+    try:
+        sentence, question, model = parse_answer_key(record["key"])
+    except (InvalidInput, TypeError):
+        return
+    if not question.strip():
+        return
+    try:
+        value = await _read_settled(sentence, question, model)
+    except Exception as error:  # the client must learn of it: an error of the function alone would leave it with nil
+        rg.log(f"answer: {error}", "warning")
+        rg.override_reply(_error_text(error))
+        return
+    if value is not None:
+        rg.override_reply(value)
+
+
+async def _read_settled(sentence: SentenceRef, question: str, model: str) -> bytes | None:
+    """`read`, but a sentence whose slot is on its way is waited for: a stock client would be sent to and fro."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while True:
+        try:
+            return await read(sentence, question, model)
+        except rg.error as error:
+            if not slots.is_redirect(error) or time.monotonic() > deadline:
+                raise
+            number = slot(sentence.tag)
+            view = slots.current(0)
+            if not view.has(number) and number not in view.coming:
+                raise
+        await asyncio.sleep(SETTLE_PAUSE_SECONDS)
+
+
+async def on_read(arguments: list[Any]) -> list[str]:
+    """Trigger ``qa.read model question sentence..``: for each ``<doc>:{tag}:<i>`` its answer as JSON, or an error.
+
+    `model` is empty for the default one, else an id or ``id@revision``; one that is not here fails the whole trigger.
+    """
+    if len(arguments) < 4:
+        raise InvalidInput("qa.read takes a model (empty: the default one), a question and at least one sentence key")
+    model, question, names = arguments[1], arguments[2], arguments[3:]
+    if not isinstance(model, str):
+        raise InvalidInput(f"model must be text, got {model!r}"[:200])
+    if not isinstance(question, str) or not question.strip():
+        raise InvalidInput(f"question must be text that is not empty, got {question!r}"[:200])
+    replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
+    return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
+
+
+def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Future[str]]:
+    """All cached answers in one round trip, all other sentences in another; these are read at once, as one batch."""
+    parsed: list[SentenceRef | Exception] = []
+    for name in names:
+        try:
+            parsed.append(parse_sentence_key(name))
+        except (InvalidInput, TypeError) as error:
+            parsed.append(error)
+    found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)], model)
+    missing = [item for item in parsed if isinstance(item, SentenceRef) and item not in found]
+    fetched = _fetch(question, missing, model) if missing else {}
+    return [asyncio.ensure_future(_one(item, question, model, found, fetched)) for item in parsed]
+
+
+async def _one(
+    sentence: SentenceRef | Exception,
+    question: str,
+    model: str,
+    cached: dict[SentenceRef, Any],
+    fetched: dict[SentenceRef, _Fetched | Exception],
+) -> str:
+    if isinstance(sentence, Exception):
+        raise sentence
+    found = cached.get(sentence) or fetched[sentence]
+    if isinstance(found, Exception):
+        raise found
+    if isinstance(found, dict):
+        return orjson.dumps({**found, "cache": "shard"}).decode()
+    value = await read(sentence, question, model, found)
+    if value is None:
+        raise NotFound(f"no such sentence: {sentence}")
+    return (value[:-1] + b',"cache":"miss"}').decode()
+
+
+def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
+    """Cached answers that belong to the version and the model of now; an error for what is not on this shard."""
+    reader = readers.named(model)
+    commands: list[tuple[str, ...]] = []
+    for sentence in sentences:
+        commands.append(("GET", answer_key(sentence, question, _place(model, reader))))
+        commands.append(("HGET", document_key(sentence.document_id, sentence.tag), "version"))
+    replies = _each(commands)
+    revision = reader.manifest.reading_revision
+    found: dict[SentenceRef, Any] = {}
+    for sentence, value, version in zip(sentences, replies[::2], replies[1::2], strict=True):
+        if isinstance(value, Exception):
+            found[sentence] = value
+        elif value is not None and (answer := valid_answer(value, version or "", revision)) is not None:
+            found[sentence] = answer
+    return found
+
+
+def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, _Fetched | Exception]:
+    """What is needed to read the sentences; an error for what is not on this shard."""
+    reader = readers.named(model)
+    place = _place(model, reader)
+    replies = _each([_read_call(sentence, question, place, reader).command() for sentence in sentences])
+    return {
+        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence(reply), reader)
+        for sentence, reply in zip(sentences, replies, strict=True)
+    }
+
+
+def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader) -> ScriptCall:
+    return read_sentence(
+        sentence,
+        question,
+        place,
+        context_tokens=reader.manifest.context_tokens,
+        fingerprint=reader.tokenizer.fingerprint,
+    )
+
+
+def _place(model: str, reader: Reader) -> str:
+    """The model in the keys of the answers: who names the default one by its revision shares what is cached for it."""
+    return "" if model == reader.name and readers.is_default(reader) else model
+
+
+def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
+    """The replies, with an error in the place of each command that was refused."""
+    try:
+        return rg.execute_many(commands)
+    except rg.error:
+        slots.forget()
+    replies: list[Any] = []
+    for command in commands:
+        try:
+            replies += rg.execute_many([command])
+        except rg.error as error:
+            replies.append(error)
+    return replies
+
+
+def read(
+    sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None
+) -> asyncio.Future[bytes | None]:
+    """The answer of a sentence as JSON, read by a model and stored; None where there is no such sentence.
+
+    `fetched` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
+
+    It runs in a task of its own, outside of any execution: the first who asks may go away, the others still wait.
+    """
+    key = answer_key(sentence, question, model)
+    task = _running.get(key)
+    if task is None or task.done():
+        task = asyncio.get_running_loop().create_task(_read(sentence, question, model, fetched), context=Context())
+        _running[key] = task
+        task.add_done_callback(lambda done: _finished(key, done))
+    else:
+        _joined.add(key)
+    return asyncio.shield(task)
+
+
+def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
+    if _running.get(key) is task:
+        del _running[key]
+        _joined.discard(key)
+    if not task.cancelled():
+        # Fetched here, so that an error whose clients have all gone is not reported as never retrieved.
+        task.exception()
+
+
+async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> bytes | None:
+    if len(question) > MAX_QUESTION_LENGTH:
+        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
+    for attempt in range(MAX_ATTEMPTS):
+        reader = readers.named(model)
+        place = _place(model, reader)
+        if fetched is None or attempt or fetched.reader is not reader:
+            fetched = _Fetched(parse_sentence(run_script(_read_call(sentence, question, place, reader))), reader)
+        record = fetched.record
+        if record is None:
+            return None
+        if record.answer and valid_answer(record.answer, record.version, reader.manifest.reading_revision):
+            # Asked for before it was stored, and taken up only after that.
+            return record.answer.encode()
+        passage = passage_of(sentence, record, reader)
+        decoded, windows = await read_passage(sentence, record, passage, question, reader)
+        if readers.named(model) is not reader or _place(model, reader) != place:
+            continue
+        value = sentence_answer(
+            ReadSentence(sentence, record, passage, decoded, windows, reader.question(question).truncated),
+            model_id=reader.manifest.model_id,
+            revision=reader.manifest.revision,
+            reading_revision=reader.manifest.reading_revision,
+            created=time.time(),
+        )
+        call = store_answer(
+            sentence,
+            question,
+            place,
+            version=record.version,
+            text=record.text,
+            answer=value,
+            ttl_seconds=_ttl_seconds(),
+        )
+        if answer_key(sentence, question, model) not in _joined:
+            # Who asked did so before the sentence was read: the answer is right for them whether or not it is kept.
+            run_script_later(call)
+            return value
+        if run_script(call) == 1:
+            return value
+    raise DeadlineExceeded(f"document {sentence.document_id[:100]!r} changes faster than it can be read")
+
+
+def _ttl_seconds() -> int:
+    global _ttl  # noqa: PLW0603 (one setting, read again every few seconds)
+    if time.monotonic() - _ttl[0] > SETTING_AGE_SECONDS:
+        value = rg.config_get(TTL_SETTING)
+        _ttl = (time.monotonic(), int(value) if value and value.isdigit() and int(value) > 0 else DEFAULT_TTL_SECONDS)
+    return _ttl[1]
+
+
+def _error_text(error: BaseException) -> str:
+    """An error as the text that becomes an error reply."""
+    if isinstance(error, QAError):
+        return f"-{error.resp()}"
+    redirect = _REDIRECT.search(str(error))
+    if redirect:
+        return f"-{redirect.group()}"
+    return f"-{InferenceFailed(str(error) or type(error).__name__).resp()}"

@@ -1,0 +1,118 @@
+"""What is read of a sentence: its passage from what is stored, and the passage read by a model.
+
+Two sentences whose neighbours make the same passage have it read once for both, also when they are asked for one after
+the other, as waves are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextvars import Context
+from typing import Any
+
+from qa_cluster.documents import Neighbour, SentenceRecord
+from qa_cluster.errors import InferenceFailed, ModelError
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import SentenceRef
+from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.spans import Reading, best_spans
+from qa_cluster.reading.tokenization import unpack_sentence
+from qa_cluster.reading.windows import Window
+
+N_BEST = 3
+"""Spans that are kept of a passage."""
+MAX_RECENT = 256
+
+# Sentence's document, partition, version; passage's first and last sentence; question; reader.
+_PassageKey = tuple[str, str, str, int, int, str, int]
+_recent: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = OrderedDict()
+
+
+def passage_of(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> Passage:
+    """The passage of a sentence: of the stored tokens, or new ones where they are missing or another tokenizer's."""
+    own = _part(record.text, record.tensor, sentence.index, record, reader)
+    left = _parts(record.left, sentence.index, -1, record, reader)
+    right = _parts(record.right, sentence.index, 1, record, reader)
+    return around(own, left, right, index=sentence.index, budget=reader.manifest.context_tokens)
+
+
+def _parts(side: Sequence[Neighbour], index: int, step: int, record: SentenceRecord, reader: Reader) -> list[Part]:
+    return [
+        _part(neighbour.text, neighbour.tensor, index + step * distance, record, reader)
+        for distance, neighbour in enumerate(side, start=1)
+    ]
+
+
+def _part(text: str, tensor: bytes | None, index: int, record: SentenceRecord, reader: Reader) -> Part:
+    if tensor is not None:
+        stored = unpack_sentence(tensor)
+        if stored.fingerprint == reader.tokenizer.fingerprint and stored.end - stored.start == len(text):
+            return Part(text, stored.start, stored.tokens)
+        start = stored.start
+    else:
+        spans = json.loads(record.spans or "[]")
+        start = spans[index][0] if index < len(spans) else 0
+    return Part(text, start, reader.tokenizer.encode_text(text))
+
+
+async def read_passage(
+    sentence: SentenceRef, record: SentenceRecord, passage: Passage, question: str, reader: Reader
+) -> tuple[Reading, int]:
+    """The best spans of a passage, apart from each other, and in how many windows it was read."""
+    if not passage.breaks:
+        return await _read(passage, question, reader)
+    last = passage.first + len(passage.breaks)
+    key = (sentence.document_id, sentence.tag, record.version, passage.first, last, question, reader.arrival)
+    task = _recent.get(key)
+    if task is None:
+        # A task of its own: whoever asked first may go away, the others still wait.
+        task = asyncio.get_running_loop().create_task(_read(passage, question, reader), context=Context())
+        _recent[key] = task
+        task.add_done_callback(lambda done: _finished(key, done))
+        if len(_recent) > MAX_RECENT:
+            _recent.popitem(last=False)
+    else:
+        _recent.move_to_end(key)
+    return await asyncio.shield(task)
+
+
+def _finished(key: _PassageKey, task: asyncio.Task[tuple[Reading, int]]) -> None:
+    if (task.cancelled() or task.exception() is not None) and _recent.get(key) is task:
+        del _recent[key]
+
+
+async def _read(passage: Passage, question: str, reader: Reader) -> tuple[Reading, int]:
+    windows = reader.pairs.windows(reader.question(question), passage.tokens)
+    outputs = await asyncio.gather(*(run_window(reader, window) for window in windows))
+    reading = best_spans(
+        windows,
+        outputs,
+        passage.tokens,
+        passage.text,
+        max_answer_tokens=reader.manifest.max_answer_tokens,
+        n_best=N_BEST,
+        overlapping=False,
+        breaks=passage.breaks,
+    )
+    return reading, len(windows)
+
+
+async def run_window(reader: Reader, window: Window) -> tuple[Any, Any]:
+    """Start and end logits of a window, by the shard's queue, where it shares batches with others."""
+    arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
+    if reader.model is None:
+        raise ModelError(
+            f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"
+        )
+    try:
+        outputs = await reader.model.run([arrays[name] for name in reader.manifest.inputs])
+    except rg.error as error:
+        readers.forget()
+        raise InferenceFailed(f"model of {reader.manifest.model_id!r} could not be run: {error}") from error
+    start, end = (output.reshape(-1) for output in outputs[:2])
+    return start, end

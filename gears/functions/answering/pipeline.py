@@ -1,0 +1,128 @@
+"""Reads contexts that come with the question: the trigger `qa.pipeline`, behind `POST /models/{id}`.
+
+Windows go through the same queue as the sentences of questions, but only a few of them at a time, of all requests
+together: a question that comes meanwhile waits for one batch of them, not for a whole article.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from qa_cluster.errors import InputTooLong, InvalidInput, ModelError, NotFound, QueueFull
+from qa_cluster.gears.functions.answering.passage import run_window
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.huggingface.answers import Answer, Answers, Prepared, Preparer
+from qa_cluster.huggingface.inputs import Sample
+from qa_cluster.huggingface.parameters import Parameters
+from qa_cluster.huggingface.request import PipelineLimits, PipelineRequest, parse_request
+from qa_cluster.reading.windows import Window
+
+# A batch's worth: what a question may have to wait for.
+PORTION_TOKENS = 1024
+MAX_REQUESTS = 64
+# Of all requests together, a single one may have more: what is prepared of a code point takes some 10 to 60 bytes.
+MAX_CHARS = 16_000_000
+# Tokenizing takes a microsecond or so a code point, too long a text must not keep the event loop from others.
+LOOP_CHARS = 8192
+# The service has its own limits, which are settings; these hold for every client.
+LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
+
+_lane = asyncio.Lock()
+
+
+class _Load:
+    requests = 0
+    chars = 0
+
+
+async def on_pipeline(arguments: list[Any]) -> str:
+    """Trigger ``qa.pipeline model request``: a JSON object with ``model``, its name, and ``results`` of all pairs.
+
+    `model` is empty for the default one, else an id or ``id@revision``; `request` is JSON as in `POST /models/{id}`.
+    """
+    if len(arguments) != 3:
+        raise InvalidInput("qa.pipeline takes a model (empty: the default one) and a request in JSON")
+    model, text = arguments[1:]
+    if not isinstance(model, str):
+        raise InvalidInput(f"model must be text, got {model!r}"[:200])
+    try:
+        request = parse_request(orjson.loads(text), LIMITS)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"request is not JSON: {error}") from error
+    reader = _reader(model)
+    if _Load.requests >= MAX_REQUESTS:
+        raise QueueFull(f"{MAX_REQUESTS} pipeline requests are at this shard already: try again later")
+    chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
+    if _Load.requests and _Load.chars + chars > MAX_CHARS:
+        raise QueueFull(
+            f"pipeline requests of {_Load.chars} characters are at this shard already, with the {chars} of this one "
+            f"they would have more than {MAX_CHARS}: try again later"
+        )
+    _Load.requests += 1
+    _Load.chars += chars
+    try:
+        results = await _results(reader, request)
+    finally:
+        _Load.requests -= 1
+        _Load.chars -= chars
+    return orjson.dumps({"model": reader.manifest.name, "results": results}).decode()
+
+
+def _reader(model: str) -> Reader:
+    try:
+        return readers.named(model)
+    except ModelError as error:
+        if model:
+            raise NotFound(str(error)) from error
+        raise
+
+
+async def _results(reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
+    """Every pair is prepared before any is read: one that cannot be costs no other's time."""
+    preparer = Preparer(reader.tokenizer, reader.manifest)
+    prepared = []
+    for number, sample in enumerate(request.samples):
+        try:
+            prepared.append(await _prepared(preparer, sample, request.parameters))
+        except (InvalidInput, InputTooLong) as error:
+            raise type(error)(f"inputs/{number}: {error}") from error
+    return [await _read(reader, pair, request.parameters) for pair in prepared]
+
+
+async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) -> Prepared:
+    question, context = sample.question_text, sample.context_text
+    if len(question) + len(context) > LOOP_CHARS:
+        return await asyncio.to_thread(preparer.prepare, question, context, parameters, max_windows=LIMITS.windows)
+    prepared = preparer.prepare(question, context, parameters, max_windows=LIMITS.windows)
+    await asyncio.sleep(0)  # many short texts must not either
+    return prepared
+
+
+async def _read(reader: Reader, pair: Prepared, parameters: Parameters) -> Answer | list[Answer]:
+    answers = Answers(pair, parameters)
+    for portion in portions(pair.windows):
+        async with _lane:  # first come, first served: requests take turns, portion by portion
+            logits = await asyncio.gather(*(run_window(reader, window) for window in portion))
+        for window, (starts, ends) in zip(portion, logits, strict=True):
+            answers.add(window, starts, ends)
+    return answers.result()
+
+
+def portions(windows: Sequence[Window]) -> Iterator[list[Window]]:
+    """Neighbouring windows of at most `PORTION_TOKENS` together; a longer one alone."""
+    portion: list[Window] = []
+    tokens = 0
+    for window in windows:
+        length = len(window.input_ids)
+        if portion and tokens + length > PORTION_TOKENS:
+            yield portion
+            portion, tokens = [], 0
+        portion.append(window)
+        tokens += length
+    if portion:
+        yield portion

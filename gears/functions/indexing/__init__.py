@@ -1,0 +1,1 @@
+"""From a stored document to sentences, tokens and postings."""

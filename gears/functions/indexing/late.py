@@ -1,0 +1,40 @@
+"""Work on partitions whose slots are on their way: put off until they rest, and done if that is here.
+
+What moves is complete again on the other side, but who works on it in between finds half of it on either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from qa_cluster.gears.functions.shard import slots
+from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import slot
+
+_T = TypeVar("_T")
+_tags: set[str] = set()
+
+
+def add(tag: str) -> None:
+    """Look at this partition again when its slot has come to rest."""
+    _tags.add(tag)
+
+
+def settled(view: View) -> set[str]:
+    """The partitions that had to wait and have come to rest on this shard; they are forgotten here."""
+    resting = {tag for tag in _tags if slot(tag) not in view.leaving | view.coming}
+    _tags.difference_update(resting)
+    return {tag for tag in resting if view.is_primary and view.has(slot(tag))}
+
+
+async def unless_moving(tag: str, work: Awaitable[_T]) -> _T | str:
+    """Do the work of an event; ``moving`` when the partition's slot is on its way."""
+    try:
+        return await work
+    except rg.error as error:
+        if not slots.is_redirect(error):
+            raise
+        add(tag)
+        return "moving"

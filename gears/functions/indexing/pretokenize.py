@@ -1,0 +1,119 @@
+"""Pre-tokenizes, in bulk, all sentences that are stored on the shards, and shows how far it is.
+
+Run by a script: ``from qa_cluster.gears.functions.pretokenize import run; run()``. Each shard works on its own
+sentences and keeps the hash `progress:{h}` up to date: ``state`` (running, done), ``done`` and ``total`` (documents),
+``sentences``, ``tokenized``, ``failed``, ``started`` and ``updated`` (seconds since 1970).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+import orjson
+
+from qa_cluster.errors import ModelError, QAError
+from qa_cluster.gears.functions.indexing import split, sweep, tokenize
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.shard import locks
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.scripting.builder import GearsBuilder
+from qa_cluster.keys import PARAGRAPHS_PREFIX, SENTENCE_PREFIX, parse_tagged, progress_key, sentence_key
+
+SHOW_SECONDS = 0.25
+CONCURRENCY = 2
+
+
+def run(*, force: bool = False) -> None:
+    """Pre-tokenize on all shards; the result of each is a JSON object of its final progress.
+
+    Documents that are tokenized already, by the reader of now, are passed over unless ``force``.
+    """
+    GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force)).run(convertToStr=False)
+
+
+def start(*, force: bool = False) -> None:
+    """The same in the background: returns at once, and `progress:{h}` tells the rest."""
+    GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force)).run(convertToStr=False)
+
+
+_background: set[asyncio.Task[str]] = set()
+
+
+async def _start_on_shard(shard_id: str, *, force: bool) -> str:
+    task = asyncio.get_running_loop().create_task(_on_shard(shard_id, force=force))
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return str(shard_id)
+
+
+async def _on_shard(shard_id: str, *, force: bool) -> str:
+    async with locks.held("pretokenize"):
+        if readers.if_loaded() is None:
+            raise ModelError(f"shard {shard_id} has no reader: load a model first")
+        for key in sweep.scan(PARAGRAPHS_PREFIX + "*"):
+            found = parse_tagged(key, PARAGRAPHS_PREFIX)
+            if found is not None:
+                await split.split(*found)
+            rg.still_working()
+        documents = [
+            found for key in sweep.scan(SENTENCE_PREFIX + "*") if (found := parse_tagged(key, SENTENCE_PREFIX))
+        ]
+        progress = _Progress(shard_id, len(documents))
+        queue = iter(documents)
+        await asyncio.gather(*(_work(queue, progress, force=force) for _ in range(CONCURRENCY)))
+        return progress.finish()
+
+
+async def _work(queue: Any, progress: _Progress, *, force: bool) -> None:
+    for document_id, tag in queue:
+        try:
+            status = await tokenize.tokenize(document_id, tag, force=force)
+            sentences = rg.execute("HLEN", sentence_key(document_id, tag))
+        except (QAError, rg.error) as error:
+            rg.log(f"pretokenize: document {document_id[:100]!r}: {error}", "warning")
+            status, sentences = "failed", 0
+        progress.add(status, sentences)
+
+
+class _Progress:
+    """Counts of one shard, shown in a key a few times a second."""
+
+    def __init__(self, shard_id: str, total: int) -> None:
+        self._key = progress_key(rg.hashtag())
+        self._shown = 0.0
+        self._values: dict[str, Any] = {
+            "shard": shard_id,
+            "state": "running",
+            "done": 0,
+            "total": total,
+            "sentences": 0,
+            "tokenized": 0,
+            "failed": 0,
+            "started": round(time.time(), 3),
+        }
+        self._show()
+
+    def add(self, status: str, sentences: int) -> None:
+        """One document is through."""
+        rg.still_working()
+        self._values["done"] += 1
+        self._values["failed"] += status == "failed"
+        if status in ("tokenized", "loose"):
+            self._values["tokenized"] += 1
+            self._values["sentences"] += sentences
+        if time.monotonic() - self._shown > SHOW_SECONDS:
+            self._show()
+
+    def finish(self) -> str:
+        """All are through."""
+        self._values["state"] = "done"
+        self._show()
+        return orjson.dumps(self._values).decode()
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        self._values["updated"] = round(time.time(), 3)
+        rg.execute("HSET", self._key, *(part for pair in self._values.items() for part in pair))

@@ -1,0 +1,217 @@
+"""Repairs what events have missed: at start, after a failover, after a full queue, when a reader or slot has come.
+
+Looks at every document of the shard and brings it through splitting and tokenizing where that is not done for its
+current text; then works off the garbage. Cached answers of another reader, or of another version, go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Collection, Iterator, Mapping
+from contextvars import Context
+from itertools import islice
+from typing import Any
+
+from qa_cluster.errors import InvalidInput, QAError
+from qa_cluster.gears.functions.answering.valid_answer import is_valid
+from qa_cluster.gears.functions.indexing import garbage, late, split, tokenize
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.shard import partitions, slots
+from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import (
+    ANSWER_PREFIX,
+    DOCUMENT_PREFIX,
+    PARAGRAPHS_PREFIX,
+    SENTENCE_PREFIX,
+    document_key,
+    paragraphs_key,
+    parse_answer_key,
+    parse_tagged,
+)
+
+SETTLE_SECONDS = 0.05
+SCAN_COUNT = 500
+ANSWERS_PER_STEP = 100
+
+
+class _Sweep:
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.tags: set[str] | None = set()
+        self.answers = False
+        self.complaint = ""
+        # What each name meant when all cached answers of others had been removed; None: not looked at by this worker.
+        self.answered_by: dict[str, str] | None = None
+
+
+_state = _Sweep()
+
+
+def request(tags: Collection[str] | None = None) -> None:
+    """Have the shard swept soon, or only some partitions. Requests that come while a sweep runs are one more sweep."""
+    if tags is None:
+        _state.tags = None
+    elif _state.tags is not None:
+        _state.tags |= set(tags)
+    if _state.task is None:
+        _state.task = asyncio.get_running_loop().create_task(_sweep_until_settled(), context=Context())
+
+
+def request_answers() -> None:
+    """Have the cached answers looked at soon: a reader has come, gone, or become the default."""
+    _state.answers = True
+    request(set())
+
+
+def go_on(view: View) -> None:
+    """Sweep the partitions that had to wait for their slots, and what an error has left over."""
+    if waited := late.settled(view):
+        request(waited)
+    elif _state.task is None and _is_wanted():
+        request(set())
+
+
+def _is_wanted() -> bool:
+    return _state.tags is None or bool(_state.tags) or _state.answers
+
+
+async def _sweep_until_settled() -> None:
+    try:
+        while _is_wanted():
+            await asyncio.sleep(SETTLE_SECONDS)
+            tags, _state.tags, _state.answers = _state.tags, set(), False
+            try:
+                await sweep(tags)
+            except BaseException:
+                _state.answers = True
+                request(tags)
+                raise
+        _state.complaint = ""
+    except Exception as error:  # nobody awaits this task: its error is told here or nowhere
+        if str(error) != _state.complaint:
+            _state.complaint = str(error)
+            rg.log(f"sweep failed: {error}", "warning")
+    finally:
+        _state.task = None
+
+
+async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
+    """Look at all documents of the shard, or of some partitions; how many there were in each state. Answers first."""
+    counts: dict[str, int] = {}
+    view = slots.current(0)
+    if not view.is_primary or not view.ranges:
+        return counts
+    await _drop_invalid_answers(tags)
+    if tags is not None and not tags:
+        return counts
+    for key in scan(DOCUMENT_PREFIX + "*"):
+        found = parse_tagged(key, DOCUMENT_PREFIX)
+        if _wanted(found, tags) and found is not None and not await _exists(paragraphs_key(*found), found[1]):
+            await _tried(counts, found[1], split.split(*found))
+    for prefix, work in ((PARAGRAPHS_PREFIX, split.split), (SENTENCE_PREFIX, tokenize.tokenize)):
+        for key in scan(prefix + "*"):
+            found = parse_tagged(key, prefix)
+            if _wanted(found, tags) and found is not None:
+                await _tried(counts, found[1], work(*found))
+    for tag in tags or await partitions.local_tags():
+        await _tried({}, tag, garbage.collect(tag))
+    if tags is None:
+        await _forward_untagged()
+    return counts
+
+
+def _wanted(found: tuple[str, str] | None, tags: Collection[str] | None) -> bool:
+    return found is not None and (tags is None or found[1] in tags)
+
+
+async def _exists(key: str, tag: str) -> bool:
+    try:
+        return bool(rg.execute("EXISTS", key))
+    except rg.error as error:
+        if not slots.is_redirect(error):
+            raise
+        late.add(tag)
+        return True
+
+
+async def _forward_untagged() -> None:
+    """Texts under keys without a tag whose documents are not there yet. It takes all shards: without one it ends."""
+    for key in scan(PARAGRAPHS_PREFIX + "*"):
+        if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:
+            try:
+                await split.forward(key, only_new=True)
+            except (QAError, rg.error) as error:
+                rg.log(f"sweep: {error}", "warning")
+                return
+
+
+def answers_are_settled() -> bool:
+    """Whether no cached answer of another reader than the one its key names now is left on this shard."""
+    return _state.answered_by == readers.revisions()
+
+
+async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
+    """A stock GET takes what is cached: nothing of another reader or of another version of its document may be.
+
+    Answers are looked at when this worker does not know them: at its start, in partitions that came from elsewhere, and
+    when a reader has come, gone, or become the default.
+    """
+    if readers.if_loaded() is None:
+        return
+    revisions, known = readers.revisions(), _state.answered_by
+    if known == revisions and not tags:
+        return
+    if known != revisions:
+        # What has just been read by the old one is stored by then, or never.
+        await rg.commands_sent()
+    pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
+    patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]
+    for each in patterns:
+        keys = iter(scan(each))
+        while some := list(islice(keys, ANSWERS_PER_STEP)):
+            await _drop_invalid(some, revisions)
+    _state.answered_by = revisions
+
+
+async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
+    for key in keys:
+        try:
+            sentence, _, model = parse_answer_key(key)
+            value, version = rg.execute_many(
+                [("GET", key), ("HGET", document_key(sentence.document_id, sentence.tag), "version")]
+            )
+            revision = revisions.get(model)
+            if value is not None and (revision is None or not is_valid(value, version or "", revision)):
+                rg.execute("UNLINK", key)
+        except InvalidInput:
+            continue
+        except rg.error as error:
+            if not slots.is_redirect(error):
+                raise
+            late.add(sentence.tag)
+    await asyncio.sleep(0)
+
+
+async def _tried(counts: dict[str, int], tag: str, work: Awaitable[Any]) -> None:
+    """One document that cannot be repaired must not keep the others from it."""
+    try:
+        status = str(await work)
+    except (QAError, rg.error) as error:
+        status = "failed"
+        if slots.is_redirect(error):
+            late.add(tag)
+        else:
+            rg.log(f"sweep: {error}", "warning")
+    counts[status] = counts.get(status, 0) + 1
+    await asyncio.sleep(0)
+
+
+def scan(pattern: str) -> Iterator[str]:
+    """Keys of the shard; one that is not UTF-8 is none of ours."""
+    cursor = "0"
+    while True:
+        cursor, found = rg.execute("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+        yield from (key for key in found if isinstance(key, str))
+        if str(cursor) == "0":
+            return

@@ -1,0 +1,1 @@
+"""The readers of a shard: their keys, copies and warming."""

@@ -1,0 +1,277 @@
+"""Keeps a copy of every reader on this shard, whatever happens to its slots, with nobody's help.
+
+The shard's own copies are in keys with the tag of its lowest slot. Slots move, and those keys with them: then the shard
+takes a copy that came to it under another tag, else one from another shard, piece by piece, over the workers' own
+messages. A shard that has no slot yet follows them in memory and is warm when the first one comes. Copies under other
+tags than the shard's own are removed when they are the same. A reader that no shard has any more is given up.
+
+The others are asked when this shard lacks what it has in memory, when its slots have changed, and one after the other
+all the time: what they have and it does not, and still have a moment later (who removes a reader removes it from all
+shards, but not from all at once), it takes too.
+
+The model travels as the server's own dump of its key, so a copy differs in nothing, is checked when it is restored, and
+never overwrites what somebody has stored meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from qa_cluster.errors import QAError
+from qa_cluster.gears.functions.readers import keys as reader_keys
+from qa_cluster.gears.functions.readers import pieces as reader_pieces
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import warming as reader_warming
+from qa_cluster.gears.functions.readers.pieces import Offer
+from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.gears.functions.shard import slots
+from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.scripting.held_model import HeldModel
+from qa_cluster.keys import manifest_key, model_key, slot, tokenizer_key
+from qa_cluster.reading.tokenization import ReaderTokenizer
+
+GIVE_UP_SECONDS = 2.0
+SETTLED_SECONDS = 1.5
+ASK_NEXT_SECONDS = 1.0
+# So long after it was first seen elsewhere, and still there, a reader that is not known here is taken.
+STAYS_SECONDS = 1.5
+FORGET_SECONDS = 30.0
+# Keys that are all there and do not make a reader are not written over; who stored them may still be at it.
+IN_VAIN_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a reader can be had: a tag on this server, or another shard."""
+
+    tag: str
+    node: str
+    offer: Offer
+
+
+class _Copies:
+    def __init__(self) -> None:
+        self.nowhere_since: dict[str, float] = {}
+        self.in_vain: dict[tuple[str, str], float] = {}
+        self.seen_elsewhere: dict[str, float] = {}
+        self.view: View | None = None
+        self.view_since = 0.0
+        self.tidied = False
+        self.compared = False
+        self.asked_at = 0.0
+        self.turn = 0
+
+
+_state = _Copies()
+
+
+async def keep(view: View) -> None:
+    """Bring the shard a step nearer to all readers under its own tag; called again and again."""
+    if view != _state.view:
+        _state.view, _state.view_since, _state.tidied, _state.compared = view, time.monotonic(), False, False
+        _state.in_vain.clear()
+    # A rebalance takes slot after slot, the lowest first: a copy made in between would only travel with the next one.
+    settled = time.monotonic() - _state.view_since > SETTLED_SECONDS and not view.leaving and not view.coming
+    whole = view.tag is not None and readers.look()
+    reader_warming.go_on()
+    if not view.is_primary:
+        return
+    if view.tag is None or not settled:
+        is_due = view.tag is None and time.monotonic() - _state.asked_at >= ASK_NEXT_SECONDS
+        if is_due or readers.if_loaded() is None:
+            await _to_memory(view)
+        return
+    lacking = [reader for reader in readers.everyone() if reader.tag != view.tag]
+    for reader in readers.everyone():
+        if reader.tag == view.tag:
+            _state.nowhere_since.pop(reader.name, None)
+    if not whole or lacking:
+        await _complete(view, view.tag, lacking, whole)
+    else:
+        await _compare(view, view.tag)
+    if whole and not _state.tidied:
+        _state.tidied = True
+        _remove_others(view)
+
+
+async def _to_memory(view: View) -> None:
+    """A shard without slots follows what the others have; one without a default while slots move takes some."""
+    nodes = [node for node, _ in view.others]
+    _state.asked_at = time.monotonic()
+    everyone_told, sources = await _ask(view, nodes)
+    default = next((source.offer.name for source in sources if source.offer.is_default), "")
+    for source in _distinct(sources):
+        known = next((r for r in readers.everyone() if r.model and r.manifest_text == source.offer.manifest), None)
+        reader = known if known is not None else await _read(source)
+        is_default = reader.name == default
+        if known is None or (is_default and not readers.is_default(reader)):
+            readers.add(reader, default=is_default)
+    if view.tag is None and everyone_told and nodes:
+        offered = {source.offer.name for source in sources}
+        for reader in readers.everyone():
+            if reader.name in offered:
+                _state.nowhere_since.pop(reader.name, None)
+            else:
+                _give_up(reader)
+
+
+async def _read(source: _Source) -> Reader:
+    """A reader of another shard, in no key of this one."""
+    manifest = source.offer.manifest
+    tokenizer = await reader_pieces.fetch(source.node, source.offer, "tokenizer")
+    model = await reader_pieces.fetch(source.node, source.offer, "model")
+    reader = Reader(ReaderTokenizer(tokenizer), manifest, None, None)
+    reader.manifest.verify(model, tokenizer)
+    reader.model = await HeldModel.compiled("ONNX", "CPU", model)
+    rg.log(f"reader {reader.name}: loaded from shard {source.node[:8]} into memory")
+    return reader
+
+
+async def _complete(view: View, tag: str, lacking: list[Reader], whole: bool) -> None:
+    """The shard's keys lack readers, or a part of them: get them, the default one first."""
+    everyone_told, elsewhere = await _ask(view, [node for node, _ in view.others])
+    sources = [*_here(view), *elsewhere]
+    if not whole:
+        await _complete_default(tag, sources, everyone_told)
+    for reader in lacking:
+        if readers.is_default(reader) or reader.tag == tag:
+            continue
+        found = next((source for source in sources if source.offer.name == reader.name), None)
+        if found is not None:
+            await _copy(tag, reader.name, found)
+        elif everyone_told:
+            _give_up(reader)
+
+
+async def _complete_default(tag: str, sources: list[_Source], everyone_told: bool) -> None:
+    own = reader_keys.read(manifest_key(tag))
+    known = readers.if_loaded()
+    fitting = [source for source in sources if own in (None, source.offer.manifest)]
+    same = [source for source in fitting if known is not None and source.offer.name == known.name]
+    defaults = [source for source in fitting if source.offer.is_default]
+    # What never was in keys of this shard has not followed the changes of the others.
+    in_memory_only = known is not None and known.model is not None and known.model.ref < 0
+    found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
+    if found is not None:
+        await _copy(tag, "", found)
+    elif everyone_told and known is not None:
+        _give_up(known)
+
+
+async def _compare(view: View, tag: str) -> None:
+    """See whether other shards have readers that are not known here: ask all when slots have changed, else the next."""
+    now = time.monotonic()
+    if _state.compared and now - _state.asked_at < ASK_NEXT_SECONDS:
+        return
+    nodes = [node for node, _ in view.others]
+    if _state.compared and nodes:
+        _state.turn += 1
+        nodes = [nodes[_state.turn % len(nodes)]]
+    _state.asked_at, _state.compared = now, True
+    _, elsewhere = await _ask(view, nodes)
+    known = {reader.name for reader in readers.everyone()}
+    unknown = {source.offer.name: source for source in [*_here(view), *elsewhere] if source.offer.name not in known}
+    for name, source in unknown.items():
+        if now - _state.seen_elsewhere.setdefault(name, now) >= STAYS_SECONDS:
+            await _copy(tag, name, source)
+    for name, since in list(_state.seen_elsewhere.items()):
+        if name in known or now - since > FORGET_SECONDS:
+            del _state.seen_elsewhere[name]
+
+
+async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Source]]:
+    """What other shards offer, and whether all of them have told."""
+    sources: list[_Source] = []
+    everyone_told = True
+    for node in nodes:
+        try:
+            sources += [_Source("", node, offer) for offer in await reader_pieces.offered(node)]
+        except (rg.error, QAError) as error:
+            everyone_told = False
+            rg.log(f"reader: shard {node[:8]} does not tell what it has: {error}", "warning")
+    return everyone_told, sources
+
+
+def _here(view: View) -> list[_Source]:
+    """What came with slots, under other tags than the shard's own."""
+    return [_Source(tag, "", offer) for tag in reader_pieces.other_tags(view) for offer in reader_pieces.under(tag)]
+
+
+def _distinct(sources: list[_Source]) -> list[_Source]:
+    """One source of each reader; the first default one stays the only one."""
+    found: dict[str, _Source] = {}
+    for source in sorted(sources, key=lambda source: not source.offer.is_default):
+        found.setdefault(source.offer.name, source)
+    return list(found.values())
+
+
+async def _copy(tag: str, name: str, source: _Source) -> None:
+    """Store a reader under the shard's own tag, as the default one if `name` is empty."""
+    offer = source.offer
+    if time.monotonic() - _state.in_vain.get((tag, name), -IN_VAIN_SECONDS) < IN_VAIN_SECONDS:
+        return
+    try:
+        if source.tag:
+            tokenizer = reader_keys.read(tokenizer_key(source.tag, offer.key_name))
+            dump = await asyncio.to_thread(reader_pieces.dump, source.tag, offer.key_name)
+        else:
+            tokenizer = await reader_pieces.fetch(source.node, offer, "tokenizer")
+            dump = await reader_pieces.fetch(source.node, offer, "dump")
+            # A large one takes seconds: who has removed it everywhere meanwhile does not want it back.
+            if offer not in await reader_pieces.offered(source.node):
+                return
+        if tokenizer is None or dump is None or slots.current(0).tag != tag:
+            return
+        has_written = await asyncio.to_thread(_store, tag, name, offer.manifest, tokenizer, dump)
+    except (rg.error, QAError) as error:
+        rg.log(f"reader {offer.name}: no copy: {error}", "warning")
+        return
+    if not has_written:
+        _state.in_vain[tag, name] = time.monotonic()
+        key = model_key(tag, name)
+        rg.log(f"reader {offer.name}: {key}, tokenizer and manifest do not belong together: load it again", "warning")
+        return
+    readers.forget()
+    place = f"that came with slot {slot(source.tag)}" if source.tag else f"of shard {source.node[:8]}"
+    rg.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
+
+
+def _store(tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
+    """Write what is not there, the manifest last, as it makes the reader whole; whether there was anything to write."""
+    has_written = True
+    try:
+        rg.execute("RESTORE", model_key(tag, name), 0, dump)
+    except rg.error as error:
+        if "BUSYKEY" not in str(error):
+            raise
+        has_written = False
+    replies = rg.execute_many(
+        [("SET", tokenizer_key(tag, name), tokenizer, "NX"), ("SET", manifest_key(tag, name), manifest, "NX")]
+    )
+    return has_written or any(reply is not None for reply in replies)
+
+
+def _give_up(reader: Reader) -> None:
+    """It is on no shard; it may only look so for a moment."""
+    now = time.monotonic()
+    if now - _state.nowhere_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
+        del _state.nowhere_since[reader.name]
+        if readers.is_default(reader):
+            rg.log("reader: it is on no shard any more: no question is answered until one is loaded", "warning")
+        readers.drop(reader)
+
+
+def _remove_others(view: View) -> None:
+    """Copies that came with slots, and a second one of the default: the shard needs one of each."""
+    own = reader_pieces.under(str(view.tag))
+    have = {offer.manifest for offer in own}
+    default = next((offer for offer in own if offer.is_default), None)
+    surplus = [(str(view.tag), offer) for offer in own if offer.key_name and default and offer.name == default.name]
+    surplus += [(tag, offer) for tag in reader_pieces.other_tags(view) for offer in reader_pieces.under(tag)]
+    for tag, offer in surplus:
+        if offer.manifest in have:
+            rg.execute("UNLINK", *(key(tag, offer.key_name) for key in (model_key, tokenizer_key, manifest_key)))
+            rg.log(f"reader {offer.name}: the copy in slot {slot(tag)} is removed")

@@ -1,0 +1,60 @@
+"""Tells which readers this shard has: the triggers `qa.models` and `qa.reader`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.gears.functions.indexing import sweep
+from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers.reader import Reader
+
+WITH_MANIFESTS = "manifests"
+
+
+async def on_models(arguments: list[Any]) -> str:
+    """Trigger ``qa.models [manifests]``: a JSON list of the readers, the default one first.
+
+    Each has ``name``, ``id``, ``revision``, ``reading_revision``, ``default``, ``warm`` (every shape of its manifest
+    has been run), ``precision``, ``bytes`` (of its ONNX file), ``context_tokens``, ``stored`` (in keys of this shard's
+    tag), ``settled`` (no cached answer of another one can be got by its names), ``problem`` (why it cannot be loaded)
+    and, if asked for, ``manifest``, its text.
+    """
+    asked = arguments[1:]
+    if asked not in ([], [WITH_MANIFESTS]):
+        raise InvalidInput(f"qa.models takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
+    readers.if_loaded()  # looks at the keys if they may have changed
+    settled = sweep.answers_are_settled()
+    return orjson.dumps([_entry(reader, settled, manifest=bool(asked)) for reader in readers.everyone()]).decode()
+
+
+def _entry(reader: Reader, settled: bool, *, manifest: bool) -> dict[str, object]:
+    about = reader.manifest
+    entry: dict[str, object] = {
+        "name": about.name,
+        "id": about.model_id,
+        "revision": about.revision,
+        "reading_revision": about.reading_revision,
+        "default": readers.is_default(reader),
+        "warm": reader.warm,
+        "precision": about.precision,
+        "bytes": about.model_bytes,
+        "context_tokens": about.context_tokens,
+        "stored": reader.tag is not None and reader.gone_since is None,
+        "settled": settled,
+        "problem": reader.problem,
+    }
+    if manifest:
+        entry["manifest"] = reader.manifest_text.decode()
+    return entry
+
+
+async def on_reader(_arguments: list[Any]) -> str:
+    """Trigger ``qa.reader``: the manifest of the reader that answers on this shard now, empty without one.
+
+    It is in memory while the keys it came from are on another shard and a copy is on its way.
+    """
+    found = readers.if_loaded()
+    return "" if found is None or found.model is None else found.manifest_text.decode()

@@ -1,0 +1,1 @@
+"""Slots, partitions and locks of the shard the functions run on."""

@@ -1,0 +1,115 @@
+"""Which partitions this shard holds.
+
+Their tags follow from the number of partitions, one key on one shard: who needs it first asks that shard, and who comes
+meanwhile waits for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody
+has set it, the tags seen in keys are taken. Which of them are here is read from the server's slot table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from qa_cluster.gears.functions.shard import locks, slots
+from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.peers import RESEND_SOON_SECONDS
+from qa_cluster.keys import PARTITIONS_KEY, partition_tags, slot
+
+REQUEST = "qa.partitions"
+ASK_AGAIN_SECONDS = 0.5
+ANSWER_SECONDS = 2.0
+FOLLOW_SECONDS = 5.0
+
+
+class _Partitions:
+    def __init__(self) -> None:
+        self.count: int | None = None
+        self.asked_at = -FOLLOW_SECONDS
+        self.seen: set[str] = set()
+        self.local: tuple[str, ...] = ()
+        self.local_of: tuple[View, int | None, int] | None = None
+
+
+_state = _Partitions()
+
+
+def saw(tag: str) -> None:
+    """A key of this partition is on this shard."""
+    _state.seen.add(tag)
+
+
+async def count() -> int | None:
+    """The number of partitions of the cluster; None while nobody has set it."""
+    if _state.count is None:
+        async with locks.held("partitions"):
+            if _state.count is None and time.monotonic() - _state.asked_at > ASK_AGAIN_SECONDS:
+                await _ask()
+    return _state.count
+
+
+async def follow() -> bool:
+    """Ask again when the last reply is old; whether the number has changed."""
+    if time.monotonic() - _state.asked_at < FOLLOW_SECONDS:
+        return False
+    before = _state.count
+    async with locks.held("partitions"):
+        await _ask()
+    return _state.count != before
+
+
+async def local_tags() -> tuple[str, ...]:
+    """Tags of the partitions on this shard; none on a replica."""
+    known = await count()
+    view = slots.current()
+    if not view.is_primary:
+        return ()
+    of = (view, known, len(_state.seen))
+    if of != _state.local_of:
+        # A document under another tag is in no partition: whole answers that hold it could not be told from stale ones.
+        tags = partition_tags(known) if known else sorted(_state.seen)
+        _state.local, _state.local_of = tuple(tag for tag in tags if view.has(slot(tag))), of
+    return _state.local
+
+
+def answer(_sender: str, _body: object) -> int:
+    """Another shard asks (`REQUEST`): the number, 0 while it is not known here."""
+    found = _read()
+    return (_state.count or 0) if found is None else found
+
+
+def _read() -> int | None:
+    """The number in its key, 0 where that is empty; None when it is on another shard."""
+    try:
+        (value,) = slots.read([("GET", PARTITIONS_KEY)])
+    except rg.error as error:
+        if slots.is_redirect(error):
+            return None
+        raise
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
+
+
+async def _ask() -> None:
+    """Read the key, or ask its shard; what cannot be told now stays as it was."""
+    found = _read()
+    view = slots.current()
+    owner = view.owner(slot(PARTITIONS_KEY))
+    if found is None and owner is not None:
+        found = await _answer_of(owner)
+    if found is None and _state.count is None:
+        # Its shard may be down: others remember it.
+        others = [node for node, _ in view.others if node != owner]
+        answers = await asyncio.gather(*(_answer_of(node) for node in others))
+        found = next((answer for answer in answers if answer), None)
+    _state.asked_at = time.monotonic()
+    if found is not None:
+        _state.count = found or None
+
+
+async def _answer_of(node: str) -> int | None:
+    """What another shard says; None when it says nothing."""
+    try:
+        return int(await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS, RESEND_SOON_SECONDS))
+    except rg.error as error:
+        rg.log(f"number of partitions: {error}", "warning")
+        return None

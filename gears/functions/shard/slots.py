@@ -1,0 +1,119 @@
+"""What this shard serves: whether it is a primary, which slots it has, and which of them are on their way.
+
+Read from `CLUSTER NODES`, the one reply that tells all of it. A replica sees the slots of its primary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.hashtags import shard_tag
+from qa_cluster.keys import slot
+
+MAX_AGE_SECONDS = 0.1
+_REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "not permitted")
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster as this server sees it."""
+
+    is_primary: bool
+    ranges: Ranges
+    leaving: frozenset[int]
+    coming: frozenset[int]
+    others: tuple[tuple[str, Ranges], ...]
+
+    @property
+    def tag(self) -> str | None:
+        """The shard's hash tag, that of its lowest slot; None while it has no slot."""
+        return shard_tag(list(self.ranges)) if self.ranges else None
+
+    def has(self, slot: int) -> bool:
+        """Whether the slot is the shard's."""
+        return _within(slot, self.ranges)
+
+    def owner(self, slot: int) -> str | None:
+        """The id of the other primary that has a slot."""
+        return next((node for node, ranges in self.others if _within(slot, ranges)), None)
+
+
+_ALONE = View(True, ((0, 16383),), frozenset(), frozenset(), ())
+_state: dict[str, Any] = {"at": -MAX_AGE_SECONDS, "view": _ALONE}
+
+
+def current(max_age_seconds: float = MAX_AGE_SECONDS) -> View:
+    """The view of now, or of a moment ago."""
+    now = time.monotonic()
+    if now - _state["at"] >= max_age_seconds:
+        _state["view"], _state["at"] = _read(), now
+    view: View = _state["view"]
+    return view
+
+
+def forget() -> None:
+    """A command was refused because of where its slot is: look again."""
+    _state["at"] = -MAX_AGE_SECONDS
+
+
+def is_redirect(error: BaseException) -> bool:
+    """Whether a command failed because its slot is elsewhere, or on its way."""
+    return isinstance(error, rg.error) and any(word in str(error) for word in _REDIRECTS)
+
+
+def is_leaving(tag: str) -> bool:
+    """Whether the slot of what was the shard's own tag is on its way, or gone."""
+    view = current(0)
+    return view.tag != tag or slot(tag) in view.leaving
+
+
+def read(commands: Sequence[Sequence[object]]) -> list[Any]:
+    """Run commands that only read, on a replica too."""
+    return rg.execute_many([("READONLY",), *commands, ("READWRITE",)])[1:-1]
+
+
+def _read() -> View:
+    try:
+        return parse(str(rg.execute("CLUSTER", "NODES")))
+    except rg.error as error:
+        if "cluster support disabled" not in str(error):
+            raise
+    role = str(rg.execute("INFO", "replication"))
+    return _ALONE if "role:master" in role else View(False, _ALONE.ranges, frozenset(), frozenset(), ())
+
+
+def parse(nodes: str) -> View:
+    """Read the reply to `CLUSTER NODES`.
+
+    >>> parse("a :1@2 myself,master - 0 0 1 connected 0-5 9 [9->-b]\\nb :3@4 master - 0 0 2 connected 10-16383").tag
+    '06S'
+    """
+    ranges: dict[str, Ranges] = {}
+    own = primary = ""
+    leaving: set[int] = set()
+    coming: set[int] = set()
+    for line in nodes.splitlines():
+        words = line.split()
+        ranges[words[0]] = tuple(_range(word) for word in words[8:] if not word.startswith("["))
+        if "myself" in words[2].split(","):
+            own, primary = words[0], words[0] if words[3] == "-" else words[3]
+            for word in words[8:]:
+                if word.startswith("["):
+                    (leaving if "->-" in word else coming).add(int(word[1:].partition("-")[0]))
+    others = tuple((node, found) for node, found in ranges.items() if node not in (own, primary) and found)
+    return View(primary == own, ranges.get(primary, ()), frozenset(leaving), frozenset(coming), others)
+
+
+def _range(word: str) -> tuple[int, int]:
+    first, _, last = word.partition("-")
+    return int(first), int(last or first)
+
+
+def _within(slot: int, ranges: Ranges) -> bool:
+    return any(first <= slot <= last for first, last in ranges)

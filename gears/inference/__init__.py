@@ -1,0 +1,1 @@
+"""Models and scripts: loading, batching, devices and graphs."""

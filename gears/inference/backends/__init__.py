@@ -1,0 +1,1 @@
+"""The runtimes that run a model, behind one interface."""

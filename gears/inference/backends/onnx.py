@@ -1,0 +1,146 @@
+"""ONNX models in ONNX Runtime: on a GPU, and on CPU those that OpenVINO does not take.
+
+A run that takes longer than its limit is told to end, by a thread that looks after all runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import onnxruntime
+
+from qa_cluster.errors import InferenceFailed, ModelError
+
+from ..model_file import ModelFile
+from ..tensors import Array
+from .choose import Port, RuntimeLimits
+
+_WATCH_SECONDS = 0.1
+_NO_MEMORY = "Onnxruntime memory limit exceeded, memory allocation failed."
+_DTYPES = {
+    "tensor(float)": "<f4",
+    "tensor(double)": "<f8",
+    "tensor(int8)": "i1",
+    "tensor(int16)": "<i2",
+    "tensor(int32)": "<i4",
+    "tensor(int64)": "<i8",
+    "tensor(uint8)": "u1",
+    "tensor(uint16)": "<u2",
+    "tensor(bool)": "?",
+}
+
+
+def _port(argument: onnxruntime.NodeArg) -> Port:
+    dtype = _DTYPES.get(argument.type)
+    shape = None if argument.shape is None else tuple(d if isinstance(d, int) else None for d in argument.shape)
+    return Port(argument.name, np.dtype(dtype) if dtype else None, shape)
+
+
+def _providers(device: str) -> list[object]:
+    kind, _, number = device.upper().partition(":")
+    if kind == "CPU":
+        return ["CPUExecutionProvider"]
+    if kind == "GPU" and "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        return [("CUDAExecutionProvider", {"device_id": int(number or 0)})]
+    raise ModelError(f"unsupported device {device}: the worker's environment has no runtime for it, use CPU")
+
+
+class _RunWatch:
+    """Ends runs whose time is up."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[int, tuple[float, onnxruntime.RunOptions]] = {}
+        self._busy = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, timeout_ms: int) -> onnxruntime.RunOptions:
+        """The options of a run that begins now."""
+        options = onnxruntime.RunOptions()
+        with self._lock:
+            self._runs[id(options)] = (time.monotonic() + timeout_ms / 1000, options)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="run-watch", daemon=True)
+                self._thread.start()
+        self._busy.set()
+        return options
+
+    def end(self, options: onnxruntime.RunOptions) -> None:
+        """The run is over."""
+        with self._lock:
+            self._runs.pop(id(options), None)
+
+    def _watch(self) -> None:
+        while self._busy.wait():
+            with self._lock:
+                if not self._runs:
+                    self._busy.clear()
+                now = time.monotonic()
+                for deadline, options in self._runs.values():
+                    if now >= deadline:
+                        options.terminate = True
+            time.sleep(_WATCH_SECONDS)
+
+
+_watch = _RunWatch()
+_arena: list[int] = []
+
+
+def _limit_arena(options: onnxruntime.SessionOptions, memory_mb: int) -> None:
+    """Let the session allocate from the arena that all limited sessions of this process share."""
+    if not _arena:
+        info = onnxruntime.OrtMemoryInfo(
+            "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+        )
+        config = onnxruntime.OrtArenaCfg({"max_mem": memory_mb << 20, "arena_extend_strategy": 1})
+        onnxruntime.create_and_register_allocator(info, config)
+        _arena.append(memory_mb)
+    options.add_session_config_entry("session.use_env_allocators", "1")
+
+
+def _told(error: Exception) -> str:
+    text = " ".join(str(error).split())[:500]
+    if "Failed to allocate memory" in text or "is smaller than requested bytes" in text:
+        return f"{_NO_MEMORY} ({text})"
+    return text
+
+
+class OnnxModel:
+    """A session of ONNX Runtime; any thread may use it."""
+
+    def __init__(self, file: ModelFile, device: str, limits: RuntimeLimits) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = limits.threads
+        options.inter_op_num_threads = limits.inter_op_threads
+        options.log_severity_level = 3
+        self._timeout_ms = limits.run_timeout_ms
+        providers = _providers(device)
+        if limits.memory_mb:
+            # what a session reads from the file does not count against its arena
+            if file.size > limits.memory_mb << 20:
+                raise ModelError(
+                    f"{_NO_MEMORY} (the model has {file.size} bytes, qa.backend-memory-mb is {limits.memory_mb})"
+                )
+            _limit_arena(options, limits.memory_mb)
+        try:
+            self._session = onnxruntime.InferenceSession(file.path, options, providers=providers)
+        except Exception as error:  # ONNX Runtime has one exception class per cause, all private
+            raise ModelError(f"not a model that ONNX Runtime can load: {_told(error)}") from error
+        self.inputs = tuple(_port(argument) for argument in self._session.get_inputs())
+        self.outputs = tuple(_port(argument) for argument in self._session.get_outputs())
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run once."""
+        feeds = {port.name: array for port, array in zip(self.inputs, arrays, strict=True)}
+        options = _watch.begin(self._timeout_ms) if self._timeout_ms else None
+        try:
+            results: list[Array] = self._session.run(None, feeds, options)
+        except Exception as error:
+            raise InferenceFailed(_told(error)) from error
+        finally:
+            if options is not None:
+                _watch.end(options)
+        return results

@@ -1,0 +1,167 @@
+"""TorchScript models in torch, which only environments with the extra `torch` have: import this module late.
+
+The file format has no types or shapes of inputs: torch itself refuses what a model cannot take, when it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from qa_cluster.errors import InferenceFailed, ModelError
+
+from ..model_file import ModelFile
+from ..tensors import Array
+from .choose import Port, RuntimeLimits
+
+MAX_ERROR_TEXT = 500
+# operators that reach out of the model: none may be in what clients store
+REFUSED_OPERATORS = ("aten::save", "aten::from_file")
+# nor may a file call what only scripts can (a script that runs the model would lend it its rights), reach memory by its
+# address, past the checks of indices, or other processes
+_REFUSED_WORDS = re.compile(
+    rb"\b(?:save|from_file|redis|redisAI|inductor|debugprims|c10d|_c10d_functional(?:_autograd)?|symm_mem"
+    rb"|\w+_unsafe|_unsafe_(?:masked_)?index\w*)\b"
+)
+# an operator whose name is put together: torch itself writes `getattr` for parts of modules only
+_NAMELESS = re.compile(rb"\b(?:torch|ops)\b(?!\.[A-Za-z_])|\bops\.\w+(?!\w|\.\w)")
+_RAISED = re.compile(r"\n(?:[\w.]+(?:Error|Exception|Exit)): ")
+_CLASS = re.compile(r"^(?:[\w.]+(?:Error|Exception)): ")
+
+
+def torch_error(error: BaseException) -> str:
+    """What went wrong, in one line: the last message, without the interpreter's traceback and C++ frames."""
+    text = str(error)
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        text = text[raised[-1].end() :]
+    text = text.partition("\n\nAt:\n")[0].partition("\nException raised from ")[0]
+    while found := _CLASS.match(text):
+        text = text[found.end() :]
+    return " ".join(text.split())[:MAX_ERROR_TEXT] or type(error).__name__
+
+
+def torch_device(name: str) -> torch.device:
+    """The device that a queue's name stands for; ModelError when this environment has none such."""
+    kind, _, number = name.upper().partition(":")
+    if kind == "CPU":
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        if int(number or 0) < torch.cuda.device_count():
+            return torch.device("cuda", int(number or 0))
+        raise ModelError(f"unsupported device {name}: this host has {torch.cuda.device_count()} GPUs")
+    raise ModelError(f"unsupported device {name}: torch finds no GPU in the worker's environment, use CPU")
+
+
+def to_torch(array: Array, device: torch.device) -> torch.Tensor:
+    """A tensor of its own: what a model does to its inputs in place is nobody else's affair."""
+    if array.dtype.kind in "OUS":
+        raise InferenceFailed("torch has no tensors of type STRING")
+    tensor = torch.from_numpy(np.array(array))
+    return tensor if device.type == "cpu" else tensor.to(device)
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """An array of the tensor's values; half precision becomes FLOAT, which the wire has."""
+    plain = tensor.detach()
+    if plain.dtype in (torch.float16, torch.bfloat16):
+        plain = plain.float()
+    array: Array = plain.cpu().contiguous().resolve_conj().resolve_neg().numpy()
+    return array
+
+
+def flat_tensors(result: Any) -> list[torch.Tensor] | None:
+    """The tensors of a result, which may be one, or a list or tuple of them; None when there is something else."""
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if not isinstance(result, (list, tuple)):
+        return None
+    flat: list[torch.Tensor] = []
+    for part in result:
+        inner = flat_tensors(part)
+        if inner is None:
+            return None
+        flat += inner
+    return flat
+
+
+def set_threads(limits: RuntimeLimits) -> None:
+    """Give torch its threads; those between operators can be set once, before any work."""
+    torch.set_num_threads(limits.threads)
+    if torch.get_num_interop_threads() != limits.inter_op_threads and not _inter_op_set:
+        _inter_op_set.append(limits.inter_op_threads)
+        torch.set_num_interop_threads(limits.inter_op_threads)
+
+
+_inter_op_set: list[int] = []
+
+
+def _count_outputs(kind: Any) -> int:
+    if kind.kind() == "TupleType":
+        return sum(_count_outputs(element) for element in kind.elements())
+    return 1
+
+
+def _input_ports(schema: Any) -> tuple[Port, ...]:
+    ports = []
+    for argument in schema.arguments[1:]:
+        if str(argument.type) in ("Tensor", "Optional[Tensor]"):
+            ports.append(Port(argument.name, None, None))
+        elif not argument.has_default_value():
+            raise ModelError(f"forward takes {argument.name}, a {argument.type}: only tensors can be given to a model")
+    return tuple(ports)
+
+
+def _check_code(path: str) -> None:
+    """Raise for a file whose code has names that models may not use: before it is loaded, which runs code of it."""
+    reader = torch._C.PyTorchFileReader(path)
+    records = reader.get_all_records()
+    if "model.json" in records:  # its code may be in any record
+        raise ModelError("the file has the format of torch 1.2 and older: save the model with a newer torch")
+    for name in records:
+        if name.startswith("code/") and not name.endswith(".debug_pkl"):
+            code = reader.get_record(name)
+            found = _REFUSED_WORDS.search(code) or (_NAMELESS.search(code) if b"getattr" in code else None)
+            if found is not None:
+                raise ModelError(f"the model uses {found.group().decode()}, which models may not")
+
+
+class TorchModel:
+    """A TorchScript module; any thread may run it."""
+
+    def __init__(self, file: ModelFile, device: str, limits: RuntimeLimits) -> None:
+        self._device = torch_device(device)
+        set_threads(limits)
+        try:
+            _check_code(file.path)
+            module = torch.jit.load(file.path, map_location=self._device)
+            schema = module.forward.schema
+        except ModelError:
+            raise
+        except Exception as error:  # torch raises bare RuntimeError
+            raise ModelError(
+                f"not a TorchScript file that torch {torch.__version__} can load: {torch_error(error)}"
+            ) from error
+        module.eval()
+        self._module = module
+        self._names = [port.name for port in _input_ports(schema)]
+        self.inputs = tuple(Port(name, None, None) for name in self._names)
+        returned = sum(_count_outputs(value.type) for value in schema.returns)
+        self.outputs = tuple(Port("", None, None) for _ in range(returned))
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run once."""
+        given = {name: to_torch(array, self._device) for name, array in zip(self._names, arrays, strict=True)}
+        try:
+            with torch.inference_mode():
+                result = self._module(**given)
+        except Exception as error:
+            raise InferenceFailed(torch_error(error)) from error
+        tensors = flat_tensors(result)
+        if tensors is None:
+            raise InferenceFailed(f"the model returned {type(result).__name__}: a tensor, or a list of them, is needed")
+        return [to_array(tensor) for tensor in tensors]

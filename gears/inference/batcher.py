@@ -1,0 +1,291 @@
+"""The queue of a device: its threads run models and scripts, and while a batch runs whatever arrives queues.
+
+Micro-batching without waiting: the next batch of a token model starts with the oldest item and takes the items of the
+same model nearest to it in length, as many as fit the padded-token budget at little padding. Models with a `BATCHSIZE`
+are batched as that says (client_batches); all others run one by one. A batch that fails is run again item by item: a
+bad item fails alone.
+
+Threads: `submit` and all results belong to the event loop. The queue is shared with the device's threads under one
+lock; models and their arrays are touched by those threads only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from qa_cluster.errors import InferenceFailed, QAError, QueueFull
+
+from ..shard.failures import GearsError
+from .client_batches import BatchSizeMismatch, gather, joint_rows, run_joined
+from .served import Batching, BatchTotals, Call, Item, ServedModel, WaitLimit
+from .tensors import Array
+from .token_batches import choose_batch, run_batch
+
+DEFAULT_MAX_BATCH_TOKENS = 1024
+DEFAULT_MAX_QUEUE = 4096
+IDLE_SECONDS = 0.05
+OVER_POLL_SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of an item."""
+
+    item: Item | Call
+    arrays: list[Array] | None = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What the loop and the device's threads share."""
+
+    items: deque[Item | Call] = field(default_factory=deque)
+    idle_work: deque[Callable[[], None]] = field(default_factory=deque)
+    stopping: bool = False
+
+
+def next_batch(live: Sequence[Item | Call], max_tokens: int) -> tuple[Sequence[Item | Call], float]:
+    """What runs next, empty while all wait for company; then the time from which on the first of them may run."""
+    first = live[0]
+    if len(live) == 1 and (isinstance(first, Call) or first.batching is None):
+        return live, 0.0
+    held: set[int] = set()
+    due = 0.0
+    for position, head in enumerate(live):
+        if isinstance(head, Call):
+            return [head], 0.0
+        if head.batching is None:
+            rest = live[position:]
+            return choose_batch([i for i in rest if isinstance(i, Item) and i.batching is None], max_tokens), 0.0
+        if id(head) in held:
+            continue
+        batch, ready_at = gather(head, [i for i in live[position:] if isinstance(i, Item) and id(i) not in held])
+        if ready_at <= time.monotonic():
+            return batch, 0.0
+        held.update(map(id, batch))
+        due = min(due or ready_at, ready_at)
+    return [], due
+
+
+class Batcher:
+    """The queue in front of a device's threads."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        device: str = "CPU",
+        threads: int = 1,
+        max_batch_tokens: int = DEFAULT_MAX_BATCH_TOKENS,
+        max_queue: int = DEFAULT_MAX_QUEUE,
+    ) -> None:
+        self._loop = loop
+        self._max_tokens = max_batch_tokens
+        self._max_queue = max_queue
+        self._shared = _Queue()
+        self._wake = threading.Condition()
+        self._arrived: list[Item | Call] = []
+        self._totals = [BatchTotals() for _ in range(threads)]  # one per thread: `+=` is not atomic
+        self._threads = [
+            threading.Thread(target=self._work, args=(totals,), name=f"models-{device}", daemon=True)
+            for totals in self._totals
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def totals(self) -> BatchTotals:
+        """What all threads have done."""
+        summed = BatchTotals()
+        for totals in self._totals:
+            summed.add(totals)
+        return summed
+
+    @property
+    def depth(self) -> int:
+        """Items that wait."""
+        return len(self._shared.items) + len(self._arrived)
+
+    def submit(self, model: ServedModel, arrays: Sequence[Array]) -> asyncio.Future[list[Array]]:
+        """Queue a request; QueueFull or InvalidInput at once when it cannot be."""
+        return self.enqueue(model, arrays).future
+
+    def enqueue(
+        self,
+        model: ServedModel,
+        arrays: Sequence[Array],
+        batching: Batching | None = None,
+        limit: WaitLimit | None = None,
+    ) -> Item:
+        """As `submit`, with the model's batching options and a limit on waiting."""
+        self._check_room()
+        checked = model.check(arrays)
+        item = Item(model, checked, self._loop.create_future(), limit=limit)
+        if batching is not None:
+            item.batching = batching
+            item.rows = joint_rows(checked)
+            item.queued_at = time.monotonic()
+        elif model.is_token_model:
+            item.rows, item.length = checked[0].shape
+        self._add(item)
+        return item
+
+    async def call(
+        self, function: Callable[[], list[Array]], limit: WaitLimit | None = None
+    ) -> tuple[list[Array], int]:
+        """Queue a call of a function; what it returned and the microseconds it took."""
+        self._check_room()
+        future = self._loop.create_future()
+        call = Call(function, future, limit)
+        self._add(call)
+        try:
+            return await future, call.run_us
+        except asyncio.CancelledError:
+            await self.over(call)
+            raise
+
+    def call_blocking(self, function: Callable[[], list[Array]]) -> list[Array]:
+        """Call a function on a thread of the device and wait for it, whatever thread this is."""
+        self._check_room()
+        future: concurrent.futures.Future[list[Array]] = concurrent.futures.Future()
+        with self._wake:
+            self._shared.items.append(Call(function, future))
+            self._wake.notify()
+        return future.result()
+
+    async def over(self, item: Item | Call) -> None:
+        """Return when a cancelled item does not run: one that never ends must not look as if it had."""
+        while True:
+            with self._wake:
+                if not item.running:
+                    return
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(OVER_POLL_SECONDS)
+
+    def when_idle(self, work: Callable[[], None]) -> None:
+        """Let a thread do something when nothing waits (warming shapes)."""
+        with self._wake:
+            self._shared.idle_work.append(work)
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """End the threads after the batches they run."""
+        with self._wake:
+            self._shared.stopping = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _check_room(self) -> None:
+        if self.depth >= self._max_queue:
+            raise QueueFull(f"{self._max_queue} requests wait for a model already: try again later")
+
+    def _add(self, item: Item | Call) -> None:
+        if not self._arrived:
+            # whatever the same turn of the loop brings can share the batch
+            self._loop.call_soon(self._hand_over)
+        self._arrived.append(item)
+
+    def _hand_over(self) -> None:
+        with self._wake:
+            self._shared.items.extend(self._arrived)
+            self._wake.notify(len(self._threads))
+        self._arrived.clear()
+
+    def _take(self) -> Sequence[Item | Call] | Callable[[], None] | None:
+        """The next batch, else idle work; waits for one; None when the thread shall end."""
+        with self._wake:
+            while True:
+                shared = self._shared
+                if shared.stopping:
+                    return None
+                while shared.items and shared.items[0].future.done():
+                    shared.items.popleft()
+                if shared.items:
+                    live = [item for item in shared.items if not item.future.done()]
+                    batch, due = next_batch(live, self._max_tokens)
+                    if len(batch) == len(live):
+                        shared.items.clear()
+                    else:
+                        chosen = set(map(id, batch))
+                        shared.items = deque(item for item in live if id(item) not in chosen)
+                    if batch:
+                        if allowed := [item for item in batch if item.limit is None or item.limit.begin()]:
+                            for item in allowed:
+                                item.running = True
+                            return allowed
+                    else:
+                        self._wake.wait(max(0.0, due - time.monotonic()))
+                    continue
+                # between two requests of a busy client is not idle
+                woken = self._wake.wait(IDLE_SECONDS if shared.idle_work else None)
+                if not woken and shared.idle_work:
+                    return shared.idle_work.popleft()
+
+    def _work(self, totals: BatchTotals) -> None:
+        while (work := self._take()) is not None:
+            if callable(work):
+                work()
+                continue
+            outcomes = _run(work, totals)
+            for item in work:
+                item.running = False
+            try:
+                _hand_back(self._loop, outcomes)
+            except RuntimeError:  # the loop has been closed: the worker ends
+                return
+
+
+def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[Outcome]:
+    started = time.perf_counter()
+    head = batch[0]
+    try:
+        if isinstance(head, Call):
+            results = [head.function()]
+        else:
+            items = [item for item in batch if isinstance(item, Item)]
+            plain = head.batching is None and head.model.is_token_model
+            results = run_batch(items, totals) if plain else run_joined(items, totals)
+    except BatchSizeMismatch as error:
+        return [Outcome(item, error=error) for item in batch]
+    except Exception as error:  # runtimes raise bare RuntimeError
+        if len(batch) > 1:
+            return [outcome for item in batch for outcome in _run([item], totals)]
+        head.run_us = round((time.perf_counter() - started) * 1e6)
+        return [Outcome(head, error=_told(error))]
+    took_us = round((time.perf_counter() - started) * 1e6)
+    for item in batch:
+        item.run_us = took_us
+    return [Outcome(item, arrays) for item, arrays in zip(batch, results, strict=True)]
+
+
+def _told(error: Exception) -> Exception:
+    if isinstance(error, (QAError, GearsError)):
+        return error
+    return InferenceFailed(" ".join(str(error).split())[:500])
+
+
+def _hand_back(loop: asyncio.AbstractEventLoop, outcomes: list[Outcome]) -> None:
+    if isinstance(outcomes[0].item.future, concurrent.futures.Future):
+        _deliver(outcomes)  # its thread waits, and may be the loop's
+    else:
+        loop.call_soon_threadsafe(_deliver, outcomes)
+
+
+def _deliver(outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        future = outcome.item.future
+        if future.done():
+            continue
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.arrays or [])

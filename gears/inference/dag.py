@@ -1,0 +1,129 @@
+"""Runs of models and scripts that depend on each other: each step starts when its inputs are there, on its device.
+
+Slots hold tensors and are written once. The first failure keeps further steps from starting; those that run end as they
+do. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions are all such runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from qa_cluster.errors import InferenceFailed
+
+from ..shard.failures import error_line
+from .script_store import ScriptCall
+from .served import Batching, WaitLimit, within
+from .tensors import Array
+
+if TYPE_CHECKING:
+    from .model_store import ModelStore
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run of a model (without a function) or a call of a script."""
+
+    ref: int
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    batching: Batching | None = None
+    function: str = ""
+    keys: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What became of a step: `NA` when it was not run."""
+
+    state: str = "NA"
+    took_us: int = 0
+    samples: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Dag:
+    """Steps, and the slots they read and write."""
+
+    steps: Sequence[Step]
+    slots: dict[int, Array]
+    user: str = ""
+    results: list[StepResult] = field(default_factory=list)
+
+    @property
+    def failure(self) -> str | None:
+        """The first error, or None."""
+        return next((result.error for result in self.results if result.state == "ERR"), None)
+
+    async def run(self, models: ModelStore, wait_ms: int = 0) -> None:
+        """Run all steps; TimedOut when none has begun after `wait_ms` (0: no limit)."""
+        self.results = [StepResult() for _ in self.steps]
+        await within(wait_ms, partial(self._run, models))
+
+    async def _run(self, models: ModelStore, limit: WaitLimit | None) -> None:
+        waiting = list(range(len(self.steps)))
+        running: dict[asyncio.Task[tuple[list[Array], int]], tuple[int, WaitLimit]] = {}
+        try:
+            while True:
+                ready = [n for n in waiting if all(slot in self.slots for slot in self.steps[n].inputs)]
+                for number in ready if self.failure is None else ():
+                    waiting.remove(number)
+                    may_begin = WaitLimit(limit)
+                    task = asyncio.ensure_future(self._step(models, self.steps[number], may_begin))
+                    running[task] = (number, may_begin)
+                if not running:
+                    return
+                finished, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in finished:
+                    self._finished(running.pop(task)[0], task)
+                if self.failure is not None:
+                    for task, (_, may_begin) in running.items():
+                        if may_begin.expire():
+                            task.cancel()
+        finally:
+            await _end(list(running))
+
+    async def _step(self, models: ModelStore, step: Step, limit: WaitLimit) -> tuple[list[Array], int]:
+        inputs = [self.slots[slot] for slot in step.inputs]
+        if step.function:
+            call = ScriptCall(step.function, inputs, step.keys, step.arguments, self.user, len(step.outputs))
+            return await models.scripts.run(step.ref, call, limit)
+        outputs, took_us = await models.run_batched(step.ref, inputs, step.batching, limit)
+        if len(outputs) != len(step.outputs):
+            raise InferenceFailed(f"the model has {len(outputs)} outputs, {len(step.outputs)} were asked for")
+        return outputs, took_us
+
+    def _finished(self, number: int, task: asyncio.Task[tuple[list[Array], int]]) -> None:
+        result = self.results[number]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            result.state, result.error = "ERR", error_line(error)
+            return
+        outputs, result.took_us = task.result()
+        result.state = "OK"
+        result.samples = _samples(outputs)
+        for slot, output in zip(self.steps[number].outputs, outputs, strict=True):
+            self.slots[slot] = output
+
+
+async def _end(tasks: Sequence[asyncio.Task[tuple[list[Array], int]]]) -> None:
+    """Cancel steps and wait until none runs, however often the whole is cancelled meanwhile."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait(pending)
+
+
+def _samples(outputs: Sequence[Array]) -> int:
+    if not outputs:
+        return 0
+    return int(outputs[0].shape[0]) if outputs[0].ndim else 1

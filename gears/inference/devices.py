@@ -1,0 +1,80 @@
+"""Devices as separate queues: `CPU`, `CPU:1`, `GPU`, `GPU:0`, .. each with its own bounded queue and threads.
+
+A queue is made when a model or script of its device is first used. The queue `CPU` is there from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+
+from ..shard.failures import GearsError
+from .batcher import DEFAULT_MAX_BATCH_TOKENS, Batcher
+from .served import BatchTotals
+
+DEFAULT_DEVICE = "CPU"
+MAX_DEVICES = 32
+_DEVICE = re.compile(r"(CPU|GPU)(:[0-9]+)?", re.IGNORECASE)
+
+
+class Devices:
+    """The queues by device."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        threads_per_queue: int = 1,
+        max_batch_tokens: int = DEFAULT_MAX_BATCH_TOKENS,
+    ) -> None:
+        self._loop = loop
+        self._threads_per_queue = threads_per_queue
+        self._max_batch_tokens = max_batch_tokens
+        self._lock = threading.Lock()
+        self._queues: dict[str, Batcher] = {}
+        self.of(DEFAULT_DEVICE)
+
+    def of(self, device: str) -> Batcher:
+        """The queue of a device, made at its first use."""
+        queue = self._queues.get(device)
+        return queue if queue is not None else self._make(device)
+
+    def _make(self, device: str) -> Batcher:
+        if not _DEVICE.fullmatch(device):
+            raise GearsError(f"ERR Invalid DEVICE: {device}")
+        name = device.upper()
+        with self._lock:
+            queue = self._queues.get(name)
+            if queue is None:
+                if len(self._queues) >= MAX_DEVICES:
+                    raise GearsError(f"ERR {MAX_DEVICES} devices are in use already: store for one of them, not {name}")
+                queue = Batcher(
+                    self._loop, device=name, threads=self._threads_per_queue, max_batch_tokens=self._max_batch_tokens
+                )
+                # a new dictionary: readers take no lock
+                self._queues = {**self._queues, name: queue}
+            return queue
+
+    @property
+    def names(self) -> list[str]:
+        """The devices that have a queue."""
+        return list(self._queues)
+
+    @property
+    def totals(self) -> BatchTotals:
+        """What all devices have done."""
+        summed = BatchTotals()
+        for queue in self._queues.values():
+            summed.add(queue.totals)
+        return summed
+
+    @property
+    def depth(self) -> int:
+        """Items that wait for any device."""
+        return sum(queue.depth for queue in self._queues.values())
+
+    def stop(self) -> None:
+        """End all threads after the batches they run."""
+        for queue in self._queues.values():
+            queue.stop()

@@ -1,0 +1,237 @@
+"""The models of the shard in this worker: compiled off the loop, warmed, run through the queue of their device."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qa_cluster.errors import InferenceFailed, QAError
+from qa_cluster.reading.manifest import LENGTH_STEP
+
+from ..shard.executions import current
+from ..shard.failures import GearsError, error_line
+from ..shard.link import raise_on_error
+from ..shard.memory import check_fits, is_exhaustion, too_large
+from .backends import choose as backends
+from .backends.choose import RuntimeLimits
+from .devices import Devices
+from .loading import LoadedByRef
+from .model_file import fetch, written
+from .script_store import ScriptStore
+from .served import Batching, ServedModel, WaitLimit
+from .tensors import Array
+from .token_batches import BATCH_SIZES
+
+if TYPE_CHECKING:
+    from ..scripting.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+KEY_TRUST_SECONDS = 1.0
+RUNTIME_COPIES = 3  # of a model: what a runtime may need of memory while it reads one
+# what a single question needs first; the rest is warmed when nothing waits
+_FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
+_WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """The number of a model's bytes, and what runs them."""
+
+    ref: int
+    backend: str
+
+
+class ModelStore:
+    """Compiled models by reference; `scripts` are the TorchScripts, on the same devices."""
+
+    def __init__(
+        self,
+        runtime_of: Callable[[], Runtime],
+        devices: Devices,
+        *,
+        limits: Callable[[], RuntimeLimits],
+        max_batch_tokens: int,
+    ) -> None:
+        self.devices = devices
+        self._runtime_of = runtime_of
+        self._limits = limits
+        self._max_tokens = max_batch_tokens
+        self._keys: dict[str, tuple[float, ModelReference]] = {}
+        loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
+        self._models = LoadedByRef(self._fetch, loader)
+        self.scripts = ScriptStore(runtime_of, devices, loader)
+
+    def reference(self, key: str) -> ModelReference:
+        """Which model is at `key`; GearsError when there is none. Trusted for a second where no rights are asked."""
+        execution = current.get()
+        known = self._keys.get(key) if execution is None or not execution.user else None
+        now = time.monotonic()
+        if known is not None and now - known[0] < KEY_TRUST_SECONDS:
+            return known[1]
+        try:
+            ref, backend, _device = self._runtime_of().execute("QA.MODELREF", key)
+        except GearsError as error:
+            self._keys.pop(key, None)
+            raise GearsError(f"given key do not contain RedisAI model: {key} ({error})") from error
+        if len(self._keys) > 1000:
+            self._keys.clear()
+        found = ModelReference(int(ref), backend.decode())
+        self._keys[key] = (now, found)
+        return found
+
+    async def get(self, ref: int) -> ServedModel:
+        """The compiled model; loaded from the shard if this worker does not have it."""
+        return await self._models.get(ref)
+
+    def get_blocking(self, ref: int) -> ServedModel:
+        """As `get`, for a thread that may wait."""
+        return self._models.get_blocking(ref)
+
+    async def load(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
+        """Compile a model that is being stored."""
+        return await self._models.load(ref, partial(self._fetch_file, ref, backend, device, size))
+
+    async def compile(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
+        """Compile bytes that are in no key of this shard."""
+        return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
+
+    async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
+        """Run a token model once in each shape, rows x tokens, in turn with what waits for the device.
+
+        InferenceFailed if one fails.
+        """
+        queue = self.devices.of(model.device)
+        for rows, length in shapes:
+            if rows * length <= self._max_tokens and (rows, length) not in model.warmed:
+                await queue.call(partial(self._warm_asked, model, rows, length))
+
+    def ready(self, ref: int) -> ServedModel | None:
+        """The compiled model if it is here already."""
+        return self._models.ready(ref)
+
+    async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
+        """Run a model."""
+        return await self.run_loaded(self._models.ready(ref) or await self._models.get(ref), arrays)
+
+    async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
+        """Run a compiled model, which may be in no key any more."""
+        queue = self.devices.of(model.device)
+        item = queue.enqueue(model, arrays)
+        try:
+            return await item.future
+        except asyncio.CancelledError:
+            await queue.over(item)
+            raise
+
+    async def run_batched(
+        self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
+    ) -> tuple[list[Array], int]:
+        """Run a model by its batching options, if it has any; the outputs and the microseconds the run took."""
+        model = self._models.ready(ref) or await self._models.get(ref)
+        queue = self.devices.of(model.device)
+        item = queue.enqueue(model, arrays, batching, limit)
+        try:
+            return await item.future, item.run_us
+        except asyncio.CancelledError:
+            await queue.over(item)
+            raise
+
+    def run_blocking(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
+        """Run a model on its device and wait for it, whatever thread this is."""
+        model = self._models.get_blocking(ref)
+        checked = model.check(arrays)
+        return self.devices.of(model.device).call_blocking(lambda: model.compiled.run(checked))
+
+    def drop(self, ref: int) -> None:
+        """The shard no longer has these bytes, of a model or a script."""
+        self._models.drop(ref)
+        self.scripts.drop(ref)
+        self._keys = {key: entry for key, entry in self._keys.items() if entry[1].ref != ref}
+
+    async def load_all(self) -> None:
+        """Load every model of the shard, at start; one that cannot be loaded is reported and left for later."""
+        runtime = self._runtime_of()
+        for key, _tag in runtime.execute("AI._MODELSCAN"):
+            name = key.decode("utf-8", "replace")
+            try:
+                # a replica serves the keys of its primary to who asks for it: its models are warm before it is promoted
+                replies = runtime.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
+                await self.get(int(raise_on_error(replies[1])[0]))
+            except (QAError, GearsError) as error:
+                logger.warning("model %s is not loaded: %s", name, error_line(error))
+
+    def _fetch(self, ref: int) -> ServedModel:
+        backend, device, size = self._runtime_of().links.link().execute("QA.MODEL", ref)
+        return self._fetch_file(ref, backend.decode(), device.decode(), size)
+
+    def _fetch_file(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
+        return self._compile(ref, backend, device, fetch(self._runtime_of().links.link(), ref, size), size)
+
+    def _compile(self, ref: int, backend: str, device: str, parts: Iterable[bytes], size: int) -> ServedModel:
+        started = time.perf_counter()
+        check_fits("model", size, RUNTIME_COPIES)
+        name = device.upper()
+        self.devices.of(name)
+        limits = self._limits()
+        try:
+            with written(parts) as file:
+                model = ServedModel(ref, backends.load_model(backend, name, file, limits), name)
+            if model.is_token_model:
+                for rows, length in _FIRST_SHAPES:
+                    self._warm(model, rows, length)
+        except Exception as error:  # what a runtime that is short of memory raises has no type of its own
+            if is_exhaustion(error):
+                raise too_large("model", size, RUNTIME_COPIES) from error
+            raise
+        kind = "token model" if model.is_token_model else "model"
+        took_ms = (time.perf_counter() - started) * 1000
+        logger.info("%s %d (%d bytes, %d threads) is loaded, %.0f ms", kind, ref, size, limits.threads, took_ms)
+        self._warm_later(model)
+        return model
+
+    def _warm_later(self, model: ServedModel) -> None:
+        """Run the other usual shapes once, each when nothing waits: a shape's first run compiles its kernels."""
+        if not model.is_token_model:
+            return
+        shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]
+        shapes = [(rows, length) for rows, length in shapes if rows * length <= self._max_tokens]
+        queue = self.devices.of(model.device)
+        for rows, length in sorted(shapes, key=lambda shape: shape[0] * shape[1]):
+            if (rows, length) not in _FIRST_SHAPES:
+                queue.when_idle(partial(self._warm_when_idle, model, rows, length))
+
+    def _warm_when_idle(self, model: ServedModel, rows: int, length: int) -> None:
+        if self.ready(model.ref) is model and (rows, length) not in model.warmed:
+            self._warm_quietly(model, rows, length)
+
+    def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> None:
+        try:
+            self._warm(model, rows, length)
+        except Exception as error:  # a model may have a length limit below the usual shapes
+            logger.info("model %d does not take %d x %d tokens: %s", model.ref, rows, length, error_line(error))
+
+    def _warm_asked(self, model: ServedModel, rows: int, length: int) -> list[Array]:
+        try:
+            self._warm(model, rows, length)
+        except Exception as error:
+            if is_exhaustion(error):
+                raise
+            raise InferenceFailed(f"the model does not take {rows} x {length} tokens: {error_line(error)}") from error
+        return []
+
+    @staticmethod
+    def _warm(model: ServedModel, rows: int, length: int) -> None:
+        arrays = []
+        for port in model.compiled.inputs:
+            fill = 1 if port.name == "attention_mask" else 0
+            arrays.append(np.full((rows, length), fill, dtype=port.dtype))
+        model.compiled.run(arrays)
+        model.warmed.add((rows, length))

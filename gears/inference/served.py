@@ -1,0 +1,159 @@
+"""What waits in a device's queue: requests to models, calls of scripts, and the limits on their waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from qa_cluster.errors import InvalidInput
+
+from .backends.choose import CompiledModel, Port, is_token_model
+from .tensors import Array
+
+T = TypeVar("T")
+
+
+class TimedOut(Exception):
+    """A request has waited for longer than its client wanted, and has not begun."""
+
+
+class WaitLimit:
+    """Decides, once, whether work began before its time to wait was up; a part asks the limit of the whole too."""
+
+    def __init__(self, whole: WaitLimit | None = None) -> None:
+        self._lock = threading.Lock()
+        self._whole = whole
+        self._begun = False
+        self.expired = False
+
+    def begin(self) -> bool:
+        """Whether the work may begin; the time is no longer counted then."""
+        with self._lock:
+            if not self.expired and (self._whole is None or self._whole.begin()):
+                self._begun = True
+            return self._begun
+
+    def expire(self) -> bool:
+        """Whether the time was up before anything began; nothing will begin then."""
+        with self._lock:
+            if not self._begun:
+                self.expired = True
+            return self.expired
+
+
+async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any, Any, T]]) -> T:
+    """Do `work`; TimedOut when none of it has begun after `wait_ms` (0: no limit)."""
+    if wait_ms <= 0:
+        return await work(None)
+    limit = WaitLimit()
+    task = asyncio.ensure_future(work(limit))
+
+    def expire() -> None:
+        if limit.expire():
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(wait_ms / 1000, expire)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if limit.expired:
+            raise TimedOut from None
+        raise
+    finally:
+        timer.cancel()
+        task.cancel()
+
+
+class ServedModel:
+    """A compiled model with what batching needs to know of it."""
+
+    def __init__(self, ref: int, compiled: CompiledModel, device: str = "CPU") -> None:
+        self.ref = ref
+        self.compiled = compiled
+        self.device = device
+        self.is_token_model = is_token_model(compiled)
+        # shapes that have been run, rows x tokens: the first run of one compiles its kernels
+        self.warmed: set[tuple[int, int]] = set()
+
+    def check(self, arrays: Sequence[Array]) -> list[Array]:
+        """The inputs in the model's types; InvalidInput when they do not fit it."""
+        ports = self.compiled.inputs
+        if len(arrays) != len(ports):
+            raise InvalidInput(f"the model has {len(ports)} inputs, got {len(arrays)}")
+        checked = [self._fit(port, array) for port, array in zip(ports, arrays, strict=True)]
+        if self.is_token_model and any(array.shape != checked[0].shape for array in checked):
+            shapes = ", ".join(str(list(array.shape)) for array in checked)
+            raise InvalidInput(f"the inputs of a token model must have one shape, got {shapes}")
+        if self.is_token_model and 0 in checked[0].shape:
+            raise InvalidInput(f"a token model's input must not be empty, got shape {list(checked[0].shape)}")
+        return checked
+
+    def _fit(self, port: Port, array: Array) -> Array:
+        if port.shape is not None and (
+            len(port.shape) != array.ndim
+            or any(want not in (None, got) for want, got in zip(port.shape, array.shape, strict=True))
+        ):
+            wanted = ["any" if dim is None else dim for dim in port.shape]
+            raise InvalidInput(f"input {port.name} has shape {list(array.shape)}, the model takes {wanted}")
+        if port.dtype is None or port.dtype == array.dtype:
+            return array
+        if self.is_token_model and array.dtype.kind in "iu":
+            return array.astype(port.dtype)
+        raise InvalidInput(f"input {port.name} is {array.dtype}, the model takes {port.dtype}")
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How a model's requests share runs, as its `BATCHSIZE` options say."""
+
+    size: int
+    min_size: int = 0
+    min_timeout_ms: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A request: `rows` rows of `length` tokens; of other models `rows` is the first dimension of a batched request."""
+
+    model: ServedModel
+    arrays: list[Array]
+    future: asyncio.Future[list[Array]]
+    rows: int = 1
+    length: int = 0
+    batching: Batching | None = None
+    limit: WaitLimit | None = None
+    queued_at: float = 0.0
+    running: bool = False
+    run_us: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of a function on the device's thread, always alone."""
+
+    function: Callable[[], list[Array]]
+    future: asyncio.Future[list[Array]] | concurrent.futures.Future[list[Array]]
+    limit: WaitLimit | None = None
+    running: bool = False
+    run_us: int = 0
+
+
+@dataclass(slots=True)
+class BatchTotals:
+    """Totals since start, for `QA.BEAT`."""
+
+    batches: int = 0
+    items: int = 0
+    tokens: int = 0
+    padded_tokens: int = 0
+
+    def add(self, other: BatchTotals) -> None:
+        """Add the totals of another thread or device."""
+        self.batches += other.batches
+        self.items += other.items
+        self.tokens += other.tokens
+        self.padded_tokens += other.padded_tokens

@@ -1,0 +1,1 @@
+"""The worker process: jobs are taken, carried out and reported."""

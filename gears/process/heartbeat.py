@@ -1,0 +1,62 @@
+"""Tells the module twice a second, from a thread of its own, that the worker lives, and what it has done.
+
+It ends the process when a function that no job's deadline covers has blocked the event loop for too long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+
+from ..inference.devices import Devices
+from ..shard.failures import GearsError
+from ..shard.link import BlockingLink
+from ..shard.loop_watch import LoopWatch
+from ..shard.memory import resident_bytes
+from ..shard.shard import Start
+
+logger = logging.getLogger(__name__)
+INTERVAL_SECONDS = 0.5
+BLOCKED_EXIT_STATUS = 75
+
+
+class Heartbeat:
+    """The beating thread; `lost` is called in it when the shard no longer answers."""
+
+    def __init__(self, start: Start, devices: Devices, watch: LoopWatch, lost: Callable[[], None]) -> None:
+        self._start = start
+        self._devices = devices
+        self._watch = watch
+        self._lost = lost
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
+
+    def begin(self) -> None:
+        """Start beating."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop beating."""
+        self._stop.set()
+
+    def _beat(self) -> None:
+        try:
+            link = BlockingLink(self._start)
+            while True:
+                self._end_if_blocked()
+                totals = self._devices.totals
+                numbers = (totals.batches, totals.items, totals.tokens, totals.padded_tokens, self._devices.depth)
+                link.execute("QA.BEAT", resident_bytes(), *numbers)
+                if self._stop.wait(INTERVAL_SECONDS):
+                    return
+        except (GearsError, OSError):
+            self._lost()
+
+    def _end_if_blocked(self) -> None:
+        blocked = self._watch.blocked_seconds()
+        if blocked is not None:
+            logger.error("a function has blocked the worker for %.1f s: it is replaced", blocked)
+            logging.shutdown()
+            os._exit(BLOCKED_EXIT_STATUS)

@@ -1,0 +1,129 @@
+"""Fetches jobs and reports them: one `QA.NEXT` is always outstanding, results go out unawaited.
+
+Every job is a task with its own context. A job's time limit is kept here too, so that it ends even when the `cancel`
+of the module cannot be fetched. Whatever a function raises ends its job, never the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ..shard.failures import error_line
+from ..shard.link import Argument, AsyncLink, Reply
+from ..shard.loop_watch import LoopWatch
+from .jobs import Job, Jobs, Outcome
+from .pyexecute import ScriptFailed
+
+logger = logging.getLogger(__name__)
+CAPACITY = 512
+MAX_PER_FETCH = 64
+WAIT_MS = 1000
+FULL_WAIT_MS = 20
+RETRY_SECONDS = 0.2
+
+
+class JobLoop:
+    """Moves jobs between the module and their handlers."""
+
+    def __init__(self, jobs: Jobs, watch: LoopWatch, fetching: AsyncLink, reporting: AsyncLink) -> None:
+        self._jobs = jobs
+        self._watch = watch
+        self._fetching = fetching
+        self._reporting = reporting
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._asking = False
+        self._complaint = ""
+
+    def ask(self) -> None:
+        """Ask for jobs unless that has been done; without room only for messages, which running jobs may wait for."""
+        if not self._asking:
+            self._asking = True
+            room = max(0, CAPACITY - len(self._running))
+            wait_ms = WAIT_MS if room else FULL_WAIT_MS
+            self._fetching.call(self._came, b"QA.NEXT", min(room, MAX_PER_FETCH), wait_ms)
+
+    def _came(self, reply: Reply) -> None:
+        self._asking = False
+        if isinstance(reply, Exception):
+            if str(reply) != self._complaint:
+                self._complaint = str(reply)
+                logger.error("QA.NEXT failed: %s", reply)
+            self._loop.call_later(RETRY_SECONDS, self.ask)
+            return
+        self._complaint = ""
+        for entry in reply or ():
+            self._start(entry)
+        self.ask()
+
+    def _start(self, entry: list[Reply]) -> None:
+        try:
+            job = Job.parse(entry)
+        except (ValueError, TypeError, AttributeError) as error:
+            logger.error("a job cannot be read: %s", error_line(error))
+            return
+        if job.kind == "cancel":
+            self._cancel(int(job.arguments[0]))
+        elif job.id == 0:
+            self._notify(job)
+        else:
+            self._running[job.id] = self._loop.create_task(self._run(job))
+            self._watch.jobs = len(self._running)
+
+    def _notify(self, job: Job) -> None:
+        handler = self._jobs.notifications.get(job.kind)
+        if handler is None:
+            logger.error("the worker does not know notifications of kind %s", job.kind)
+            return
+        try:
+            handler(job)
+        except Exception as error:  # nobody waits for a notification: the log is where its failure shows
+            logger.error("notification %s failed: %s", job.kind, error_line(error))
+
+    def _cancel(self, job_id: int) -> None:
+        task = self._running.get(job_id)
+        if task is not None:
+            task.cancel()
+
+    async def _run(self, job: Job) -> None:
+        task = self._running[job.id]
+        limit = self._loop.call_later(job.timeout_ms / 1000, task.cancel) if job.timeout_ms > 0 else None
+        try:
+            outcome = await self._outcome(job)
+        finally:
+            if limit is not None:
+                limit.cancel()
+            del self._running[job.id]
+            self._watch.jobs = len(self._running)
+        # a job that was handed out a second time fails if its worker dies unreported: it does not wait for others
+        report = self._reporting.gather if job.unawaited and job.attempt == 1 else self._reporting.call
+        report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
+        self.ask()
+
+    async def _outcome(self, job: Job) -> Outcome:
+        handler = self._jobs.handlers.get(job.kind)
+        if handler is None:
+            return ("ERR", f"ERR the worker does not know jobs of kind {job.kind}")
+        try:
+            return await handler(job)
+        except ScriptFailed as error:
+            return ("ERR", str(error))
+        except asyncio.CancelledError:
+            return ("ERR", "DEADLINE the job was cancelled: its time was up or its client left")
+        except BaseException as error:  # SystemExit and KeyboardInterrupt of a function end its job only
+            return ("ERR", error_line(error))
+
+
+def _sendable(part: Argument) -> Argument:
+    """An error may quote text that cannot be encoded: its job must be reported all the same."""
+    return part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
+
+
+def _reported(job: Job) -> Callable[[Reply], None]:
+    def check(reply: Reply) -> None:
+        if isinstance(reply, Exception) and not str(reply).startswith("NOJOB"):
+            logger.error("the module refused the result of a %s job: %s", job.kind, reply)
+
+    return check

@@ -1,0 +1,120 @@
+"""Jobs: what each kind does. A handler returns the arguments of `QA.DONE` after the id, a notification nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..registrations.sessions import Registration, Session
+from ..runs.sources import KeysReader
+from ..scripting.runtime import Runtime
+from ..shard import replies
+from ..shard.executions import Execution
+from ..shard.link import Argument
+from ..shard.replies import decode_reply
+from . import ai_jobs
+from .commands import run_command
+from .pyexecute import ScriptRequest, run_script
+
+Outcome = tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as `QA.NEXT` hands it out."""
+
+    id: int
+    kind: str
+    attempt: int
+    timeout_ms: int
+    arguments: list[Any]
+
+    @classmethod
+    def parse(cls, reply: list[Any]) -> Job:
+        """Read a job's array."""
+        job_id, kind, attempt, timeout_ms, *arguments = reply
+        return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), arguments)
+
+    @property
+    def unawaited(self) -> bool:
+        """Whether it is an event that no client waits for."""
+        return self.kind == "event" and self.arguments[3:] in ([0], [b"0"])
+
+
+async def one_record(record: Any) -> AsyncIterator[Any]:
+    """A reader of one record."""
+    yield record
+
+
+class Jobs:
+    """The handlers of all kinds."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.handlers: dict[str, Callable[[Job], Awaitable[Outcome]]] = {
+            "script": self._script,
+            "trigger": self._trigger,
+            "event": self._event,
+            "onregistered": self._on_registered,
+            "command": self._command,
+            "model.load": lambda job: ai_jobs.load_model(runtime, job.arguments),
+            "model.run": lambda job: ai_jobs.run_model(runtime, job.arguments),
+            "script.load": lambda job: ai_jobs.load_script(runtime, job.arguments),
+            "dag.run": lambda job: ai_jobs.run_dag(runtime, job.arguments),
+        }
+        self.notifications: dict[str, Callable[[Job], None]] = {
+            "model.drop": lambda job: runtime.models.drop(int(job.arguments[0])),
+            "unregister": lambda job: runtime.registrar.unregister(job.arguments[0].decode()),
+            "message": lambda job: runtime.peers.receive(job.arguments[0].decode(), job.arguments[1]),
+            "stream": lambda job: runtime.streams.notice(job.arguments[0].decode(), job.arguments[1]),
+            "pause": lambda job: runtime.streams.pause(job.arguments[0].decode(), job.arguments[1] in (1, b"1")),
+            "promoted": lambda _: runtime.registrar.promoted(),
+        }
+
+    async def _script(self, job: Job) -> Outcome:
+        return ("OK", await run_script(self._runtime, ScriptRequest.parse(job.arguments)))
+
+    def _registration(self, job: Job) -> tuple[Session, Registration]:
+        return self._runtime.sessions.registration(job.arguments[0].decode())
+
+    async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
+        self._runtime.history.add_registered(registration.id, execution)
+        await self._runtime.distributor.run(registration.plan(), execution, one_record(record))
+
+    async def _trigger(self, job: Job) -> Outcome:
+        session, registration = self._registration(job)
+        caller = job.arguments[1].decode("utf-8", "surrogateescape")
+        user = caller if registration.rights == "caller" else ""
+        execution = Execution(self._runtime.ids.next(), session, registered=True, user=user)
+        await self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
+        if execution.failure is not None:
+            return ("ERR", execution.failure)
+        return ("OK", replies.encode_reply(execution.results))
+
+    async def _event(self, job: Job) -> Outcome:
+        session, registration = self._registration(job)
+        _, event, key, has_client = job.arguments
+        if not isinstance(registration.reader, KeysReader):
+            return ("ERR", f"ERR registration {registration.id} takes no key events")
+        record = registration.reader.event_record(self._runtime, key, event.decode())
+        if record is None:
+            return ("SKIP",)
+        execution = Execution(self._runtime.ids.next(), session, registered=True, can_override=has_client in (1, b"1"))
+        await self._run(registration, execution, record)
+        if execution.can_override:
+            # coroutines of the execution may still answer the client
+            await execution.released()
+        if execution.overriding is not None:
+            return ("OVERRIDE", execution.overriding)
+        if execution.failure is not None:
+            return ("ERR", execution.failure)
+        return ("OK",)
+
+    async def _on_registered(self, job: Job) -> Outcome:
+        self._runtime.registrar.repair(job.arguments[0].decode())
+        return ("OK",)
+
+    async def _command(self, job: Job) -> Outcome:
+        name, *arguments = (argument.decode("utf-8", "replace") for argument in job.arguments)
+        return ("OK", await run_command(self._runtime, name.upper(), arguments))

@@ -1,0 +1,181 @@
+"""`RG.PYEXECUTE`: a script runs once in a fresh namespace; then its registrations are published and its run started."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import linecache
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..registrations.sessions import Plan, ScriptRun, Session, script_run
+from ..runs.sources import CommandReader
+from ..scripting.runtime import Runtime
+from ..shard import replies
+from ..shard.executions import Execution
+from ..shard.failures import GearsError, error_line, traceback_text
+
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRequest:
+    """The arguments of a `script` job."""
+
+    source: str
+    unblocking: bool
+    id: str
+    description: str
+    upgrade: bool
+    replace_with: str
+    requirements: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, arguments: Sequence[Any]) -> ScriptRequest:
+        """Read the job's arguments."""
+        source, unblocking, session_id, description, upgrade, replace_with, *requirements = (
+            a.decode("utf-8", "surrogateescape") if isinstance(a, bytes) else str(a) for a in arguments
+        )
+        try:
+            source.encode()
+        except UnicodeEncodeError as error:
+            raise GearsError("ERR the script is not valid UTF-8") from error
+        return cls(
+            source, unblocking == "1", session_id, description, upgrade == "1", replace_with, tuple(requirements)
+        )
+
+
+class ScriptFailed(Exception):
+    """The script raised; the text is the repr of its traceback's lines."""
+
+
+def check_requirements(requirements: Sequence[str]) -> None:
+    """Raise for the first requirement that is not installed in this worker's environment."""
+    for requirement in requirements:
+        named = _REQUIREMENT.match(requirement)
+        name = named.group(1) if named else requirement
+        try:
+            importlib.metadata.version(name)
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            module = name.replace("-", "_")
+            if not module.isidentifier() or importlib.util.find_spec(module) is None:
+                raise GearsError(
+                    f"ERR Could not satisfy requirements: install {name!r} in the environment of the shard's worker"
+                ) from None
+
+
+def check_names(runtime: Runtime, request: ScriptRequest) -> None:
+    """Raise when the session's id and what it replaces do not go together."""
+    exists = bool(request.id) and _lives(runtime, request.id)
+    if request.replace_with:
+        if runtime.sessions.get(request.replace_with) is None:
+            raise GearsError(f"ERR Can not replace with {request.replace_with}, session does not exists.")
+        if exists and request.id != request.replace_with:
+            raise GearsError(f"ERR Can not replace an existing session {request.id} with {request.replace_with}")
+    elif exists and not request.upgrade:
+        raise GearsError(f"ERR Session {request.id} already exists")
+
+
+def _lives(runtime: Runtime, session_id: str) -> bool:
+    """Whether there is a session of that id: registrations or timers keep it."""
+    timed = any(session.id == session_id for session in runtime.timers.sessions())
+    return timed or runtime.sessions.get(session_id) is not None
+
+
+def check_triggers(runtime: Runtime, request: ScriptRequest, session: Session) -> None:
+    """Raise for a trigger that a session which stays has: clients know this failure as one of the script."""
+    others = [other for other in runtime.sessions.all() if other.id not in (session.id, request.replace_with)]
+    taken = {trigger for other in others for trigger in _triggers(other)}
+    own: set[str] = set()
+    for trigger in _triggers(session):
+        if trigger in taken:
+            raise GearsError(f"trigger already registered: {trigger}")
+        if trigger in own:
+            raise GearsError(f"trigger already registered in this session: {trigger}")
+        own.add(trigger)
+
+
+def _triggers(session: Session) -> list[str]:
+    readers = (registration.reader for registration in session.registrations.values())
+    return [reader.trigger for reader in readers if isinstance(reader, CommandReader)]
+
+
+def remember_source(session_id: str, source: str) -> str:
+    """Let tracebacks show the lines of a script, also when a function of it fails later; returns its file name."""
+    file_name = f"<script {session_id}>"
+    linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
+    return file_name
+
+
+def forget_source(session_id: str) -> None:
+    """Keep the lines of a script no longer."""
+    linecache.cache.pop(f"<script {session_id}>", None)
+
+
+def execute_source(session: Session, *, restoring: bool = False) -> ScriptRun:
+    """Run a session's source in a fresh namespace and return what it asked for."""
+    from ..scripting.api import script_globals
+
+    file_name = remember_source(session.id, session.source)
+    namespace: dict[str, Any] = {"__name__": f"gears_session_{session.id}", "__builtins__": __builtins__}
+    namespace.update(script_globals())
+    script = ScriptRun(session, restoring=restoring)
+    token = script_run.set(script)
+    try:
+        exec(compile(session.source, file_name, "exec"), namespace)
+    finally:
+        script_run.reset(token)
+        script.over = True
+    return script
+
+
+def rerun(session_id: str, description: str, source: str) -> Session:
+    """A stored session from its source, its run left out."""
+    return execute_source(Session(session_id, description, source), restoring=True).session
+
+
+async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
+    """Carry out a `script` job; returns the reply."""
+    check_names(runtime, request)
+    check_requirements(request.requirements)
+    runtime.settings.refresh()
+    session_id = request.id or runtime.ids.next()
+    session = Session(session_id, request.description, request.source, requirements=request.requirements)
+    try:
+        script = execute_source(session)
+        check_triggers(runtime, request, session)
+    except BaseException as error:  # SystemExit of a script must not end the worker
+        forget_source(session.id)
+        raise ScriptFailed(traceback_text(error)) from error
+    if session.registrations or runtime.sessions.get(session.id) is not None:
+        try:
+            await runtime.registrar.publish(session, request.replace_with or None)
+        except GearsError as error:
+            return replies.encode_data([error_line(error)])
+    elif not script.timers:
+        forget_source(session.id)
+    _start_timers(runtime, session, script)
+    if script.plan is None:
+        return replies.OK
+    return await _run(runtime, session, script.plan, unblocking=request.unblocking)
+
+
+def _start_timers(runtime: Runtime, session: Session, script: ScriptRun) -> None:
+    """Start what the script asked for with `registerTE`, in place of what an earlier version did."""
+    runtime.timers.stop_earlier(session)
+    for seconds, function in script.timers:
+        runtime.timers.start(session, seconds, function, session.id, "")
+
+
+async def _run(runtime: Runtime, session: Session, plan: Plan, *, unblocking: bool) -> bytes:
+    execution = Execution(runtime.ids.next(), session)
+    runtime.history.add(execution)
+    if unblocking:
+        runtime.distributor.start(plan, execution)
+        return replies.encode_data(execution.id)
+    await runtime.distributor.run(plan, execution)
+    if session.registrations:
+        return replies.OK
+    return replies.encode_results(execution.results, execution.errors)

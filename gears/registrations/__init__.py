@@ -1,0 +1,1 @@
+"""What stays after a script: sessions, registrations, streams and timers."""

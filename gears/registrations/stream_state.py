@@ -1,0 +1,80 @@
+"""What the worker keeps of each registration on streams, and of each stream that it reads for it."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from dataclasses import dataclass, field
+
+from ..runs.sources import StreamReader
+from .sessions import Registration, Session
+
+Entry = tuple[bytes, list[bytes]]
+CONSUMER = "__gears_client__"
+SECOND_CONSUMER = "__gears_client__:second"
+
+
+class Phase(enum.Enum):
+    """What a stream does."""
+
+    IDLE = enum.auto()
+    QUEUED = enum.auto()
+    RUNNING = enum.auto()
+    RETRYING = enum.auto()
+
+
+class Source(enum.IntEnum):
+    """Where the entries of a stream are read, in this order."""
+
+    SECOND = 0
+    FIRST = 1
+    NEW = 2
+
+
+CONSUMERS = {Source.SECOND: SECOND_CONSUMER, Source.FIRST: CONSUMER, Source.NEW: CONSUMER}
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A stream of a registration, and the entries that were read and not acknowledged yet."""
+
+    key: bytes
+    phase: Phase = Phase.IDLE
+    # something was added while the phase was not IDLE
+    again: bool = False
+    entries: list[Entry] = field(default_factory=list)
+    has_group: bool = False
+    source: Source = Source.SECOND
+    # where reading of delivered entries goes on
+    cursor: bytes = b"0"
+    waiting_since: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+
+    def start_over(self) -> None:
+        """Read again from the first entry that is not acknowledged."""
+        self.entries.clear()
+        self.source, self.cursor = Source.SECOND, b"0"
+
+    def stop_timer(self) -> None:
+        """Wait no longer for a batch to fill or a retry to come."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """A registration that reads streams."""
+
+    session: Session
+    registration: Registration
+    reader: StreamReader
+    streams: dict[bytes, Stream] = field(default_factory=dict)
+    paused: bool = False
+    # unregistered, replaced, or ended by `onFailedPolicy="abort"`
+    ended: bool = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no batch may begin."""
+        return self.paused or self.ended

@@ -1,0 +1,101 @@
+"""`registerTE`: functions that run again and again, for as long as their session lives on this shard.
+
+A timer belongs to the worker in which it was started: a script has it on the shard that ran the script, until the
+worker ends; what `onRegistered` starts is on every shard, and is started again with each worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..shard.atomic import guarded
+from ..shard.executions import Execution, current
+from ..shard.failures import GearsError, error_line
+
+if TYPE_CHECKING:
+    from ..scripting.runtime import Runtime
+    from .sessions import Session
+
+logger = logging.getLogger(__name__)
+MAX_TIMERS = 1000
+MIN_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A running timer; `owner` is the execution that started it."""
+
+    session: Session
+    owner: str
+    task: asyncio.Task[None]
+
+
+class Timers:
+    """All timers of the worker."""
+
+    def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
+        self._runtime_of = runtime_of
+        self._timers: list[Timer] = []
+
+    def start(self, session: Session, seconds: float, function: Callable[[], Any], owner: str, user: str) -> None:
+        """Call `function` every `seconds`, with the rights of `user` (empty: the worker's)."""
+        check_timer(seconds, function)
+        if len(self._timers) >= MAX_TIMERS:
+            raise GearsError(f"ERR too many timers: limit {MAX_TIMERS}, unregister the sessions that started them")
+        task = self._runtime_of().loop.create_task(self._repeat(session, seconds, function, user))
+        self._timers.append(Timer(session, owner, task))
+
+    def stop_session(self, session_id: str) -> None:
+        """End the timers of a session."""
+        self._stop(lambda timer: timer.session.id == session_id)
+
+    def stop_earlier(self, session: Session) -> None:
+        """End the timers of earlier versions of a session."""
+        self._stop(lambda timer: timer.session.id == session.id and timer.session is not session)
+
+    def stop_dead(self) -> None:
+        """End the timers of sessions that have been replaced or have ended."""
+        self._stop(lambda timer: timer.session.dead)
+
+    def stop_owned(self, owner: str) -> None:
+        """End the timers that an execution started."""
+        self._stop(lambda timer: timer.owner == owner)
+
+    def _stop(self, ends: Callable[[Timer], bool]) -> None:
+        for timer in self._timers:
+            if ends(timer):
+                timer.task.cancel()
+        self._timers = [timer for timer in self._timers if not ends(timer)]
+
+    def sessions(self) -> list[Session]:
+        """The session of each timer."""
+        return [timer.session for timer in self._timers]
+
+    async def _repeat(self, session: Session, seconds: float, function: Callable[[], Any], user: str) -> None:
+        runtime = self._runtime_of()
+        current.set(None)
+        while True:
+            await asyncio.sleep(seconds)
+            current.set(Execution(runtime.ids.next(), session, user=user))
+            try:
+                with runtime.watch.limited():
+                    outcome = function()
+                    if inspect.iscoroutine(outcome):
+                        await guarded(outcome, runtime.atomic)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # also SystemExit: a function must not end the worker
+                logger.error("a timer of session %s failed: %s", session.id, error_line(error))
+
+
+def check_timer(seconds: object, function: object) -> None:
+    """Raise for what cannot be a timer."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= MIN_SECONDS:
+        raise GearsError(f"registerTE wants a number of seconds of at least {MIN_SECONDS}, got {seconds!r}")
+    if not callable(function):
+        raise GearsError("argument must be a function")

@@ -1,0 +1,1 @@
+"""Runs of functions: what they read, their steps, the shards they run on."""

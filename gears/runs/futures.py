@@ -1,0 +1,180 @@
+"""What lets functions work beyond their step: futures that suspend a record, and coroutines of their own.
+
+A coroutine that a function schedules keeps the execution it belongs to: its rights, and the client of a hooked
+command, who is answered when the last of them has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import weakref
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from ..scripting.runtime import current_runtime
+from ..shard.atomic import guarded
+from ..shard.executions import OUTSIDE, Execution, current
+from ..shard.failures import GearsError
+
+
+def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
+
+class GearsFuture:
+    """Suspends a step that returns it; `continueRun` and `continueFailed` give its result, from any thread.
+
+    >>> def step(record):  # doctest: +SKIP
+    ...     future = gearsFuture()
+    ...     threading.Thread(target=lambda: future.continueRun(slow(record))).start()
+    ...     return future
+    """
+
+    def __init__(self) -> None:
+        # first: an object that was refused is finalized too
+        self._continued = True
+        self._execution = current.get()
+        if self._execution is None or self._execution.step_future is OUTSIDE:
+            raise GearsError("Future object can only be created inside certain execution steps")
+        if self._execution.step_future is not None:
+            raise GearsError("Can not create async record twice on the same step")
+        self._execution.step_future = weakref.ref(self)
+        self._loop = current_runtime().loop
+        self._future: asyncio.Future[Any] = self._loop.create_future()
+        self._continued = False
+
+    def suspended(self) -> asyncio.Future[Any]:
+        """What the step's record waits for."""
+        return self._future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._execution is not None:
+            self._execution.step_future = None  # a coroutine may wait for one after the other
+        return self._future.__await__()
+
+    def __del__(self) -> None:
+        if not self._continued:
+            self._settle(None, GearsError("Async record did not called continue"))
+
+    def continueRun(self, value: Any) -> None:
+        """The step's result is `value`."""
+        self._once()
+        self._settle(value, None)
+
+    def continueFailed(self, message: object = None) -> None:
+        """The step failed."""
+        self._once()
+        self._settle(None, GearsError(str(message or "Failed on continue")))
+
+    def _once(self) -> None:
+        if self._continued:
+            raise GearsError("Can not continue with the same future twice")
+        self._continued = True
+
+    def _settle(self, value: Any, error: Exception | None) -> None:
+        self._loop.call_soon_threadsafe(_deliver, self._future, value, error)
+
+
+class SessionHandle:
+    """The execution a function belongs to, kept beyond the function (`getGearsSession`)."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        execution.hold()
+        release = weakref.finalize(self, current_runtime().loop.call_soon_threadsafe, execution.release)
+        release.atexit = False
+
+
+def get_gears_session() -> SessionHandle | None:
+    """The execution of the caller, or None outside of one. Its hooked command is not answered while this is kept."""
+    execution = current.get()
+    return SessionHandle(execution) if execution is not None else None
+
+
+def set_gears_session(session: SessionHandle | None) -> None:
+    """Go on as part of that execution, in a thread or coroutine of the function's own; None ends it."""
+    current.set(session.execution if session is not None else None)
+
+
+class GearsSession:
+    """`with GearsSession(session):` works as part of the execution that `getGearsSession` has given."""
+
+    def __init__(self, session: SessionHandle | None) -> None:
+        self._session = session
+        self._token: contextvars.Token[Execution | None] | None = None
+
+    def __enter__(self) -> SessionHandle | None:
+        self._token = current.set(self._session.execution if self._session is not None else None)
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            current.reset(self._token)
+
+
+_tasks: set[asyncio.Task[Any]] = set()
+
+
+def run_coroutine(
+    coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
+) -> asyncio.Future[Any]:
+    """Schedule a coroutine on the worker's loop, from any thread; `f`, a future or None, gets its outcome.
+
+    It starts after `delay` seconds, as part of the execution `session` or else the caller's.
+    """
+    if not asyncio.iscoroutine(coroutine):
+        raise GearsError(f"runCoroutine wants a coroutine, got {type(coroutine).__name__}")
+    runtime = current_runtime()
+    outcome: asyncio.Future[Any] = f if f is not None else runtime.loop.create_future()
+    execution = session.execution if session is not None else current.get()
+    if execution is not None:
+        execution.hold()
+
+    def start() -> None:
+        current.set(execution)
+        task = runtime.loop.create_task(_drive(coroutine, outcome, delay))
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+        if execution is not None:
+            task.add_done_callback(lambda _: execution.release())
+
+    runtime.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+    return outcome
+
+
+async def _drive(coroutine: Coroutine[Any, Any, Any], outcome: asyncio.Future[Any], delay: float) -> None:
+    try:
+        if delay:
+            await asyncio.sleep(delay)
+        value = await guarded(coroutine, current_runtime().atomic)
+    except asyncio.CancelledError:
+        outcome.cancel()
+        raise
+    except BaseException as error:  # SystemExit of a function must not end the worker
+        _deliver(outcome, None, error if isinstance(error, Exception) else GearsError(repr(error)))
+        return
+    finally:
+        coroutine.close()
+    _deliver(outcome, value, None)
+
+
+def create_future() -> asyncio.Future[Any]:
+    """A future of the worker's event loop."""
+    return current_runtime().loop.create_future()
+
+
+def set_future_results(future: asyncio.Future[Any], value: Any) -> None:
+    """Give a future its result, from any thread."""
+    current_runtime().loop.call_soon_threadsafe(_deliver, future, value, None)
+
+
+def set_future_exception(future: asyncio.Future[Any], error: object) -> None:
+    """Fail a future, from any thread."""
+    failure = error if isinstance(error, Exception) else GearsError(str(error))
+    current_runtime().loop.call_soon_threadsafe(_deliver, future, None, failure)

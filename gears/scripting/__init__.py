@@ -1,0 +1,1 @@
+"""What a script sees: the builder, the API and `redisAI`."""

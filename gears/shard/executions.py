@@ -1,0 +1,213 @@
+"""Executions: the runs of pipelines, with their ids, states and results.
+
+The execution a function belongs to is the context variable `current`; it carries the rights that its commands have and
+what must find its way back to the job: the overriding reply of a hooked command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from . import replies
+from .failures import GearsError, error_line, error_text
+
+if TYPE_CHECKING:
+    from ..registrations.sessions import Session
+    from ..runs.pipeline import Step
+
+MAX_ERRORS = 1000
+MISSING = "execution plan does not exist"
+ABORTED = "execution was aborted"
+# what `Execution.step_future` is while no step runs
+OUTSIDE = object()
+
+
+class Execution:
+    """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own."""
+
+    __slots__ = (
+        "_holds",
+        "_outline",
+        "_steps",
+        "_waiters",
+        "aborted",
+        "beats",
+        "can_override",
+        "errors",
+        "finished_at",
+        "first_failure",
+        "id",
+        "overriding",
+        "read_seconds",
+        "registered",
+        "results",
+        "session",
+        "shards_completed",
+        "shards_received",
+        "started_at",
+        "status",
+        "step_future",
+        "step_seconds",
+        "task",
+        "user",
+    )
+
+    def __init__(
+        self,
+        execution_id: str,
+        session: Session | None,
+        *,
+        registered: bool = False,
+        can_override: bool = False,
+        user: str = "",
+    ) -> None:
+        self.id = execution_id
+        self.session = session
+        self.registered = registered
+        self.can_override = can_override
+        self.user = user
+        self.status = "created"
+        self.started_at = time.perf_counter()
+        self.finished_at: float | None = None
+        self.results: list[Any] = []
+        self.errors: list[str] = []
+        self.first_failure: str | None = None
+        self.overriding: bytes | None = None
+        self._steps: Sequence[Step] = ()
+        self._outline: list[tuple[str, str]] | None = None
+        self.step_seconds: list[float] = []
+        self.read_seconds = 0.0
+        self.shards_received = 0
+        self.shards_completed = 0
+        self.aborted = False
+        # how often a function has said that it is still at work on one record
+        self.beats = 0
+        self.task: asyncio.Task[Any] | None = None
+        # the future that the running step has made, None before it has, OUTSIDE between steps
+        self.step_future: object = OUTSIDE
+        self._holds = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def begin(self, steps: Sequence[Step]) -> None:
+        """The run starts, with these steps."""
+        self._steps = steps
+        self.step_seconds = [0.0] * len(steps)
+        self.status = "running"
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """The steps of the run: (kind, name of the function)."""
+        if self._outline is None:
+            return [(step.kind.value, step.name) for step in self._steps]
+        return self._outline
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the error of a record or reader."""
+        if self.first_failure is None:
+            self.first_failure = error_line(error)
+        self.add_error(error_text(error))
+
+    @property
+    def failure(self) -> str | None:
+        """The first error as one line, or None."""
+        if self.first_failure is not None or not self.errors:
+            return self.first_failure
+        return f"ERR {self.errors[0]}"
+
+    def add_error(self, text: str) -> None:
+        """Keep an error; beyond a thousand only their number matters."""
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append(text)
+
+    def override(self, value: object) -> None:
+        """Set the reply of the hooked command."""
+        if not self.can_override:
+            raise GearsError("Can not get command ctx")
+        if self.overriding is not None:
+            raise GearsError("Can only override reply once")
+        self.overriding = replies.encode_reply(value)
+
+    def abort(self) -> None:
+        """Stop the run: it ends with the error that it was aborted."""
+        if self.task is not None and not self.finished:
+            self.aborted = True
+            self.task.cancel()
+
+    def finish(self, status: str = "done") -> None:
+        """The run is over: wake who waits for it."""
+        self.status = status
+        self.finished_at = time.perf_counter()
+        self.task = None
+        if not self.registered:  # no function lives on for being in the history; those of a registration do anyway
+            self._outline, self._steps = self.steps, ()
+        self._wake()
+
+    def hold(self) -> None:
+        """Something outside the steps still works for this execution: a coroutine, a kept session."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """The end of one `hold`."""
+        self._holds -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its steps are over."""
+        return self.finished_at is not None
+
+    @property
+    def duration_ms(self) -> int:
+        """Time from start to end, or to now."""
+        return round(((self.finished_at or time.perf_counter()) - self.started_at) * 1000)
+
+    async def wait(self) -> None:
+        """Return when it is over."""
+        while not self.finished:
+            await self._change()
+
+    async def released(self) -> None:
+        """Return when nothing holds it any more."""
+        while self._holds > 0:
+            await self._change()
+
+    async def _change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+
+current: ContextVar[Execution | None] = ContextVar("current_execution", default=None)
+
+
+class IdSource:
+    """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
+
+    The counter begins at the time in microseconds: other shards still know the runs of the worker before this one, and
+    clients its executions.
+    """
+
+    def __init__(self, shard_id: str) -> None:
+        self._shard_id = shard_id
+        self._counter = itertools.count(time.time_ns() // 1000)
+
+    def next(self) -> str:
+        """A new id."""
+        return f"{self._shard_id}-{next(self._counter)}"
+
+    def skip_past(self, used: str) -> None:
+        """Never hand out `used` or an earlier id again."""
+        shard_id, _, number = used.rpartition("-")
+        if shard_id == self._shard_id and number.isdigit():
+            self._counter = itertools.count(max(next(self._counter), int(number) + 1))

@@ -1,0 +1,77 @@
+"""How a failed function is told: the error scripts raise and see, and its forms on the wire.
+
+A script gets the list of its traceback's lines (`traceback_text`); a job that fails gets one line that starts with a
+code (`error_line`). Frames of this package are left out: the author of a function looks for their own.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from qa_cluster.errors import QAError
+
+_PACKAGE = str(Path(__file__).parents[1])
+_OWN_FUNCTIONS = str(Path(__file__).parents[1] / "functions")
+MAX_ERROR_TEXT = 8192
+
+
+class GearsError(Exception):
+    """A call of the gears interface failed; the text is the server's or says what was wrong."""
+
+
+class FlatError(GearsError):
+    """An error of a function that is told by its text alone (`flat_error`)."""
+
+
+class ErrorStyle:
+    """How errors of records are told: `PythonAttemptTraceback`."""
+
+    tracebacks = True
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(error.__traceback__)
+    foreign = [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
+    # a fault of this package is told whole; a script that does not compile has no frames yet, a refusal needs none
+    return foreign if foreign or isinstance(error, (SyntaxError, GearsError)) else list(frames)
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback as the repr of a list of lines, as clients of RedisGears read it back."""
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(_frames(error))]
+    lines += traceback.format_exception_only(type(error), error)
+    return repr(lines)[:MAX_ERROR_TEXT]
+
+
+def error_text(error: BaseException) -> str:
+    """The error of a record as the results of a run tell it."""
+    if isinstance(error, FlatError):
+        return str(error)[:MAX_ERROR_TEXT]
+    if ErrorStyle.tracebacks:
+        return traceback_text(error)
+    return f"Error type: {type(error)}, Value: {error}"[:MAX_ERROR_TEXT]
+
+
+def error_line(error: BaseException) -> str:
+    """The failure as one line that starts with a code.
+
+    >>> error_line(ValueError("no such sentence"))
+    'ERR ValueError: no such sentence'
+    """
+    if isinstance(error, QAError):
+        return error.resp()[:MAX_ERROR_TEXT]
+    text = " ".join(str(error).split())
+    if isinstance(error, GearsError):
+        return (text if _has_code(text) else f"ERR {text}")[:MAX_ERROR_TEXT]
+    line = f"ERR {type(error).__name__}: {text}" if text else f"ERR {type(error).__name__}"
+    frames = _frames(error) if error.__traceback__ is not None else []
+    if frames:
+        line += f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})"
+    return line[:MAX_ERROR_TEXT]
+
+
+def _has_code(text: str) -> bool:
+    """Whether `text` already starts with an error code: one upper-case word followed by more."""
+    first, separator, _ = text.partition(" ")
+    return bool(separator) and first.isalpha() and first.isupper()

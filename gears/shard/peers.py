@@ -1,0 +1,212 @@
+"""Messages between the workers of a cluster, over the shards' own bus (`QA.SEND` and `message` jobs).
+
+The bus acknowledges nothing, so a request waits for an answering message up to a deadline. Messages are cloudpickle:
+they come only from workers of the same cluster, which the module vouches for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from qa_cluster.topology import Address, Topology, parse_slots
+
+from .failures import GearsError, error_line
+from .link import Reply
+from .shard import ShardInfo
+
+if TYPE_CHECKING:
+    from ..scripting.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+Handler = Callable[[str, Any], Any]
+MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
+MAX_UNFINISHED = 64
+RESEND_SECONDS = 2.0  # the bus of a young cluster loses messages; handlers of requests may get one twice
+RESEND_SOON_SECONDS = 0.25  # where an answer costs little and somebody waits for it
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one worker tells another: `request` is 0 unless an answer is wanted; answers have the kind ``answer``."""
+
+    kind: str
+    body: Any
+    request: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePart:
+    """A piece of a pickled message that is too long for one; pieces of one sender arrive in order."""
+
+    number: int
+    last: bool
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker answers a request: why it refused, or None and what its handler returned."""
+
+    refusal: str | None
+    value: Any = None
+
+
+def read_topology(execute: Callable[..., Reply], info: ShardInfo) -> Topology | None:
+    """The primaries and their slots; None outside a cluster. `execute` runs a command on the shard."""
+    return parse_slots(execute("CLUSTER", "SLOTS"), Address("127.0.0.1", 1)) if info.cluster else None
+
+
+class Peers:
+    """The workers of the other primaries."""
+
+    def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
+        self._runtime_of = runtime_of
+        self._handlers: dict[str, Handler] = {}
+        self._numbers = itertools.count(1)
+        self._waiting: dict[tuple[int, str], asyncio.Future[Answer]] = {}
+        self._parts: dict[tuple[str, int], list[bytes]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+
+    def on(self, kind: str, handler: Handler) -> None:
+        """Let `handler(sender, body)` take the messages of a kind; what it returns answers a request."""
+        self._handlers[kind] = handler
+
+    def topology(self) -> Topology | None:
+        """The primaries and their slots; None outside a cluster."""
+        runtime = self._runtime_of()
+        return read_topology(runtime.execute_own, runtime.info)
+
+    def others(self) -> list[str]:
+        """Node ids of the other primaries."""
+        topology = self.topology()
+        own = self._runtime_of().info.shard_id
+        return [shard.node_id for shard in topology.shards if shard.node_id != own] if topology else []
+
+    def send(self, node: str, kind: str, body: Any, request: int = 0) -> None:
+        """Hand a message to the worker of a node."""
+        payload: bytes = cloudpickle.dumps(Message(kind, body, request))
+        runtime = self._runtime_of()
+        if len(payload) <= MAX_PART_BYTES:
+            runtime.execute("QA.SEND", node, payload)
+            return
+        number = next(self._numbers)
+        for start in range(0, len(payload), MAX_PART_BYTES):
+            end = start + MAX_PART_BYTES
+            part = MessagePart(number, end >= len(payload), payload[start:end])
+            runtime.execute("QA.SEND", node, cloudpickle.dumps(part))
+
+    async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
+        """Ask all `nodes` at once; GearsError that names each one that refused or did not answer in time."""
+        answers = await self.ask_all(nodes, kind, body, timeout_seconds)
+        silent = f"did not answer within {timeout_seconds:.0f} s"
+        problems = [f"shard {node} {silent}" for node in nodes if node not in answers]
+        problems += [
+            f"shard {node}: {answer.refusal}" for node, answer in answers.items() if answer.refusal is not None
+        ]
+        if problems:
+            raise GearsError("ERR " + "; ".join(problems))
+
+    async def ask(
+        self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
+    ) -> Any:
+        """What the handler of one node returns; GearsError when it refuses or does not answer in time."""
+        answer = (await self.ask_all([node], kind, body, timeout_seconds, resend_seconds)).get(node)
+        if answer is None:
+            raise GearsError(f"ERR shard {node} did not answer within {timeout_seconds:g} s")
+        if answer.refusal is not None:
+            raise GearsError(answer.refusal)
+        return answer.value
+
+    async def ask_all(
+        self,
+        nodes: list[str],
+        kind: str,
+        body: Any,
+        timeout_seconds: float,
+        resend_seconds: float = RESEND_SECONDS,
+    ) -> dict[str, Answer]:
+        """Ask all `nodes` at once, the silent ones again; the answers of those that gave one in time."""
+        number = next(self._numbers)
+        loop = asyncio.get_running_loop()
+        waiting: dict[str, asyncio.Future[Answer]] = {node: loop.create_future() for node in nodes}
+        self._waiting.update({(number, node): future for node, future in waiting.items()})
+        try:
+            deadline = loop.time() + timeout_seconds
+            while (left := deadline - loop.time()) > 0:
+                silent = [node for node, future in waiting.items() if not future.done()]
+                if not silent:
+                    break
+                for node in silent:
+                    self.send(node, kind, body, number)
+                asked = [waiting[node] for node in silent]
+                await asyncio.wait(asked, timeout=min(left, resend_seconds))
+        finally:
+            for node in nodes:
+                self._waiting.pop((number, node), None)
+        return {node: future.result() for node, future in waiting.items() if future.done()}
+
+    def receive(self, sender: str, payload: bytes) -> None:
+        """Take a `message` job."""
+        message = self._whole(sender, cloudpickle.loads(payload))
+        if message is None:
+            return
+        if message.kind == "answer":
+            future = self._waiting.get((message.request, sender))
+            if future is not None and not future.done():
+                future.set_result(message.body)
+            return
+        handler = self._handlers.get(message.kind)
+        answer = Answer(None)
+        try:
+            if handler is None:
+                raise GearsError(f"ERR worker does not know messages of kind {message.kind!r}")
+            value = handler(sender, message.body)
+            if inspect.isawaitable(value):
+                task = asyncio.ensure_future(self._answer_later(sender, message, value))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+                return
+            answer = Answer(None, value)
+        except Exception as error:  # a request is told; anything else can only be logged
+            answer = self._refusal(sender, message, error)
+        if message.request:
+            self.send(sender, "answer", answer, message.request)
+
+    async def _answer_later(self, sender: str, message: Message, value: Awaitable[Any]) -> None:
+        try:
+            answer = Answer(None, await value)
+        except Exception as error:
+            answer = self._refusal(sender, message, error)
+        try:
+            if message.request:
+                self.send(sender, "answer", answer, message.request)
+        except GearsError as error:  # the shard that asked has gone
+            logger.info("shard %s cannot be answered: %s", sender, error)
+
+    @staticmethod
+    def _refusal(sender: str, message: Message, error: Exception) -> Answer:
+        refusal = error_line(error)
+        logger.warning("message %s of shard %s failed: %s", message.kind, sender, refusal)
+        return Answer(refusal)
+
+    def _whole(self, sender: str, received: Message | MessagePart) -> Message | None:
+        """The message that `received` is or completes; None while parts are missing."""
+        if isinstance(received, Message):
+            return received
+        parts = self._parts.setdefault((sender, received.number), [])
+        parts.append(received.data)
+        if not received.last:
+            while len(self._parts) > MAX_UNFINISHED:  # their senders died half-way
+                del self._parts[next(iter(self._parts))]
+            return None
+        del self._parts[sender, received.number]
+        message: Message = cloudpickle.loads(b"".join(parts))
+        return message

@@ -1,0 +1,93 @@
+/* DAGs: tensors and the steps that make further tensors of them, run by the worker as one job.
+ *
+ * A slot holds one tensor and is written once; the given tensors have the first slots. Names, keys and what they stand for are
+ * resolved by dag_parse.c before the job is queued, so a DEL or an overwrite during the run disturbs nothing. Nothing is persisted
+ * unless every step succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
+#ifndef QA_DAG_H
+#define QA_DAG_H
+
+#include "jobs/jobs.h"
+#include "ai/model_args.h"
+#include "values/runnable.h"
+#include "ai/script_args.h"
+#include "values/tensor.h"
+
+typedef enum { DAG_SET, DAG_GET, DAG_STEP } DagOpKind;
+typedef enum { STEP_NOT_RUN, STEP_DONE, STEP_FAILED } StepState;
+
+typedef struct DagOp {
+    DagOpKind kind;
+    int slot;            /* GET */
+    TensorFormat format; /* GET */
+    /* STEP: */
+    Runnable *target;
+    RedisModuleString *function; /* of a script; else NULL */
+    RedisModuleString **keys, **args;
+    int n_keys, n_args;
+    int *inputs, *outputs; /* slots */
+    int n_inputs, n_outputs;
+    StepState state;
+    char *error; /* one line, when it failed; else NULL */
+} DagOp;
+
+typedef struct Dag {
+    DagOp *ops;
+    int n_ops, n_steps;
+    Tensor **slots; /* NULL: not filled (yet, or not sent back) */
+    int n_given, n_slots;
+    int *results; /* slots that the worker is to send back */
+    int n_results;
+    char *wanted; /* of each slot: is it in results? */
+    RedisModuleString **persist;
+    int *persist_slots;
+    int n_persist;
+    RedisModuleString *user; /* who called it; NULL: nobody with a name */
+    uint64_t wait_until_us;  /* with TIMEOUT; else 0 */
+    int db;
+    int failed; /* a step did */
+} Dag;
+
+/* Room for that many operations, slots and keys to persist. The first n_given slots are the caller's to fill. */
+Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist);
+void dag_free(void *dag);
+DagOp *dag_add_op(Dag *dag, DagOpKind kind);
+/* A step with room for its inputs; its outputs get fresh slots. */
+DagOp *dag_add_step(Dag *dag, Runnable *target, int n_inputs, int n_outputs);
+/* The keys and arguments of a script's step. */
+void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, RedisModuleString *function);
+/* Has the tensor of the slot sent back. */
+void dag_want(Dag *dag, int slot);
+void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
+
+/* Writes what is to be persisted. NULL or an error line, and then nothing was written. */
+const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
+
+/* Queues it as a job that takes it over. `timeout_ms` 0: none was given. The reply is written by `reply` when the steps have
+ * been run, whatever became of them; TIMEDOUT and errors of the whole are written for it. */
+typedef void (*DagReply)(RedisModuleCtx *ctx, const Dag *dag);
+void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms);
+
+/* ---- dag_parse.c ---- */
+
+/* What AI.DAGEXECUTE says before its operations. Positions in argv. */
+typedef struct DagSpec {
+    ArgRange load, persist;
+    int routing; /* 0: not given */
+    long long timeout_ms;
+    int has_timeout;
+    int first_op; /* position of the first `|>`; argc when there is none */
+    RunSpec run;  /* of the operation that is being parsed; room for its error */
+    ScriptCall call;
+    char error[200];
+} DagSpec;
+
+/* What was understood before an error stays in `spec`: the key positions come from it. NULL or an error line. */
+const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only);
+/* The words of the operation behind the `|>` at *at, which moves on to the next one. 0: there is none. */
+int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op);
+/* Resolves everything. NULL or an error line. */
+const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only, Dag **dag);
+
+int dag_on_load(RedisModuleCtx *ctx); /* cmd_dag.c */
+
+#endif

@@ -1,0 +1,39 @@
+/* The arguments of the commands that store and run models. */
+#ifndef QA_MODEL_ARGS_H
+#define QA_MODEL_ARGS_H
+
+#include "values/model.h"
+#include "server/module_api.h"
+
+/* What AI.MODELSTORE and AI.MODELSET say. Points into argv. */
+typedef struct ModelSpec {
+    ModelBackend backend;
+    char device[DEVICE_MAX + 1];
+    RedisModuleString *tag; /* or NULL */
+    long long batch_size, min_batch_size, min_batch_timeout_ms;
+    RedisModuleString **inputs, **outputs;
+    int n_inputs, n_outputs;
+    RedisModuleString **chunks;
+    int n_chunks;
+    size_t size;     /* of all chunks */
+    char error[200]; /* room for errors that name a value */
+} ModelSpec;
+
+/* argv: what follows the key. `trusted`: from a primary or the AOF, where INPUTS and OUTPUTS carry the names that the worker gave.
+ * Return NULL or an error line. */
+const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
+const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
+
+/* What AI.MODELEXECUTE and AI.MODELRUN say: positions in argv. */
+typedef struct RunSpec {
+    int inputs, n_inputs;   /* position of the first, how many */
+    int outputs, n_outputs;
+    long long timeout_ms; /* 0: not given */
+    char error[200];
+} RunSpec;
+
+/* argv: the whole command. What was understood before an error stays in `spec`: the key positions come from it. */
+const char *model_args_execute(RunSpec *spec, RedisModuleString **argv, int argc);
+const char *model_args_run(RunSpec *spec, RedisModuleString **argv, int argc);
+
+#endif

@@ -1,0 +1,95 @@
+#include "functions/calling.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/args.h"
+#include "functions/atomic.h"
+#include "server/link.h"
+
+enum { MAX_ERROR = 256 };
+
+/* The module API tells a user's rights but not whether he is disabled. */
+static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "ACL", "cs", "GETUSER", name);
+    int enabled = 0;
+    if (reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ARRAY && RedisModule_CallReplyLength(reply) >= 2) {
+        RedisModuleCallReply *flags = RedisModule_CallReplyArrayElement(reply, 1);
+        for (size_t i = 0; i < RedisModule_CallReplyLength(flags) && !enabled; i++) {
+            size_t length;
+            const char *flag = RedisModule_CallReplyStringPtr(RedisModule_CallReplyArrayElement(flags, i), &length);
+            enabled = flag && length == 2 && !memcmp(flag, "on", 2);
+        }
+    }
+    if (reply) RedisModule_FreeCallReply(reply);
+    return enabled;
+}
+
+/* Commands that do not exist or have too few arguments are left to the call: the server ends itself when it is asked for the keys of
+ * arguments that are not there. */
+static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleString **argv, int argc) {
+    int count = 0, *flags = NULL;
+    errno = 0;
+    int *positions = RedisModule_GetCommandKeysWithFlags(ctx, argv, argc, &count, &flags);
+    int malformed = !positions && errno;
+    RedisModule_Free(positions);
+    RedisModule_Free(flags);
+    return !malformed && RedisModule_ACLCheckCommandPermissions(user, argv, argc) != REDISMODULE_OK;
+}
+
+/* As a script would run it (S), within the memory limit (M), replicated (!). */
+static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, const char *format, RedisModuleString **argv, int argc,
+                                 char *error) {
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(argv[0], &length);
+    if (strlen(name) != length) { /* the call reads it up to the NUL, the checks would not */
+        snprintf(error, MAX_ERROR, "ERR unknown command: %.64s", name);
+        return NULL;
+    }
+    if (arg_is(argv[0], "rg.innerhook")) { /* it runs another command, whose rights it looks up for a client's user */
+        snprintf(error, MAX_ERROR, "NOPERM RG.INNERHOOK is for clients only");
+        return NULL;
+    }
+    /* The call checks the same again, but Redis 7.0 does not say NOPERM when it refuses. */
+    if (is_refused(ctx, user, argv, argc)) {
+        snprintf(error, MAX_ERROR, "NOPERM the caller of this function may not run %.64s or touch its keys", name);
+        return NULL;
+    }
+    RedisModule_SetContextUser(ctx, user);
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, name, format, argv + 1, (size_t)argc - 1);
+    RedisModule_SetContextUser(ctx, NULL);
+    if (!reply) snprintf(error, MAX_ERROR, "ERR %.64s cannot be run for a function", name);
+    return reply;
+}
+
+static RedisModuleCallReply *run_as(RedisModuleCtx *ctx, const char *format, RedisModuleString **argv, int argc, char *error) {
+    const char *name = RedisModule_StringPtrLen(argv[1], NULL);
+    RedisModuleUser *user = RedisModule_GetModuleUserFromUserName(argv[1]);
+    RedisModuleCallReply *reply = NULL;
+    if (!user) snprintf(error, MAX_ERROR, "NOPERM no such user: %.128s", name);
+    else if (!is_enabled(ctx, argv[1])) snprintf(error, MAX_ERROR, "NOPERM user is disabled: %.128s", name);
+    else reply = run(ctx, user, format, argv + 2, argc - 2, error);
+    if (user) RedisModule_FreeModuleUser(user);
+    return reply;
+}
+
+RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const char **error) {
+    static char text[MAX_ERROR];
+    *error = text;
+    if (argc >= 3) return run_as(ctx, "!CSMEv", argv, argc, text);
+    snprintf(text, sizeof text, "ERR wrong number of arguments for 'qa.as' command");
+    return NULL;
+}
+
+int calling_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    char error[MAX_ERROR];
+    if (!link_require(ctx, "QA.AS")) return REDISMODULE_OK;
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    RedisModuleCallReply *reply = run_as(ctx, "!0CSMEv", argv, argc, error);
+    if (!reply) return RedisModule_ReplyWithError(ctx, error);
+    RedisModule_ReplyWithCallReply(ctx, reply);
+    RedisModule_FreeCallReply(reply);
+    return REDISMODULE_OK;
+}

@@ -1,0 +1,12 @@
+/* QA.AS: a function's command with the rights of the user that called the function. */
+#ifndef QA_CALLING_H
+#define QA_CALLING_H
+
+#include "server/module_api.h"
+
+int calling_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+
+/* The same inside an atomic block. NULL: it was not run, and `error` says why (until the next call). */
+RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const char **error);
+
+#endif

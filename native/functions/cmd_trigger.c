@@ -1,0 +1,77 @@
+#include "functions/cmd_trigger.h"
+
+#include "jobs/jobs.h"
+#include "module.h"
+#include "functions/registry.h"
+#include "functions/registry_stats.h"
+
+typedef struct Trigger {
+    RedisModuleString *registration;
+    RedisModuleString *user;  /* who called it; NULL: nobody with a name */
+    RedisModuleString **argv; /* from its name on */
+    int argc;
+} Trigger;
+
+static void free_trigger(void *data) {
+    Trigger *trigger = data;
+    RedisModule_FreeString(NULL, trigger->registration);
+    if (trigger->user) RedisModule_FreeString(NULL, trigger->user);
+    for (int i = 0; i < trigger->argc; i++) RedisModule_FreeString(NULL, trigger->argv[i]);
+    RedisModule_Free(trigger->argv);
+    RedisModule_Free(trigger);
+}
+
+static int emit_trigger(RedisModuleCtx *ctx, void *data) {
+    Trigger *trigger = data;
+    RedisModule_ReplyWithString(ctx, trigger->registration);
+    if (trigger->user) RedisModule_ReplyWithString(ctx, trigger->user);
+    else RedisModule_ReplyWithCString(ctx, "");
+    for (int i = 0; i < trigger->argc; i++) RedisModule_ReplyWithString(ctx, trigger->argv[i]);
+    return 2 + trigger->argc;
+}
+
+static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+    (void)ctx;
+    registry_ended(((Trigger *)data)->registration, result);
+    return NULL;
+}
+
+static RedisModuleString *trigger_registration(void *data) { return ((Trigger *)data)->registration; }
+
+#define TRIGGER_METHODS                                                                                                \
+    .kind = "trigger", .emit = emit_trigger, .finish = finish_trigger, .free = free_trigger,                           \
+    .registration = trigger_registration
+static const JobClass TRIGGER = {TRIGGER_METHODS};
+static const JobClass TRIGGER_IN_ORDER = {TRIGGER_METHODS, .in_order = 1};
+
+static Trigger *new_trigger(RedisModuleCtx *ctx, const Registration *registration, RedisModuleString **argv, int argc) {
+    Trigger *trigger = RedisModule_Calloc(1, sizeof *trigger);
+    trigger->registration = RedisModule_CreateStringFromString(NULL, registration->fields[REG_ID]);
+    RedisModuleString *user = module_caller_name(ctx);
+    if (user) {
+        trigger->user = RedisModule_CreateStringFromString(NULL, user);
+        RedisModule_FreeString(ctx, user);
+    }
+    trigger->argv = RedisModule_Alloc((size_t)argc * sizeof *trigger->argv);
+    for (; trigger->argc < argc; trigger->argc++)
+        trigger->argv[trigger->argc] = RedisModule_HoldString(NULL, argv[trigger->argc]);
+    return trigger;
+}
+
+int trigger_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 2) return RedisModule_WrongArity(ctx);
+    Registration *registration = registry_find_trigger(argv[1]);
+    if (!registration) return RedisModule_ReplyWithError(ctx, "ERR subcommand not found");
+    if (module_blocking_denied(ctx))
+        return RedisModule_ReplyWithError(
+            ctx, "ERR can not run a non-sync execution inside a MULTI/LUA (blocking is not allowed) or on loading.");
+    const JobClass *class = registration->in_order ? &TRIGGER_IN_ORDER : &TRIGGER;
+    if (jobs_submit_blocking(ctx, class, new_trigger(ctx, registration, argv + 1, argc - 1), 0))
+        registry_triggered(registration, 1);
+    return REDISMODULE_OK;
+}
+
+/* The key is one argument among the others to the function; to the server it says where the command belongs and who may call it. */
+int trigger_on_key_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    return argc < 3 ? RedisModule_WrongArity(ctx) : trigger_command(ctx, argv, argc);
+}

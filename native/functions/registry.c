@@ -1,0 +1,504 @@
+#include "functions/registry.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "functions/hook.h"
+#include "server/link.h"
+#include "module.h"
+#include "server/resp.h"
+
+typedef struct Session {
+    RedisModuleString *fields[4]; /* session, description, source, payload */
+    Registration **registrations;
+    long long count;
+    struct Session *next;
+} Session;
+
+enum { ENCODING_VERSION = 2, MAX_REGISTRATIONS = 10000, PAUSED_RETRY_MS = 100 }; /* 1: without the status of streams */
+
+static Session *sessions;
+static Registration *registrations;
+static size_t session_count, registration_count, stream_count;
+static RedisModuleType *type;
+static long long stale_since_ms; /* 0: the worker knows the sessions */
+
+static void mark_stale(void) { stale_since_ms = RedisModule_Milliseconds(); }
+void registry_forget_stale(void) { stale_since_ms = 0; }
+long long registry_stale_ms(void) { return stale_since_ms ? RedisModule_Milliseconds() - stale_since_ms + 1 : 0; }
+
+Registration *registry_first(void) { return registrations; }
+size_t registry_sessions(void) { return session_count; }
+size_t registry_registrations(void) { return registration_count; }
+size_t registry_streams(void) { return stream_count; }
+
+static int same(RedisModuleString *a, RedisModuleString *b) { return RedisModule_StringCompare(a, b) == 0; }
+
+Registration *registry_find(RedisModuleString *id) {
+    for (Registration *at = registrations; at; at = at->next)
+        if (same(at->fields[REG_ID], id)) return at;
+    return NULL;
+}
+
+Registration *registry_find_trigger(RedisModuleString *trigger) {
+    for (Registration *at = registrations; at; at = at->next)
+        if (at->reader == READER_COMMAND && same(at->fields[REG_MATCH], trigger)) return at;
+    return NULL;
+}
+
+/* ---- Matching ---- */
+
+int registration_matches_key(const Registration *registration, const char *key, size_t length) {
+    if (registration->match_exact ? length != registration->match_length : length < registration->match_length) return 0;
+    return !memcmp(key, registration->match, registration->match_length);
+}
+
+int registration_list_has(RedisModuleString *list, const char *word, size_t length) {
+    size_t left;
+    const char *at = RedisModule_StringPtrLen(list, &left);
+    while (left) {
+        const char *comma = memchr(at, ',', left);
+        size_t size = comma ? (size_t)(comma - at) : left;
+        if (size == length && !strncasecmp(at, word, length)) return 1;
+        if (!comma) return 0;
+        left -= size + 1;
+        at = comma + 1;
+    }
+    return 0;
+}
+
+int registration_wants_event(const Registration *registration, const char *event) {
+    size_t length;
+    RedisModule_StringPtrLen(registration->fields[REG_EVENTS], &length);
+    if (!length) return strcasecmp(event, "keymiss") != 0;
+    return registration_list_has(registration->fields[REG_EVENTS], event, strlen(event));
+}
+
+/* ---- Building and freeing ---- */
+
+static void free_registration(Registration *registration) {
+    for (int i = 0; i < REG_FIELDS; i++) RedisModule_FreeString(NULL, registration->fields[i]);
+    RedisModule_Free(registration->counters.last_error);
+    RedisModule_Free(registration);
+}
+
+static void free_session(Session *session) {
+    for (int i = 0; i < 4; i++)
+        if (session->fields[i]) RedisModule_FreeString(NULL, session->fields[i]);
+    for (long long i = 0; i < session->count; i++) free_registration(session->registrations[i]);
+    RedisModule_Free(session->registrations);
+    RedisModule_Free(session);
+}
+
+/* Does the `args` array have `inorder` with a value that is not 0? */
+static int is_in_order(RedisModuleString *args) {
+    RespReader reader;
+    RespToken token;
+    size_t length;
+    reader.at = RedisModule_StringPtrLen(args, &length);
+    reader.end = reader.at + length;
+    while (resp_next(&reader, &token, 0) == 1)
+        if (token.type == '$' && !token.null && token.length == 7 && !memcmp(token.text, "inorder", 7))
+            return resp_next(&reader, &token, 0) == 1 && token.type == ':' && token.integer != 0;
+    return 0;
+}
+
+/* Takes over the nine strings. */
+static Registration *new_registration(RedisModuleString **fields) {
+    Registration *registration = RedisModule_Calloc(1, sizeof *registration);
+    memcpy(registration->fields, fields, sizeof registration->fields);
+    const char *reader = RedisModule_StringPtrLen(fields[REG_READER], NULL);
+    registration->reader = !strcmp(reader, "KeysReader")     ? READER_KEYS
+                           : !strcmp(reader, "StreamReader") ? READER_STREAM
+                                                             : READER_COMMAND;
+    registration->match = RedisModule_StringPtrLen(fields[REG_MATCH], &registration->match_length);
+    registration->match_exact = 1;
+    if (registration->reader == READER_COMMAND) {
+        registration->in_order = is_in_order(fields[REG_ARGS]);
+    } else if (registration->match_length && registration->match[registration->match_length - 1] == '*') {
+        registration->match_length--;
+        registration->match_exact = 0;
+    }
+    return registration;
+}
+
+static int is_one_of(RedisModuleString *string, const char *a, const char *b, const char *c) {
+    const char *text = RedisModule_StringPtrLen(string, NULL);
+    return !strcmp(text, a) || !strcmp(text, b) || (c && !strcmp(text, c));
+}
+
+/* NULL, or an error (to be freed). */
+static RedisModuleString *check_mode(RedisModuleString *mode) {
+    const char *text = RedisModule_StringPtrLen(mode, NULL);
+    if (!strcmp(text, "sync"))
+        return RedisModule_CreateStringPrintf(NULL, "ERR mode sync is left out: functions run outside the server, use async_local");
+    if (!is_one_of(mode, "async", "async_local", NULL))
+        return RedisModule_CreateStringPrintf(NULL, "ERR unknown mode: %s, expected async or async_local", text);
+    return NULL;
+}
+
+/* NULL, or an error (to be freed). */
+static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registration *registration) {
+    RedisModuleString *const *fields = registration->fields;
+    size_t length;
+    if (!is_one_of(fields[REG_READER], "KeysReader", "CommandReader", "StreamReader"))
+        return RedisModule_CreateStringPrintf(NULL, "ERR unknown reader: %s, expected KeysReader, CommandReader or StreamReader",
+                                              RedisModule_StringPtrLen(fields[REG_READER], NULL));
+    RedisModuleString *error = check_mode(fields[REG_MODE]);
+    if (error) return error;
+    const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
+    if (!resp_valid(args, length, 0)) return RedisModule_CreateStringPrintf(NULL, "ERR args of a registration is not RESP");
+    const char *events = RedisModule_StringPtrLen(fields[REG_EVENTS], &length);
+    if (registration->reader == READER_STREAM && length && strcmp(events, "xadd"))
+        return RedisModule_CreateStringPrintf(NULL, "ERR a StreamReader is called for xadd only, not for: %s", events);
+    RedisModule_StringPtrLen(fields[REG_COMMANDS], &length);
+    if (!length) return NULL;
+    if (registration->reader != READER_KEYS || !registration_list_has(fields[REG_EVENTS], "keymiss", 7))
+        return RedisModule_CreateStringPrintf(NULL, "ERR Can not hook a command without the keymiss event");
+    return hook_check_commands(ctx, fields[REG_COMMANDS]);
+}
+
+static int same_trigger(const Registration *a, const Registration *b) {
+    return a->reader == READER_COMMAND && b->reader == READER_COMMAND && same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
+}
+
+/* Against the other sessions, and within the session itself. */
+static RedisModuleString *check_conflicts(const Session *session, const Session *old) {
+    for (long long i = 0; i < session->count; i++) {
+        const Registration *mine = session->registrations[i];
+        RedisModuleString *const *fields = mine->fields;
+        for (const Session *at = sessions; at; at = at->next) {
+            for (long long j = 0; at != old && j < at->count; j++) {
+                const Registration *other = at->registrations[j];
+                if (same(other->fields[REG_ID], fields[REG_ID]))
+                    return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
+                                                          RedisModule_StringPtrLen(fields[REG_ID], NULL));
+                if (same_trigger(mine, other))
+                    return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
+            }
+        }
+        for (long long j = 0; j < i; j++) {
+            const Registration *other = session->registrations[j];
+            if (same(other->fields[REG_ID], fields[REG_ID]))
+                return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
+                                                      RedisModule_StringPtrLen(fields[REG_ID], NULL));
+            if (same_trigger(mine, other))
+                return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
+        }
+    }
+    return NULL;
+}
+
+static Session *find_session(RedisModuleString *name) {
+    for (Session *at = sessions; at; at = at->next)
+        if (same(at->fields[0], name)) return at;
+    return NULL;
+}
+
+/* Rebuilds what is derived from the list of sessions. */
+static void index_sessions(void) {
+    Registration **end = &registrations;
+    session_count = registration_count = stream_count = 0;
+    for (Session *session = sessions; session; session = session->next) {
+        session_count++;
+        for (long long i = 0; i < session->count; i++) {
+            *end = session->registrations[i];
+            end = &(*end)->next;
+            registration_count++;
+            stream_count += session->registrations[i]->reader == READER_STREAM;
+        }
+    }
+    *end = NULL;
+    hook_rebuild();
+}
+
+/* A registration that stays (same id) keeps its counters. */
+static void keep_counters(Session *session, Session *old) {
+    for (long long i = 0; i < session->count; i++) {
+        Registration *now = session->registrations[i];
+        for (long long j = 0; j < old->count; j++) {
+            Registration *then = old->registrations[j];
+            if (!same(now->fields[REG_ID], then->fields[REG_ID])) continue;
+            now->overflowed = then->overflowed;
+            now->paused = then->paused;
+            now->status = then->status;
+            now->counters = then->counters;
+            then->counters.last_error = NULL;
+        }
+    }
+}
+
+/* Puts `session` in the place of `old` (either may be NULL: added at the end, removed). */
+static void replace_session(Session *old, Session *session) {
+    Session **link = &sessions;
+    while (*link && *link != old) link = &(*link)->next;
+    if (session) {
+        session->next = old ? old->next : NULL;
+        *link = session;
+    } else if (old) {
+        *link = old->next;
+    }
+    if (old && session) keep_counters(session, old);
+    index_sessions();
+    if (old) free_session(old);
+}
+
+static void clear(void) {
+    while (sessions) replace_session(sessions, NULL);
+}
+
+/* ---- QA.REGISTER, QA.SESSIONS ---- */
+
+static Session *parse_session(RedisModuleString **argv, long long count) {
+    Session *session = RedisModule_Calloc(1, sizeof *session);
+    for (int i = 0; i < 4; i++) session->fields[i] = RedisModule_CreateStringFromString(NULL, argv[1 + i]);
+    session->count = count;
+    session->registrations = RedisModule_Calloc((size_t)count + 1, sizeof *session->registrations);
+    for (long long i = 0; i < count; i++) {
+        RedisModuleString *fields[REG_FIELDS];
+        for (int j = 0; j < REG_FIELDS; j++)
+            fields[j] = RedisModule_CreateStringFromString(NULL, argv[6 + i * REG_FIELDS + j]);
+        session->registrations[i] = new_registration(fields);
+    }
+    return session;
+}
+
+/* A primary says it again after its AOF was rewritten: no reason for a fresh worker. */
+static int is_unchanged(const Session *old, const Session *session) {
+    if (!old || !session || old->count != session->count) return 0;
+    for (int i = 0; i < 4; i++)
+        if (!same(old->fields[i], session->fields[i])) return 0;
+    for (long long i = 0; i < session->count; i++)
+        for (int j = 0; j < REG_FIELDS; j++)
+            if (!same(old->registrations[i]->fields[j], session->registrations[i]->fields[j])) return 0;
+    return 1;
+}
+
+int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    long long count;
+    if (!module_from_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
+    if (argc < 6) return RedisModule_WrongArity(ctx);
+    if (RedisModule_StringToLongLong(argv[5], &count) != REDISMODULE_OK || count < 0 || count > MAX_REGISTRATIONS ||
+        argc != 6 + count * REG_FIELDS)
+        return RedisModule_ReplyWithError(ctx, "ERR count of registrations does not match the number of arguments");
+    Session *old = find_session(argv[1]), *session = count ? parse_session(argv, count) : NULL;
+    RedisModuleString *error = NULL;
+    for (long long i = 0; session && !error && i < count; i++)
+        error = check_registration(ctx, session->registrations[i]);
+    if (session && !error) error = check_conflicts(session, old);
+    if (error) {
+        RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
+        RedisModule_FreeString(NULL, error);
+        free_session(session);
+        return REDISMODULE_OK;
+    }
+    if (module_from_log(ctx) && is_unchanged(old, session)) {
+        free_session(session);
+    } else {
+        replace_session(old, session);
+        if (module_from_log(ctx)) mark_stale();
+    }
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    if (!link_require(ctx, "QA.SESSIONS")) return REDISMODULE_OK;
+    if (argc != 1) return RedisModule_WrongArity(ctx);
+    registry_forget_stale();
+    RedisModule_ReplyWithArray(ctx, (long)session_count);
+    for (Session *session = sessions; session; session = session->next) {
+        RedisModule_ReplyWithArray(ctx, (long)(4 + session->count));
+        for (int i = 0; i < 4; i++) RedisModule_ReplyWithString(ctx, session->fields[i]);
+        for (long long i = 0; i < session->count; i++)
+            RedisModule_ReplyWithString(ctx, session->registrations[i]->fields[REG_ID]);
+    }
+    return REDISMODULE_OK;
+}
+
+/* ---- Removing one ---- */
+
+int registry_remove(RedisModuleString *id) {
+    for (Session *session = sessions; session; session = session->next) {
+        for (long long i = 0; i < session->count; i++) {
+            Registration *registration = session->registrations[i];
+            if (!same(registration->fields[REG_ID], id)) continue;
+            memmove(session->registrations + i, session->registrations + i + 1,
+                    (size_t)(session->count - i - 1) * sizeof *session->registrations);
+            if (--session->count) index_sessions();
+            else replace_session(session, NULL);
+            free_registration(registration);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- Persistence ---- */
+
+enum { SAVED_RUNNING, SAVED_PAUSED, SAVED_ABORTED }; /* stored in RDB files: never renumber */
+
+static void save_status(RedisModuleIO *rdb, const Registration *registration) {
+    int aborted = registration->status == STREAM_ABORTED;
+    RedisModule_SaveUnsigned(rdb, registration->paused ? SAVED_PAUSED : aborted ? SAVED_ABORTED : SAVED_RUNNING);
+}
+
+static void load_status(RedisModuleIO *rdb, Registration *registration) {
+    uint64_t saved = RedisModule_LoadUnsigned(rdb);
+    registration->paused = saved == SAVED_PAUSED;
+    registration->status = saved == SAVED_ABORTED ? STREAM_ABORTED : STREAM_OK;
+}
+
+static void aux_save(RedisModuleIO *rdb, int when) {
+    (void)when;
+    RedisModule_SaveUnsigned(rdb, session_count);
+    for (Session *session = sessions; session; session = session->next) {
+        for (int i = 0; i < 4; i++) RedisModule_SaveString(rdb, session->fields[i]);
+        RedisModule_SaveUnsigned(rdb, (uint64_t)session->count);
+        for (long long i = 0; i < session->count; i++) {
+            for (int j = 0; j < REG_FIELDS; j++) RedisModule_SaveString(rdb, session->registrations[i]->fields[j]);
+            save_status(rdb, session->registrations[i]);
+        }
+    }
+}
+
+/* With nothing to save the file stays loadable by a server without the module (where the server knows of this callback). */
+static void aux_save_if_any(RedisModuleIO *rdb, int when) {
+    if (session_count) aux_save(rdb, when);
+}
+
+static int load_strings(RedisModuleIO *rdb, RedisModuleString **strings, int count) {
+    for (int i = 0; i < count; i++) {
+        strings[i] = RedisModule_LoadString(rdb);
+        if (!RedisModule_IsIOError(rdb) && strings[i]) continue;
+        for (int j = 0; j <= i; j++)
+            if (strings[j]) RedisModule_FreeString(NULL, strings[j]);
+        return 0;
+    }
+    return 1;
+}
+
+static Session *load_session(RedisModuleIO *rdb, int encver) {
+    Session *session = RedisModule_Calloc(1, sizeof *session);
+    if (!load_strings(rdb, session->fields, 4)) {
+        RedisModule_Free(session);
+        return NULL;
+    }
+    uint64_t count = RedisModule_LoadUnsigned(rdb);
+    if (RedisModule_IsIOError(rdb) || count > MAX_REGISTRATIONS) count = 0;
+    session->registrations = RedisModule_Calloc(count + 1, sizeof *session->registrations);
+    for (uint64_t i = 0; i < count; i++) {
+        RedisModuleString *fields[REG_FIELDS] = {NULL};
+        if (!load_strings(rdb, fields, REG_FIELDS)) break;
+        session->registrations[i] = new_registration(fields);
+        session->count++;
+        if (encver > 1) load_status(rdb, session->registrations[i]);
+        size_t length;
+        const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
+        if (RedisModule_IsIOError(rdb) || !resp_valid(args, length, 0)) count = 0; /* RG.DUMPREGISTRATIONS replies with them */
+    }
+    if (session->count && (uint64_t)session->count == count) return session;
+    free_session(session);
+    return NULL;
+}
+
+static int aux_load(RedisModuleIO *rdb, int encver, int when) {
+    (void)when;
+    if (encver < 1 || encver > ENCODING_VERSION) {
+        RedisModule_LogIOError(rdb, "warning", "registrations of encoding version %d cannot be read", encver);
+        return REDISMODULE_ERR;
+    }
+    clear();
+    mark_stale();
+    uint64_t count = RedisModule_LoadUnsigned(rdb);
+    for (uint64_t i = 0; i < count; i++) {
+        Session *session = RedisModule_IsIOError(rdb) ? NULL : load_session(rdb, encver);
+        if (!session) {
+            RedisModule_LogIOError(rdb, "warning", "registrations are damaged: session %llu", (unsigned long long)i);
+            return REDISMODULE_ERR;
+        }
+        replace_session(NULL, session);
+    }
+    return REDISMODULE_OK;
+}
+
+/* The data set is being replaced (restart, DEBUG RELOAD, full synchronisation): so are the registrations. */
+static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
+    (void)ctx;
+    (void)event;
+    (void)data;
+    if (subevent > REDISMODULE_SUBEVENT_LOADING_REPL_START || !sessions) return;
+    clear();
+    mark_stale();
+}
+
+/* ---- An AOF that is rewritten as commands (aof-use-rdb-preamble no) ---- */
+
+static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
+    size_t count = 0;
+    RedisModuleString **argv = RedisModule_Alloc((5 + (size_t)session->count * REG_FIELDS) * sizeof *argv);
+    for (int i = 0; i < 4; i++) argv[count++] = session->fields[i];
+    argv[count++] = RedisModule_CreateStringFromLongLong(NULL, session->count);
+    for (long long i = 0; i < session->count; i++)
+        for (int j = 0; j < REG_FIELDS; j++) argv[count++] = session->registrations[i]->fields[j];
+    RedisModule_Replicate(ctx, "QA.REGISTER", "v", argv, count);
+    for (long long i = 0; i < session->count; i++) {
+        const Registration *registration = session->registrations[i];
+        if (registration->paused) RedisModule_Replicate(ctx, "RG.PAUSEREGISTRATIONS", "s", registration->fields[REG_ID]);
+        if (registration->status == STREAM_ABORTED)
+            RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "ABORTED");
+    }
+    RedisModule_FreeString(NULL, argv[4]);
+    RedisModule_Free(argv);
+}
+
+static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    if (!session_count || !module_is_active_primary(ctx) || !module_setting_is(ctx, "aof-use-rdb-preamble", "no")) return;
+    if (RedisModule_AvoidReplicaTraffic()) {
+        RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_fork_timer, NULL);
+        return;
+    }
+    for (Session *session = sessions; session; session = session->next) replicate_session(ctx, session);
+}
+
+/* Only keys can be written by a rewrite. It begins with a new file for what happens after the fork: the registrations go there. */
+static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
+    (void)event;
+    (void)data;
+    if (subevent == REDISMODULE_SUBEVENT_FORK_CHILD_BORN) RedisModule_CreateTimer(ctx, 0, on_fork_timer, NULL);
+}
+
+static void *no_load(RedisModuleIO *rdb, int encver) {
+    (void)encver;
+    RedisModule_LogIOError(rdb, "warning", "registrations are not keys");
+    return NULL;
+}
+
+static void no_save(RedisModuleIO *rdb, void *value) {
+    (void)rdb;
+    (void)value;
+}
+
+static void no_free(void *value) { (void)value; }
+
+int registry_on_load(RedisModuleCtx *ctx) {
+    RedisModuleTypeMethods methods = {
+        .version = REDISMODULE_TYPE_METHOD_VERSION,
+        .rdb_load = no_load,
+        .rdb_save = no_save,
+        .free = no_free,
+        .aux_load = aux_load,
+        .aux_save = aux_save,
+        .aux_save2 = aux_save_if_any,
+        .aux_save_triggers = REDISMODULE_AUX_BEFORE_RDB,
+    };
+    type = RedisModule_CreateDataType(ctx, "qa-regstr", ENCODING_VERSION, &methods);
+    RedisModuleEvent loading = {REDISMODULE_EVENT_LOADING, 1};
+    RedisModuleEvent fork = {REDISMODULE_EVENT_FORK_CHILD, 1};
+    if (!type || RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK ||
+        RedisModule_SubscribeToServerEvent(ctx, fork, on_fork) != REDISMODULE_OK)
+        return REDISMODULE_ERR;
+    return REDISMODULE_OK;
+}

@@ -1,0 +1,62 @@
+/* Sessions and their registrations: what the shard's functions have asked to be called for. Owns them, persists them in the
+ * RDB file (auxiliary data) and, by replicating QA.REGISTER and RG.UNREGISTER, in the AOF and on replicas. */
+#ifndef QA_REGISTRY_H
+#define QA_REGISTRY_H
+
+#include "server/module_api.h"
+
+enum {
+    REG_ID, REG_READER, REG_MODE, REG_DESCRIPTION, REG_MATCH, REG_EVENTS, REG_COMMANDS, REG_ARGS, REG_PRIVATE_DATA,
+    REG_FIELDS
+};
+
+typedef enum { READER_KEYS, READER_COMMAND, READER_STREAM } Reader;
+
+/* What a StreamReader says of itself; the order is that of the names in registry_stats.c. */
+typedef enum { STREAM_OK, STREAM_WAITING, STREAM_ABORTED, STREAM_PAUSED } StreamStatus;
+
+typedef struct RunCounters {
+    unsigned long long triggered, succeeded, failed, aborted;
+    long long last_run_us, total_run_us, last_lag_ms, total_lag_ms;
+    char *last_error;
+} RunCounters;
+
+typedef struct Registration {
+    RedisModuleString *fields[REG_FIELDS];
+    struct Registration *next; /* of all, in order of registration */
+    Reader reader;
+    const char *match; /* the prefix, without the star; CommandReader: the trigger */
+    size_t match_length;
+    int match_exact; /* no star */
+    int in_order;    /* CommandReader: one job at a time */
+    int overflowed;  /* events were dropped since its last onregistered job */
+    int paused;      /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
+    StreamStatus status;
+    RunCounters counters;
+} Registration;
+
+int registry_on_load(RedisModuleCtx *ctx);
+
+/* For how long the worker has not known of sessions that came by replication or from a file; 0: it knows all. */
+long long registry_stale_ms(void);
+void registry_forget_stale(void);
+
+Registration *registry_first(void);
+Registration *registry_find(RedisModuleString *id);
+Registration *registry_find_trigger(RedisModuleString *trigger);
+size_t registry_sessions(void);
+size_t registry_registrations(void);
+size_t registry_streams(void);
+
+int registration_matches_key(const Registration *registration, const char *key, size_t length);
+int registration_wants_event(const Registration *registration, const char *event);
+/* Is `word` (lower case) in the comma separated list? */
+int registration_list_has(RedisModuleString *list, const char *word, size_t length);
+
+/* Forgets one registration; 0 when there is none with this id. */
+int registry_remove(RedisModuleString *id);
+
+int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.REGISTER */
+int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.SESSIONS */
+
+#endif

@@ -1,0 +1,26 @@
+/* What became of the runs of a registration: its counters, RG.DUMPREGISTRATIONS, and the repair after a full queue. */
+#ifndef QA_REGISTRY_STATS_H
+#define QA_REGISTRY_STATS_H
+
+#include "jobs/jobs.h"
+#include "functions/registry.h"
+
+/* A job of this registration was queued, or dropped because the queue was full; a job has ended. */
+void registry_triggered(Registration *registration, int queued);
+void registry_ended(RedisModuleString *id, const JobResult *result);
+
+/* Something that this registration should know of was dropped: it gets an onregistered job. */
+void registry_overflowed(Registration *registration);
+
+/* Queues the onregistered jobs of registrations that lost events, once the queue has drained to half. */
+void registry_repair(RedisModuleCtx *ctx);
+
+void registry_clear_stats(void);
+
+/* How many batches of streams there have been. */
+unsigned long long registry_stream_runs(void);
+
+int registry_dump_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);   /* RG.DUMPREGISTRATIONS */
+int registry_stream_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.STREAM */
+
+#endif

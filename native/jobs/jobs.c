@@ -1,0 +1,541 @@
+#include "jobs/jobs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "server/config.h"
+#include "server/link.h"
+#include "module.h"
+#include "jobs/order.h"
+#include "jobs/queue.h"
+#include "server/resp_reply.h"
+#include "worker/supervisor.h"
+
+typedef enum { JOB_QUEUED, JOB_RUNNING, JOB_ENDED } JobState;
+
+struct Job {
+    QueueNode node; /* first, so that a node is its job */
+    uint64_t id;    /* 0: a notice */
+    const JobClass *class;
+    void *data;
+    JobState state;
+    Queue *lane;
+    Order *order; /* of the class's jobs that run one after the other; `lane` is its queue while the job may not go yet */
+    int kind;
+    int attempt;
+    RedisModuleBlockedClient *client;
+    unsigned long long client_id;
+    long long timeout_ms; /* 0: none */
+    uint64_t deadline_us; /* 0: none (yet) */
+    RedisModuleTimerID timer;
+    uint64_t queued_us;
+    uint64_t started_us;
+    Job *next_running;
+    Job *previous_running;
+    JobResult result;
+    const char *refusal; /* what finish() wants the client to be told instead */
+    char *error;         /* owns result.error */
+};
+
+/* A running job that was given up; the worker has until the timer fires to stop working on it. */
+typedef struct Tombstone {
+    uint64_t id;
+    RedisModuleTimerID timer;
+    int was_paused;
+    uint64_t told_at;   /* how often the worker had asked for jobs when it was handed the cancel notice; 0: not yet */
+    long long later_ms; /* once it has heard, it may go on for so long (its client left, its deadline stands) */
+    Order *order; /* whose next job must wait until the worker has stopped working on this one */
+    Queue *lane;
+} Tombstone;
+
+/* In the order in which they are served; before QA.READY only the first two are. Client jobs and events take turns. */
+enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_COUNT };
+
+enum { MAX_ERROR = 64 * 1024, MAX_LATE_MS = 86400000 };
+
+static const char *const KINDS[JOB_KINDS] = {"script",     "trigger",     "event",     "onregistered", "command",
+                                             "model.load", "script.load", "model.run", "dag.run",      "other"};
+static JobKindStats stats[JOB_KINDS];
+
+static Queue *lanes[LANE_COUNT];
+static int lane_turn;
+static uint64_t next_id = 1;
+static RedisModuleDict *by_id;     /* job id -> Job, queued or running */
+static RedisModuleDict *by_client; /* blocked client pointer -> Job */
+static RedisModuleDict *tombstones;
+static Job *running;
+static size_t running_count;
+static uint64_t asked; /* calls of QA.NEXT */
+
+int jobs_on_load(RedisModuleCtx *ctx) {
+    (void)ctx;
+    QueueAllocator allocator = {RedisModule_Alloc, RedisModule_Free};
+    for (int i = 0; i < LANE_COUNT; i++) lanes[i] = queue_new(allocator);
+    by_id = RedisModule_CreateDict(NULL);
+    by_client = RedisModule_CreateDict(NULL);
+    tombstones = RedisModule_CreateDict(NULL);
+    return REDISMODULE_OK;
+}
+
+/* ---- Statistics ---- */
+
+static int kind_of(const JobClass *class) {
+    for (int i = 0; i < JOB_KINDS - 1; i++)
+        if (!strcmp(KINDS[i], class->kind)) return i;
+    return JOB_KINDS - 1;
+}
+
+static void record(unsigned long long *buckets, uint64_t us) {
+    int bucket = us ? 64 - __builtin_clzll(us) : 0;
+    buckets[bucket < JOB_LATENCY_BUCKETS ? bucket : JOB_LATENCY_BUCKETS - 1]++;
+}
+
+static void count_end(const Job *job) {
+    JobKindStats *kind = &stats[job->kind];
+    switch (job->result.cause) {
+    case CAUSE_DEADLINE: kind->expired++; return;
+    case CAUSE_LOST: kind->lost++; return;
+    case CAUSE_CLIENT_GONE: kind->client_gone++; return;
+    case CAUSE_ABORTED: kind->aborted++; return;
+    case CAUSE_ANSWERED: break;
+    }
+    switch (job->result.status) {
+    case JOB_OVERRIDE: kind->overridden++; break;
+    case JOB_SKIP: kind->skipped++; break;
+    case JOB_FAILED: kind->failed++; break;
+    case JOB_TIMEDOUT: kind->expired++; break;
+    default: kind->ok++; break;
+    }
+}
+
+const JobKindStats *jobs_kind_stats(int index, const char **kind) {
+    if (index >= JOB_KINDS) return NULL;
+    *kind = KINDS[index];
+    return &stats[index];
+}
+
+size_t jobs_queued_clients(void) {
+    return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + order_kept();
+}
+size_t jobs_queued_events(void) { return queue_length(lanes[LANE_EVENTS]); }
+size_t jobs_queued_notices(void) { return queue_length(lanes[LANE_NOTICES]); }
+size_t jobs_running(void) { return running_count; }
+
+/* ---- A job's life ---- */
+
+static void job_free(Job *job) {
+    if (job->class->free) job->class->free(job->data);
+    for (int i = 0; i < job->result.argc; i++) RedisModule_FreeString(NULL, job->result.argv[i]);
+    RedisModule_Free(job->result.argv);
+    RedisModule_Free(job->error);
+    RedisModule_Free(job);
+}
+
+static void on_free(RedisModuleCtx *ctx, void *data) {
+    (void)ctx;
+    job_free(data);
+}
+
+void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result) {
+    if (result->status == JOB_FAILED) {
+        RedisModule_ReplyWithError(ctx, result->error);
+    } else if ((result->status == JOB_OK || result->status == JOB_OVERRIDE) && result->argc) {
+        size_t length;
+        const char *buffer = RedisModule_StringPtrLen(result->argv[0], &length);
+        resp_reply(ctx, buffer, length, 0);
+    } else if (result->status == JOB_TIMEDOUT) {
+        RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
+    } else {
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    }
+}
+
+int jobs_timed_out(const JobResult *result) {
+    return result->status == JOB_TIMEDOUT || (result->cause == CAUSE_DEADLINE && result->run_us == 0);
+}
+
+long long jobs_wait_left_ms(uint64_t until_us) {
+    if (!until_us) return 0;
+    long long left = ((long long)until_us - (long long)RedisModule_MonotonicMicroseconds()) / 1000;
+    return left < 1 ? 1 : left;
+}
+
+void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+    (void)data;
+    if (result->status == JOB_FAILED)
+        RedisModule_ReplyWithError(ctx, result->error);
+    else
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+static int on_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    (void)argc;
+    Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
+    if (job->refusal) RedisModule_ReplyWithError(ctx, job->refusal);
+    else if (job->class->reply) job->class->reply(ctx, job->data, &job->result);
+    else jobs_default_reply(ctx, &job->result);
+    return REDISMODULE_OK;
+}
+
+static void unlink_running(Job *job) {
+    if (job->previous_running) job->previous_running->next_running = job->next_running;
+    else running = job->next_running;
+    if (job->next_running) job->next_running->previous_running = job->previous_running;
+    job->next_running = job->previous_running = NULL;
+    running_count--;
+}
+
+static void disarm(Job *job) {
+    if (job->deadline_us) RedisModule_StopTimer(module_ctx(), job->timer, NULL);
+    job->deadline_us = 0;
+}
+
+/* A job has ended, that was in this lane and the first of its order: the next one may go. */
+static void let_next_go(Order *order, Queue *lane) {
+    if (!order || lane == order_queue(order)) return;
+    Job *next = (Job *)order_next(order);
+    if (!next) return;
+    next->lane = lane;
+    queue_push(next->lane, &next->node, next->client_id);
+    link_wake();
+}
+
+/* `result` is borrowed: what is to last is copied. After this the job belongs to its client's unblocking, or is gone. */
+static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
+    disarm(job);
+    if (job->state == JOB_QUEUED) queue_remove(job->lane, &job->node);
+    else unlink_running(job);
+    RedisModule_DictDelC(by_id, &job->id, sizeof job->id, NULL);
+    job->state = JOB_ENDED;
+    job->result = *result;
+    /* 0 says that it never ran: what took no time at all took one. */
+    job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) + 1 : 0;
+    if (result->error) {
+        size_t length = strnlen(result->error, MAX_ERROR);
+        job->error = RedisModule_Alloc(length + 1);
+        memcpy(job->error, result->error, length);
+        job->error[length] = '\0';
+        for (char *at = job->error; *at; at++)
+            if (*at == '\r' || *at == '\n') *at = ' ';
+        job->result.error = job->error;
+    }
+    job->result.argv = result->argc ? RedisModule_Alloc((size_t)result->argc * sizeof *job->result.argv) : NULL;
+    for (int i = 0; i < result->argc; i++) job->result.argv[i] = RedisModule_HoldString(NULL, result->argv[i]);
+    count_end(job);
+    if (job->started_us) record(stats[job->kind].run_us, (uint64_t)job->result.run_us);
+    let_next_go(job->order, job->lane);
+    if (job->class->finish) job->refusal = job->class->finish(ctx, job->data, &job->result);
+    if (!job->client) {
+        job_free(job);
+        return;
+    }
+    RedisModule_DictDelC(by_client, &job->client, sizeof job->client, NULL);
+    RedisModule_UnblockClient(job->client, job);
+}
+
+static void end_failed(RedisModuleCtx *ctx, Job *job, JobCause cause, const char *error) {
+    JobResult result = {.status = JOB_FAILED, .error = error, .cause = cause};
+    end(ctx, job, &result);
+}
+
+/* ---- Cancelling ---- */
+
+static int emit_cancel(RedisModuleCtx *ctx, void *data) {
+    RedisModule_ReplyWithLongLong(ctx, *(long long *)data);
+    return 1;
+}
+
+/* Handed out: a worker whose event loop is not blocked will ask again. */
+static void free_cancel(void *data) {
+    uint64_t id = (uint64_t)*(long long *)data;
+    Tombstone *tombstone = RedisModule_DictGetC(tombstones, &id, sizeof id, NULL);
+    if (tombstone) tombstone->told_at = asked;
+    RedisModule_Free(data);
+}
+
+static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = free_cancel, .before_ready = 1};
+
+static void on_grace_over(RedisModuleCtx *ctx, void *data) {
+    Tombstone *tombstone = data;
+    int paused = RedisModule_AvoidReplicaTraffic();
+    if (paused || tombstone->was_paused) { /* its QA.DONE waits for the end of the pause: from then on it has the whole time */
+        tombstone->was_paused = paused;
+        tombstone->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, tombstone);
+        return;
+    }
+    int heard = tombstone->told_at && asked > tombstone->told_at;
+    if (heard && tombstone->later_ms > 0) {
+        tombstone->timer = RedisModule_CreateTimer(ctx, tombstone->later_ms, on_grace_over, tombstone);
+        tombstone->later_ms = 0;
+        return;
+    }
+    char reason[128];
+    snprintf(reason, sizeof reason, "has not %s job %llu within %lld ms",
+             heard ? "stopped working on cancelled" : "asked for work, and so not heard of cancelled",
+             (unsigned long long)tombstone->id, config.cancel_grace_ms);
+    RedisModule_DictDelC(tombstones, &tombstone->id, sizeof tombstone->id, NULL);
+    supervisor_kill(reason, 1);
+    let_next_go(tombstone->order, tombstone->lane);
+    RedisModule_Free(tombstone);
+}
+
+/* Tells the worker to stop working on a running job that is about to end. It has the grace time to hear of it and, if `left_ms` is
+ * positive, so long to stop. */
+static void cancel_running(Job *job, long long left_ms) {
+    Tombstone *tombstone = RedisModule_Calloc(1, sizeof *tombstone);
+    tombstone->id = job->id;
+    tombstone->order = job->order;
+    tombstone->lane = job->lane;
+    job->order = NULL;
+    tombstone->later_ms = left_ms;
+    tombstone->timer = RedisModule_CreateTimer(module_ctx(), config.cancel_grace_ms, on_grace_over, tombstone);
+    RedisModule_DictSetC(tombstones, &tombstone->id, sizeof tombstone->id, tombstone);
+    long long *id = RedisModule_Alloc(sizeof *id);
+    *id = (long long)job->id;
+    jobs_notify(&CANCEL, id);
+}
+
+static int bury(uint64_t id) {
+    Tombstone *tombstone = NULL;
+    if (RedisModule_DictDelC(tombstones, &id, sizeof id, &tombstone) != REDISMODULE_OK) return 0;
+    RedisModule_StopTimer(module_ctx(), tombstone->timer, NULL);
+    let_next_go(tombstone->order, tombstone->lane);
+    RedisModule_Free(tombstone);
+    return 1;
+}
+
+static void on_deadline(RedisModuleCtx *ctx, void *data) {
+    Job *job = data;
+    job->deadline_us = 0;
+    uint64_t from = job->client ? job->queued_us : job->started_us;
+    char error[128];
+    snprintf(error, sizeof error, "DEADLINE job %s %lld ms, limit %lld ms", job->state == JOB_QUEUED ? "waited" : "ran",
+             (long long)((RedisModule_MonotonicMicroseconds() - from) / 1000), job->timeout_ms);
+    if (job->state == JOB_RUNNING) cancel_running(job, 0);
+    end_failed(ctx, job, CAUSE_DEADLINE, error);
+}
+
+static void on_disconnect(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
+    Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
+    if (!job) return; /* it has ended already, the client just did not live to read its reply */
+    if (job->state == JOB_RUNNING) {
+        long long left = MAX_LATE_MS;
+        uint64_t now = RedisModule_MonotonicMicroseconds();
+        if (job->deadline_us) left = job->deadline_us > now ? (long long)((job->deadline_us - now) / 1000) : 0;
+        cancel_running(job, left);
+    }
+    end_failed(ctx, job, CAUSE_CLIENT_GONE, "CANCELLED client left");
+}
+
+void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error) {
+    size_t count = 0, length;
+    Job *job, **found = RedisModule_Alloc((RedisModule_DictSize(by_id) + 1) * sizeof *found);
+    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(by_id, "^", NULL, 0);
+    while (RedisModule_DictNextC(iterator, &length, (void **)&job))
+        if (job->class->registration && !RedisModule_StringCompare(job->class->registration(job->data), registration))
+            found[count++] = job;
+    RedisModule_DictIteratorStop(iterator);
+    for (size_t i = 0; i < count; i++) {
+        if (found[i]->state == JOB_RUNNING) cancel_running(found[i], 0);
+        end_failed(ctx, found[i], CAUSE_ABORTED, error);
+    }
+    RedisModule_Free(found);
+}
+
+/* ---- Submitting ---- */
+
+static void arm(Job *job) {
+    if (!job->timeout_ms) return;
+    job->deadline_us = RedisModule_MonotonicMicroseconds() + (uint64_t)job->timeout_ms * 1000;
+    job->timer = RedisModule_CreateTimer(module_ctx(), job->timeout_ms, on_deadline, job);
+}
+
+static Job *job_new(const JobClass *class, void *data, long long timeout_ms) {
+    Job *job = RedisModule_Calloc(1, sizeof *job);
+    job->class = class;
+    job->data = data;
+    job->attempt = 1;
+    job->kind = kind_of(class);
+    job->timeout_ms = timeout_ms < 0 ? 0 : timeout_ms ? timeout_ms : config.job_timeout_ms;
+    job->queued_us = RedisModule_MonotonicMicroseconds();
+    return job;
+}
+
+static void enqueue(Job *job, int lane) {
+    job->lane = lanes[lane];
+    job->state = JOB_QUEUED;
+    job->id = next_id++;
+    stats[job->kind].submitted++;
+    RedisModule_DictSetC(by_id, &job->id, sizeof job->id, job);
+    if (job->order && !order_enter(job->order, &job->node)) {
+        job->lane = order_queue(job->order);
+        return;
+    }
+    queue_push(job->lane, &job->node, job->client_id);
+    link_wake();
+}
+
+static void refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const char *error) {
+    stats[kind_of(class)].refused++;
+    if (class->free) class->free(data);
+    RedisModule_ReplyWithError(ctx, error);
+}
+
+int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
+    char error[160];
+    if (module_blocking_denied(ctx)) {
+        refuse(ctx, class, data, ERR_BLOCKING_DENIED);
+        return 0;
+    }
+    if (supervisor_refusal()) {
+        refuse(ctx, class, data, supervisor_refusal());
+        return 0;
+    }
+    if ((long long)jobs_queued_clients() >= config.max_queue) {
+        snprintf(error, sizeof error, "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), try again later",
+                 jobs_queued_clients(), config.max_queue);
+        refuse(ctx, class, data, error);
+        return 0;
+    }
+    Job *job = job_new(class, data, timeout_ms);
+    job->client_id = RedisModule_GetClientId(ctx);
+    job->client = RedisModule_BlockClient(ctx, on_reply, NULL, on_free, 0);
+    RedisModule_SetDisconnectCallback(job->client, on_disconnect);
+    RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
+    if (class->in_order) job->order = order_find(class->registration(data));
+    arm(job);
+    enqueue(job, class->before_ready ? LANE_EARLY : LANE_CLIENTS);
+    return 1;
+}
+
+int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
+    (void)ctx;
+    if ((long long)jobs_queued_events() >= config.max_events) {
+        stats[kind_of(class)].refused++;
+        if (class->free) class->free(data);
+        return 0;
+    }
+    enqueue(job_new(class, data, timeout_ms), class->before_ready ? LANE_EARLY : LANE_EVENTS);
+    return 1;
+}
+
+int jobs_notify(const JobClass *class, void *data) {
+    Queue *lane = lanes[class->before_ready ? LANE_NOTICES : class->with_events ? LANE_EVENTS : LANE_CLIENTS];
+    if ((long long)queue_length(lane) >= config.max_events) {
+        if (class->free) class->free(data);
+        return 0;
+    }
+    Job *job = job_new(class, data, -1);
+    job->lane = lane;
+    queue_push(job->lane, &job->node, 0);
+    link_wake();
+    return 1;
+}
+
+/* ---- The worker's side ---- */
+
+int jobs_available(int ready, int only_notices) {
+    for (int i = 0; i < (only_notices ? LANE_EARLY : ready ? LANE_COUNT : LANE_CLIENTS); i++)
+        if (queue_length(lanes[i])) return 1;
+    return 0;
+}
+
+static Job *take(int ready, int only_notices) {
+    QueueNode *node = queue_pop(lanes[LANE_NOTICES]);
+    if (only_notices) return (Job *)node;
+    if (!node && !ready) node = queue_pop(lanes[LANE_EARLY]);
+    if (!node && ready) node = queue_pop_lanes(lanes + LANE_EARLY, LANE_COUNT - LANE_EARLY, &lane_turn);
+    return (Job *)node;
+}
+
+static void start(Job *job) {
+    job->state = JOB_RUNNING;
+    job->started_us = RedisModule_MonotonicMicroseconds();
+    record(stats[job->kind].queue_us, job->started_us - job->queued_us);
+    job->next_running = running;
+    if (running) running->previous_running = job;
+    running = job;
+    running_count++;
+    if (job->client && job->class->queue_timeout) {
+        disarm(job);
+        job->timeout_ms = config.job_timeout_ms;
+        arm(job);
+    }
+    if (!job->client) arm(job);
+}
+
+void jobs_asked(void) { asked++; }
+
+int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices) {
+    Job *job = take(ready, only_notices);
+    if (!job) return 0;
+    if (job->id) start(job);
+    long long left = 0;
+    if (job->deadline_us) {
+        left = ((long long)job->deadline_us - (long long)RedisModule_MonotonicMicroseconds()) / 1000;
+        if (left < 1) left = 1;
+    }
+    RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
+    RedisModule_ReplyWithLongLong(ctx, (long long)job->id);
+    RedisModule_ReplyWithCString(ctx, job->class->kind);
+    RedisModule_ReplyWithLongLong(ctx, job->attempt);
+    RedisModule_ReplyWithLongLong(ctx, left);
+    int count = job->class->emit ? job->class->emit(ctx, job->data) : 0;
+    RedisModule_ReplySetArrayLength(ctx, 4 + count);
+    if (!job->id) job_free(job);
+    return 1;
+}
+
+static int may_end_so(const Job *job, JobStatus status) {
+    unsigned special = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT);
+    return !(JOB_STATUS(status) & special & ~job->class->statuses);
+}
+
+int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result) {
+    if (bury(id)) return 0;
+    Job *job = RedisModule_DictGetC(by_id, &id, sizeof id, NULL);
+    if (!job || job->state != JOB_RUNNING) return 0;
+    int has_value = (result->status == JOB_OK || result->status == JOB_OVERRIDE) && result->argc;
+    size_t length;
+    const char *buffer = has_value ? RedisModule_StringPtrLen(result->argv[0], &length) : NULL;
+    if (!may_end_so(job, result->status) || (has_value && !resp_valid(buffer, length, 0))) {
+        end_failed(ctx, job, CAUSE_ANSWERED, "PROTOCOL worker sent an invalid reply");
+        return 1;
+    }
+    end(ctx, job, result);
+    return 1;
+}
+
+static void free_tombstones(void) {
+    RedisModuleDictIter *iterator;
+    while (RedisModule_DictSize(tombstones)) {
+        iterator = RedisModule_DictIteratorStartC(tombstones, "^", NULL, 0);
+        size_t length;
+        void *key = RedisModule_DictNextC(iterator, &length, NULL);
+        uint64_t id;
+        memcpy(&id, key, sizeof id);
+        RedisModule_DictIteratorStop(iterator);
+        bury(id);
+    }
+}
+
+/* Oldest last: each goes to the front of the queue, so the oldest ends up first. */
+void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
+    free_tombstones();
+    while (running) {
+        Job *job = running;
+        if (job->attempt > 1 && !innocent) {
+            end_failed(ctx, job, CAUSE_LOST, "WORKERLOST worker died twice on this job");
+            continue;
+        }
+        unlink_running(job);
+        if (!innocent) job->attempt++;
+        stats[job->kind].retried++;
+        if (!job->client) disarm(job);
+        job->state = JOB_QUEUED;
+        job->started_us = 0;
+        queue_push_front(job->lane, &job->node, job->client_id);
+    }
+    link_wake();
+}

@@ -1,0 +1,118 @@
+/* Jobs: what a shard asks of its worker, and the clients that wait for it.
+ *
+ * Everything here runs on the server's main thread. A job owns its data; a blocked client belongs to exactly one job.
+ * The command files (cmd_model.c, cmd_rg.c, hook.c) create jobs and describe them by a JobClass; link.c hands them to
+ * the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. */
+#ifndef QA_JOBS_H
+#define QA_JOBS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/module_api.h"
+
+typedef struct Job Job;
+
+/* How a job ended. `argv` are the arguments of QA.DONE after the status word. */
+typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_DAG, JOB_TIMEDOUT, JOB_FAILED } JobStatus;
+
+/* Why it ended: the worker answered; its deadline passed; two workers died on it; its client left; its registration was
+ * removed with its pending jobs. */
+typedef enum { CAUSE_ANSWERED, CAUSE_DEADLINE, CAUSE_LOST, CAUSE_CLIENT_GONE, CAUSE_ABORTED } JobCause;
+
+typedef struct JobResult {
+    JobStatus status;
+    RedisModuleString **argv; /* OK, OVERRIDE: 0 or 1 RESP string; TENSORS, DAG: what the protocol says; else none */
+    int argc;
+    const char *error; /* FAILED: one line that begins with a code; else NULL */
+    JobCause cause;
+    long long run_us; /* from being handed out to its end; 0 when it never was */
+} JobResult;
+
+/* TENSORS, DAG and TIMEDOUT end only the jobs of classes that name them. */
+#define JOB_STATUS(status) (1u << (status))
+
+typedef struct JobClass {
+    const char *kind; /* as in docs/worker-protocol.md */
+    /* Writes the job's arguments as reply elements; returns how many. May be called twice (retry). */
+    int (*emit)(RedisModuleCtx *ctx, void *data);
+    /* The job ended, for whatever reason. Runs once, in a command or timer context in which keys may be written and
+     * replicated. Returns NULL to let the client's reply follow `result` (OK/OVERRIDE: the RESP value; FAILED: the error;
+     * TENSORS: +OK; TIMEDOUT: +TIMEDOUT), or an error line of static or job-owned memory that the client gets instead. May be NULL. */
+    const char *(*finish)(RedisModuleCtx *ctx, void *data, const JobResult *result);
+    /* Writes the client's reply itself, in the client's context, after finish. NULL: the default above. */
+    void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
+    void (*free)(void *data);
+    /* The id of the registration that the job belongs to. NULL: it belongs to none. */
+    RedisModuleString *(*registration)(void *data);
+    int in_order;     /* jobs of the same registration, that clients wait for, run one after the other */
+    int with_events;  /* a notice that waits with the events and is dropped when there are too many of them */
+    int before_ready; /* may be handed out before QA.READY */
+    int queue_timeout; /* the timeout counts while the job waits; a handed out job has `qa.job-timeout-ms` from then on */
+    unsigned statuses; /* JOB_STATUS of TENSORS, DAG, TIMEDOUT, as far as its jobs may end so */
+} JobClass;
+
+/* Blocks the calling client and queues a job for it. On any refusal (queue full, no worker configured, blocking not allowed in
+ * MULTI, Lua or a deny-blocking client) replies with the error itself, frees `data` and returns 0; 1 when the job is queued.
+ * `timeout_ms` 0 means the default of `qa.job-timeout-ms`; negative: no deadline. */
+int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
+
+/* Queues a job that no client waits for. Returns 0 (and frees `data`) when the queue for such jobs is full. Its timeout
+ * counts from the moment it is handed out: such jobs may wait for long. */
+int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
+
+/* Queues a job with id 0: handed out once, no result (model.drop, unregister, message, cancel). Returns 0 (and frees `data`) when
+ * too many of them wait. */
+int jobs_notify(const JobClass *class, void *data);
+
+/* Ends all jobs of a registration with this error; the worker is told to stop working on those that it has. In a context that may
+ * write keys. */
+void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
+
+/* The reply a job's client gets when its class has no `reply` of its own. */
+void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result);
+
+/* For a class whose client is told no more than that it went well. */
+void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
+
+/* With the client's TIMEOUT, of which the job's class has `queue_timeout`: did it pass before the job had begun? */
+int jobs_timed_out(const JobResult *result);
+/* What is left until then, at least 1 ms; 0 for 0: the client gave none. */
+long long jobs_wait_left_ms(uint64_t until_us);
+
+/* ---- For link.c, supervisor.c, registry.c and info.c ---- */
+
+enum { JOB_KINDS = 10, JOB_LATENCY_BUCKETS = 33 };
+
+/* Bucket b counts durations d (in microseconds) with 2^(b-1) <= d < 2^b; bucket 0: less than 1. */
+typedef struct JobKindStats {
+    unsigned long long submitted, ok, overridden, skipped, failed, expired, lost, client_gone, aborted, refused, retried;
+    unsigned long long queue_us[JOB_LATENCY_BUCKETS], run_us[JOB_LATENCY_BUCKETS];
+} JobKindStats;
+
+int jobs_on_load(RedisModuleCtx *ctx);
+
+/* Is there a job to hand out? `ready` 0: of a kind that may be handed out before QA.READY; `only_notices`: with id 0. */
+int jobs_available(int ready, int only_notices);
+
+/* QA.NEXT was called. */
+void jobs_asked(void);
+
+/* Takes the next job and writes it as one array element of the calling link's reply. Returns 0 when there is none. */
+int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices);
+
+/* QA.DONE: 0 when no such job is running. */
+int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);
+
+/* The worker died: running jobs go back to the queue, or fail the second time. `innocent`: the worker was killed for a
+ * job that had been cancelled already, so that the others are not charged for it. In a context that may write keys. */
+void jobs_worker_lost(RedisModuleCtx *ctx, int innocent);
+
+size_t jobs_queued_clients(void);
+size_t jobs_queued_events(void);
+size_t jobs_queued_notices(void);
+size_t jobs_running(void);
+/* NULL beyond the last kind. */
+const JobKindStats *jobs_kind_stats(int index, const char **kind);
+
+#endif

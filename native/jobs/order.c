@@ -1,0 +1,55 @@
+#include "jobs/order.h"
+
+struct Order {
+    RedisModuleString *name;
+    Queue *kept;
+    int busy;
+};
+
+static RedisModuleDict *orders;
+
+Order *order_find(RedisModuleString *name) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    if (!orders) orders = RedisModule_CreateDict(NULL);
+    Order *order = RedisModule_DictGetC(orders, (void *)text, length, NULL);
+    if (order) return order;
+    order = RedisModule_Calloc(1, sizeof *order);
+    order->name = RedisModule_CreateStringFromString(NULL, name);
+    order->kept = queue_new((QueueAllocator){RedisModule_Alloc, RedisModule_Free});
+    RedisModule_DictSetC(orders, (void *)text, length, order);
+    return order;
+}
+
+int order_enter(Order *order, QueueNode *node) {
+    if (!order->busy) {
+        order->busy = 1;
+        return 1;
+    }
+    queue_push(order->kept, node, 0);
+    return 0;
+}
+
+Queue *order_queue(Order *order) { return order->kept; }
+
+QueueNode *order_next(Order *order) {
+    QueueNode *node = queue_pop(order->kept);
+    if (node) return node;
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(order->name, &length);
+    RedisModule_DictDelC(orders, (void *)text, length, NULL);
+    RedisModule_FreeString(NULL, order->name);
+    queue_free(order->kept);
+    RedisModule_Free(order);
+    return NULL;
+}
+
+size_t order_kept(void) {
+    if (!orders || !RedisModule_DictSize(orders)) return 0;
+    size_t count = 0;
+    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(orders, "^", NULL, 0);
+    void *order;
+    while (RedisModule_DictNextC(iterator, NULL, &order)) count += queue_length(((Order *)order)->kept);
+    RedisModule_DictIteratorStop(iterator);
+    return count;
+}

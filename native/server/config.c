@@ -1,0 +1,300 @@
+#include "server/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "module.h"
+
+Config config;
+
+typedef struct Setting {
+    const char *name; /* without the "qa." */
+    long long *value;
+    long long preset, min, max;
+} Setting;
+
+static const Setting SETTINGS[] = {
+    {"max-queue", &config.max_queue, 1024, 1, 1000000},
+    {"max-events", &config.max_events, 100000, 1, 10000000},
+    {"job-timeout-ms", &config.job_timeout_ms, 30000, 1, 86400000},
+    {"hook-timeout-ms", &config.hook_timeout_ms, 30000, 1, 86400000},
+    {"script-timeout-ms", &config.script_timeout_ms, 600000, 1, 86400000},
+    {"cancel-grace-ms", &config.cancel_grace_ms, 2000, 1, 600000},
+    {"worker-silence-ms", &config.worker_silence_ms, 10000, 100, 600000},
+    {"worker-start-ms", &config.worker_start_ms, 60000, 100, 3600000},
+    {"atomic-lease-ms", &config.atomic_lease_ms, 1000, 1, 60000},
+    {"worker-backoff-ms", &config.worker_backoff_ms, 50, 1, 5000},
+    {"worker-memory-mb", &config.worker_memory_mb, 0, 0, 1 << 24},
+    {"worker-threads", &config.worker_threads, 0, 0, 4096},
+    {"max-model-mb", &config.max_model_mb, 2048, 1, 1 << 20},
+    {"max-tensor-mb", &config.max_tensor_mb, 1024, 1, 1024},
+    {"threads-per-queue", &config.threads_per_queue, 1, 1, 64},
+    {"intra-op-parallelism", &config.intra_op_parallelism, 0, 0, 4096},
+    {"inter-op-parallelism", &config.inter_op_parallelism, 0, 0, 4096},
+    {"model-timeout-ms", &config.model_timeout_ms, 5000, 1000, 86400000},
+    {"backend-memory-mb", &config.backend_memory_mb, 0, 0, 1 << 24},
+};
+enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
+
+/* RedisAI's load arguments that mean something here. What is stored in the list below is what was given. */
+typedef struct LoadArgument {
+    const char *name;
+    long long *value;
+    long long min, max;
+} LoadArgument;
+
+static const LoadArgument LOAD_ARGUMENTS[] = {
+    {"THREADS_PER_QUEUE", &config.threads_per_queue, 1, 64},
+    {"INTRA_OP_PARALLELISM", &config.intra_op_parallelism, 0, 4096},
+    {"INTER_OP_PARALLELISM", &config.inter_op_parallelism, 0, 4096},
+    {"MODEL_EXECUTION_TIMEOUT", &config.model_timeout_ms, 1000, 86400000},
+    {"BACKEND_MEMORY_LIMIT", &config.backend_memory_mb, 0, 1 << 24},
+    {"MODEL_CHUNK_SIZE", &config.model_chunk_size, MODEL_CHUNK_MIN, MODEL_CHUNK_MAX},
+};
+enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
+
+/* RedisGears' and RedisAI's own settings: kept and shown so that their set-up scripts run unchanged; they steer nothing here.
+ * Whatever is not in this list is the user's: functions read it with configGet(). */
+typedef struct Legacy {
+    const char *name;
+    const char *preset;
+} Legacy;
+
+static const Legacy LEGACY[] = {
+    {"MaxExecutions", "1000"},       {"MaxExecutionsPerRegistration", "100"},
+    {"ProfileExecutions", "0"},      {"ExecutionThreads", "3"},
+    {"ExecutionMaxIdleTime", "5000"}, {"SendMsgRetries", "3"},
+    {"PythonAttemptTraceback", "1"}, {"PythonInstallReqMaxIdleTime", "30000"},
+    {"CreateVenv", "0"},             {"DownloadDeps", "0"},
+    {"THREADS_PER_QUEUE", "1"},      {"INTRA_OP_PARALLELISM", "0"},
+    {"INTER_OP_PARALLELISM", "0"},   {"MODEL_CHUNK_SIZE", "535822336"},
+    {"MODEL_EXECUTION_TIMEOUT", "5000"}, {"BACKEND_MEMORY_LIMIT", "0"},
+    {"BACKENDSPATH", ""},            {"TF", ""},
+    {"TFLITE", ""},                  {"TORCH", ""},
+    {"ONNX", ""},                    {"Plugin", ""},
+    {"PythonInstallationDir", ""},   {"OverridePythonAllocators", "1"},
+};
+enum { LEGACY_COUNT = sizeof LEGACY / sizeof *LEGACY, MAX_EXTRA = 1024, MAX_EXTRA_BYTES = 64 * 1024 };
+
+static char *legacy_values[LEGACY_COUNT]; /* NULL: the preset */
+static RedisModuleDict *extra;            /* name -> RedisModuleString */
+
+static long long get_number(const char *name, void *data) {
+    (void)name;
+    return *((const Setting *)data)->value;
+}
+
+static int set_number(const char *name, long long value, void *data, RedisModuleString **error) {
+    (void)name;
+    (void)error;
+    *((const Setting *)data)->value = value;
+    return REDISMODULE_OK;
+}
+
+static RedisModuleString *shown_command; /* the server borrows what the getter returns */
+
+static RedisModuleString *get_command(const char *name, void *data) {
+    (void)name;
+    (void)data;
+    return shown_command;
+}
+
+static int set_command(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
+    (void)name;
+    (void)data;
+    int count;
+    const char *text = RedisModule_StringPtrLen(value, NULL);
+    char **words = config_split_command(text, &count);
+    if (count < 0) {
+        *error = RedisModule_CreateStringPrintf(NULL, "qa.worker-command has an unclosed double quote: %s", text);
+        return REDISMODULE_ERR;
+    }
+    RedisModule_Free(words);
+    RedisModule_Free(config.worker_command);
+    config.worker_command = RedisModule_Strdup(text);
+    if (shown_command) RedisModule_FreeString(NULL, shown_command);
+    shown_command = RedisModule_CreateString(NULL, text, strlen(text));
+    return REDISMODULE_OK;
+}
+
+char **config_split_command(const char *command, int *count) {
+    size_t length = strlen(command);
+    char **words = RedisModule_Calloc(1, (length + 2) * sizeof *words + length + 1);
+    char *to = (char *)(words + length + 2);
+    int quoted = 0, inside = 0;
+    *count = 0;
+    for (const char *at = command; *at; at++) {
+        if (*at == ' ' && !quoted) {
+            if (inside) *to++ = '\0';
+            inside = 0;
+            continue;
+        }
+        if (!inside) words[(*count)++] = to;
+        inside = 1;
+        if (*at == '"') quoted = !quoted;
+        else if (*at == '\\' && at[1]) *to++ = *++at;
+        else *to++ = *at;
+    }
+    if (*count && !quoted) return words;
+    RedisModule_Free(words);
+    if (quoted) *count = -1;
+    return NULL;
+}
+
+static int find_legacy(const char *name) {
+    for (int i = 0; i < LEGACY_COUNT; i++)
+        if (!strcasecmp(LEGACY[i].name, name)) return i;
+    return -1;
+}
+
+/* What became of a setting. */
+typedef enum { STORED_LEGACY, STORED_EXTRA, REFUSED } Stored;
+
+static Stored store(RedisModuleString *name, RedisModuleString *value) {
+    size_t name_length, value_length;
+    const char *text = RedisModule_StringPtrLen(name, &name_length);
+    const char *value_text = RedisModule_StringPtrLen(value, &value_length);
+    int legacy = find_legacy(text);
+    if (value_length > MAX_EXTRA_BYTES || name_length > MAX_EXTRA_BYTES) return REFUSED;
+    if (legacy >= 0) {
+        RedisModule_Free(legacy_values[legacy]);
+        legacy_values[legacy] = RedisModule_Strdup(value_text);
+        return STORED_LEGACY;
+    }
+    RedisModuleString *old = RedisModule_DictGetC(extra, (void *)text, name_length, NULL);
+    if (!old && RedisModule_DictSize(extra) >= MAX_EXTRA) return REFUSED;
+    RedisModule_DictReplaceC(extra, (void *)text, name_length, RedisModule_CreateStringFromString(NULL, value));
+    if (old) RedisModule_FreeString(NULL, old);
+    return STORED_EXTRA;
+}
+
+/* 0: it is known and its value is not one; that has been logged. */
+static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
+    if (!strcasecmp(name, "BACKENDSPATH")) {
+        RedisModule_Free(config.backends_path);
+        config.backends_path = RedisModule_Strdup(RedisModule_StringPtrLen(value, NULL));
+    }
+    for (int i = 0; i < LOAD_ARGUMENT_COUNT; i++) {
+        const LoadArgument *known = &LOAD_ARGUMENTS[i];
+        if (strcasecmp(known->name, name)) continue;
+        long long number;
+        if (RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= known->min && number <= known->max) {
+            *known->value = number;
+            return 1;
+        }
+        RedisModule_Log(ctx, "warning", "load argument %s must be an integer from %lld to %lld, got %s", known->name,
+                        known->min, known->max, RedisModule_StringPtrLen(value, NULL));
+        return 0;
+    }
+    return 1;
+}
+
+int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    extra = RedisModule_CreateDict(NULL);
+    config.worker_command = RedisModule_Strdup("");
+    config.backends_path = RedisModule_Strdup("");
+    config.model_chunk_size = 511LL << 20;
+    /* Not changeable while the server runs: whoever may change it runs programs as the server's user. */
+    if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command, set_command,
+                                         NULL, NULL) != REDISMODULE_OK)
+        return REDISMODULE_ERR;
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        const Setting *setting = &SETTINGS[i];
+        *setting->value = setting->preset;
+        if (RedisModule_RegisterNumericConfig(ctx, setting->name, setting->preset, REDISMODULE_CONFIG_DEFAULT, setting->min,
+                                              setting->max, get_number, set_number, NULL,
+                                              (void *)setting) != REDISMODULE_OK)
+            return REDISMODULE_ERR;
+    }
+    if (RedisModule_LoadConfigs(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
+    if (argc % 2) {
+        RedisModule_Log(ctx, "warning", "load arguments must be name, value pairs, got %d words", argc);
+        return REDISMODULE_ERR;
+    }
+    for (int i = 0; i < argc; i += 2) {
+        const char *name = RedisModule_StringPtrLen(argv[i], NULL);
+        if (!apply_load_argument(ctx, name, argv[i + 1])) return REDISMODULE_ERR;
+        Stored stored = store(argv[i], argv[i + 1]);
+        if (stored == REFUSED) {
+            RedisModule_Log(ctx, "warning", "load argument %s is too long or one too many", name);
+            return REDISMODULE_ERR;
+        }
+        if (stored == STORED_EXTRA)
+            RedisModule_Log(ctx, "warning", "load argument %s is not known here, kept for functions to read", name);
+    }
+    return REDISMODULE_OK;
+}
+
+int config_reply_pairs(RedisModuleCtx *ctx) {
+    RedisModule_ReplyWithCString(ctx, "qa.worker-command");
+    RedisModule_ReplyWithCString(ctx, config.worker_command);
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        char name[64] = "qa.";
+        strncat(name, SETTINGS[i].name, sizeof name - 4);
+        RedisModule_ReplyWithCString(ctx, name);
+        RedisModule_ReplyWithLongLong(ctx, *SETTINGS[i].value);
+    }
+    return 2 + 2 * SETTING_COUNT;
+}
+
+static void reply_value(RedisModuleCtx *ctx, const char *value) {
+    char *end;
+    long long number = strtoll(value, &end, 10);
+    if (*value && !*end) RedisModule_ReplyWithLongLong(ctx, number);
+    else RedisModule_ReplyWithCString(ctx, value);
+}
+
+int config_get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 2) return RedisModule_WrongArity(ctx);
+    RedisModule_ReplyWithArray(ctx, argc - 1);
+    for (int i = 1; i < argc; i++) {
+        size_t length;
+        const char *name = RedisModule_StringPtrLen(argv[i], &length);
+        int legacy = find_legacy(name);
+        RedisModuleString *value = RedisModule_DictGetC(extra, (void *)name, length, NULL);
+        if (legacy >= 0) {
+            reply_value(ctx, legacy_values[legacy] ? legacy_values[legacy] : LEGACY[legacy].preset);
+        } else if (value) {
+            RedisModule_ReplyWithString(ctx, value);
+        } else {
+            RedisModuleString *text = RedisModule_CreateStringPrintf(ctx, "(error) Unsupported config parameter: %s", name);
+            RedisModule_ReplyWithString(ctx, text);
+            RedisModule_FreeString(ctx, text);
+        }
+    }
+    return REDISMODULE_OK;
+}
+
+/* A parameter whose preset is a number takes numbers only. */
+static int fits_preset(int legacy, RedisModuleString *value) {
+    long long number;
+    if (legacy < 0 || !LEGACY[legacy].preset[0]) return 1;
+    return RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= 0;
+}
+
+int config_set_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3 || argc % 2 == 0) return RedisModule_WrongArity(ctx);
+    RedisModule_ReplyWithArray(ctx, (argc - 1) / 2);
+    for (int i = 1; i < argc; i += 2) {
+        const char *name = RedisModule_StringPtrLen(argv[i], NULL);
+        if (!fits_preset(find_legacy(name), argv[i + 1])) {
+            RedisModuleString *text = RedisModule_CreateStringPrintf(
+                ctx, "(error) %s must be a whole number that is not negative, got %.64s", name,
+                RedisModule_StringPtrLen(argv[i + 1], NULL));
+            RedisModule_ReplyWithString(ctx, text);
+            RedisModule_FreeString(ctx, text);
+            continue;
+        }
+        switch (store(argv[i], argv[i + 1])) {
+        case STORED_LEGACY: RedisModule_ReplyWithSimpleString(ctx, "OK"); break;
+        case STORED_EXTRA:
+            RedisModule_ReplyWithSimpleString(ctx, "OK - value was saved in extra config dictionary");
+            break;
+        case REFUSED:
+            RedisModule_ReplyWithCString(ctx, "(error) too long (limit 64 KiB) or too many parameters (limit 1024)");
+            break;
+        }
+    }
+    return REDISMODULE_OK;
+}

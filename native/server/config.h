@@ -1,0 +1,53 @@
+/* The settings `qa.*` of the server's configuration, the load arguments and RG.CONFIGSET. */
+#ifndef QA_CONFIG_H
+#define QA_CONFIG_H
+
+#include "server/module_api.h"
+
+/* Limits of AI.CONFIG MODEL_CHUNK_SIZE, in bytes. */
+#define MODEL_CHUNK_MIN 64
+#define MODEL_CHUNK_MAX (1LL << 40)
+
+typedef struct Config {
+    char *worker_command;
+    long long max_queue;
+    long long max_events;
+    long long job_timeout_ms;
+    long long hook_timeout_ms;
+    long long script_timeout_ms;
+    long long cancel_grace_ms;
+    long long worker_silence_ms;
+    long long worker_start_ms;
+    long long atomic_lease_ms;
+    long long worker_backoff_ms;
+    long long worker_memory_mb;
+    long long worker_threads;
+    long long max_model_mb;
+    long long max_tensor_mb;
+    long long threads_per_queue;
+    long long intra_op_parallelism;
+    long long inter_op_parallelism;
+    long long model_timeout_ms;
+    long long backend_memory_mb;
+    long long model_chunk_size; /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */
+    char *backends_path;        /* AI.CONFIG and the load argument BACKENDSPATH: kept for clients that read it */
+} Config;
+
+extern Config config;
+
+/* Registers and loads the settings, then stores the load arguments (name, value pairs). */
+int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+
+/* Every qa.* setting as name, value elements; returns the number of elements (for QA.HELLO). */
+int config_reply_pairs(RedisModuleCtx *ctx);
+
+/* Splits a worker command into words: spaces separate, double quotes group, backslash escapes. NULL with *count 0 when it is
+ * empty, NULL with *count -1 when a quote is not closed. One allocation, freed with RedisModule_Free. */
+char **config_split_command(const char *command, int *count);
+
+int config_get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGGET */
+int config_set_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGSET */
+
+int ai_config_on_load(RedisModuleCtx *ctx); /* cmd_ai_config.c: AI.CONFIG */
+
+#endif

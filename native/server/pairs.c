@@ -1,0 +1,11 @@
+#include "server/pairs.h"
+
+void pair_number(RedisModuleCtx *ctx, const char *name, long long value) {
+    RedisModule_ReplyWithCString(ctx, name);
+    RedisModule_ReplyWithLongLong(ctx, value);
+}
+
+void pair_text(RedisModuleCtx *ctx, const char *name, const char *text, size_t length) {
+    RedisModule_ReplyWithCString(ctx, name);
+    RedisModule_ReplyWithStringBuffer(ctx, text, length);
+}

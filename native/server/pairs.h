@@ -1,0 +1,12 @@
+/* Replies of names and values in turn. The caller has begun the array. */
+#ifndef QA_PAIRS_H
+#define QA_PAIRS_H
+
+#include <stddef.h>
+
+#include "server/module_api.h"
+
+void pair_number(RedisModuleCtx *ctx, const char *name, long long value);
+void pair_text(RedisModuleCtx *ctx, const char *name, const char *text, size_t length);
+
+#endif

@@ -1,0 +1,11 @@
+/* Sends a RESP value that came in a buffer to a client, in that client's protocol version. */
+#ifndef QA_RESP_REPLY_H
+#define QA_RESP_REPLY_H
+
+#include "server/module_api.h"
+#include "server/resp.h"
+
+/* The buffer must be resp_valid() under the same flags. */
+void resp_reply(RedisModuleCtx *ctx, const char *buffer, size_t length, unsigned flags);
+
+#endif

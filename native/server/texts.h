@@ -1,0 +1,47 @@
+/* Texts and lists of names that values of our types consist of, and how they are saved, loaded and accounted for. */
+#ifndef QA_TEXTS_H
+#define QA_TEXTS_H
+
+#include <stddef.h>
+
+#include "server/module_api.h"
+
+#define NAMES_MAX 1024          /* inputs, outputs, entry points */
+#define TEXT_MAX (1ULL << 20) /* tag, name: far above anything sensible */
+
+typedef struct Text {
+    size_t length;
+    char *data; /* ends with a NUL; never NULL */
+} Text;
+
+typedef struct Names {
+    size_t n;
+    Text *items;
+} Names;
+
+Text text_new(const char *data, size_t length);
+Text text_of(RedisModuleString *string);
+/* NULL, or an error line: one of them is too long to be loaded again. */
+const char *texts_check(RedisModuleString **strings, int n);
+/* Frees what `text` held and lets it hold a copy of `data`. */
+void text_set(Text *text, const char *data, size_t length);
+
+/* Empty names, all set to "". */
+Names names_new(size_t n);
+Names names_of(RedisModuleString **strings, int n);
+Names names_copy(const Names *names);
+void names_free(Names *names);
+size_t names_memory(const Names *names);
+/* Replies with each of them. */
+void names_emit(RedisModuleCtx *ctx, const Names *names);
+/* Replies with them as one array. */
+void names_reply(RedisModuleCtx *ctx, const Names *names);
+
+void text_save(RedisModuleIO *io, const Text *text);
+void names_save(RedisModuleIO *io, const Names *names);
+/* Replaces *text, *names by what is read. 0: nothing sensible could be read; they are then still valid. */
+int text_load(RedisModuleIO *io, size_t max, Text *text);
+int names_load(RedisModuleIO *io, Names *names);
+void names_digest(RedisModuleDigest *digest, const Names *names);
+
+#endif

@@ -1,0 +1,94 @@
+/* Tensors: the value behind AI_TENSOR keys, the inputs and outputs of models.
+ *
+ * A tensor never changes after it was made, so it is shared by counting references: a key, its copies and the jobs that read it
+ * hold the same buffer. The count is atomic because the server may free values on a background thread. */
+#ifndef QA_TENSOR_H
+#define QA_TENSOR_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "server/module_api.h"
+
+#define TENSOR_MAX_NDIM 32
+#define TENSOR_MAX_BYTES (1LL << 30) /* also bounds the number of elements */
+
+/* The numbers are stored in RDB files: never renumber. */
+typedef enum {
+    TENSOR_FLOAT = 1,
+    TENSOR_DOUBLE = 2,
+    TENSOR_INT8 = 3,
+    TENSOR_INT16 = 4,
+    TENSOR_INT32 = 5,
+    TENSOR_INT64 = 6,
+    TENSOR_UINT8 = 7,
+    TENSOR_UINT16 = 8,
+    TENSOR_BOOL = 9,
+    TENSOR_STRING = 10,
+} TensorType;
+
+typedef struct TensorShape {
+    TensorType type;
+    int ndim; /* 0: a scalar */
+    long long dims[TENSOR_MAX_NDIM];
+    long long count; /* elements: the product of dims */
+} TensorShape;
+
+/* One allocation: shards hold a tensor per sentence, so every byte counts. */
+typedef struct Tensor {
+    atomic_uint refs;
+    unsigned char type; /* TensorType */
+    unsigned char ndim;
+    size_t size;      /* bytes of data */
+    long long dims[]; /* ndim of them, then the data */
+} Tensor;
+
+/* All functions that return `const char *` return NULL or a static error line. */
+const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, RedisModuleString **dims, int ndim);
+
+const char *tensor_zeros(const TensorShape *shape, Tensor **tensor);
+const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t size, Tensor **tensor);
+const char *tensor_from_values(const TensorShape *shape, RedisModuleString **values, int n, Tensor **tensor);
+Tensor *tensor_retain(Tensor *tensor);
+void tensor_release(Tensor *tensor);
+/* The least a tensor of this shape takes: exact but for strings. */
+long long tensor_shape_bytes(const TensorShape *shape);
+
+/* Packed, little-endian; STRING: each element ends with a NUL. */
+char *tensor_data(const Tensor *tensor);
+const char *tensor_type_name(TensorType type);
+/* Replies with the elements as one array. */
+void tensor_reply_values(RedisModuleCtx *ctx, const Tensor *tensor);
+/* Replies with dtype, ndim, dims and blob as separate elements; returns how many. */
+int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
+
+/* ---- tensor_type.c: the data type ---- */
+
+/* Stores the tensor: the key takes over the caller's reference. */
+void tensor_store(RedisModuleCtx *ctx, RedisModuleString *key, Tensor *tensor);
+/* Replicates the tensor as AI.TENSORSET. */
+void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor *tensor);
+RedisModuleType *tensor_key_type(void);
+int tensor_type_create(RedisModuleCtx *ctx);
+
+/* ---- cmd_tensor.c: what AI.TENSORSET and AI.TENSORGET share with DAGs ---- */
+
+typedef struct TensorFormat {
+    int meta, blob, values;
+} TensorFormat;
+
+/* argv: what follows the key of AI.TENSORSET, at least the type. A command of a primary or the AOF may be of any size. */
+const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, Tensor **tensor);
+/* argv: what follows the key of AI.TENSORGET. */
+const char *tensor_format_parse(RedisModuleString **argv, int argc, TensorFormat *format);
+void tensor_reply(RedisModuleCtx *ctx, const Tensor *tensor, const TensorFormat *format);
+
+/* dtype ndim dim.. blob, as the worker writes it. Returns how many arguments were read, or 0. */
+int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
+/* What AI.INFO counts as samples. */
+long long tensor_samples(const Tensor *tensor);
+
+/* Creates the type, registers the commands. */
+int tensor_on_load(RedisModuleCtx *ctx);
+
+#endif

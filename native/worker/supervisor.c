@@ -1,0 +1,437 @@
+#include "worker/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "functions/atomic.h"
+#include "server/config.h"
+#include "jobs/jobs.h"
+#include "server/link.h"
+#include "module.h"
+#include "functions/registry.h"
+
+extern char **environ;
+
+enum {
+    TICK_MS = 100,
+    START_DELAY_MS = 10,
+    MAX_BACKOFF_MS = 5000,
+    MAX_READY_BACKOFF_MS = 800, /* for workers that did serve: questions wait for the next one */
+    STABLE_MS = 30000,
+    MAX_LINE = 900, /* the server cuts log lines at 1024 */
+    MAX_ZOMBIES = 16,
+    STALE_MS = 500, /* several sessions that change together cost one restart */
+    READS_PER_EVENT = 16,
+    CONTROL_FD = 3,
+};
+
+static WorkerInfo info = {.last_exit = "none"};
+static char token[TOKEN_HEX + 1]; /* empty: nobody gets in */
+static int control = -1;
+static int output = -1;
+static int greeted;      /* has sent QA.HELLO and a beat: from here on silence counts */
+static int shutting_down;
+static int death_scheduled;
+static int innocent_death;
+static long long backoff_ms;
+static long long started_ms, heard_ms;
+static char line[MAX_LINE + 1];
+static size_t line_length;
+static char last_exit[64];
+static pid_t zombies[MAX_ZOMBIES];
+static int unreachable; /* the server listens nowhere that the worker could connect to */
+
+static void on_start(RedisModuleCtx *ctx, void *data);
+static void on_tick(RedisModuleCtx *ctx, void *data);
+
+static long long now_ms(void) { return (long long)(RedisModule_MonotonicMicroseconds() / 1000); }
+
+static void set_state(WorkerState state) {
+    static const char *const NAMES[] = {"stopped", "backoff", "starting", "ready"};
+    info.state = state;
+    info.state_name = NAMES[state];
+}
+
+const WorkerInfo *supervisor_info(void) { return &info; }
+int supervisor_control(void) { return control; }
+
+const char *supervisor_refusal(void) {
+    if (!*config.worker_command) return "NOWORKER no worker is configured, set qa.worker-command";
+    if (unreachable)
+        return "NOWORKER the worker cannot connect to this server: it speaks no TLS, set unixsocket (an absolute path) or port";
+    return NULL;
+}
+
+int supervisor_is_ready(void) { return info.state == WORKER_READY; }
+
+/* ---- Output ---- */
+
+static void log_line(void) {
+    line[line_length] = '\0';
+    for (char *at = line; *at; at++)
+        if ((unsigned char)*at < ' ') *at = ' ';
+    if (line_length) RedisModule_Log(module_ctx(), "notice", "worker: %s", line);
+    line_length = 0;
+}
+
+static void close_output(void) {
+    if (output < 0) return;
+    log_line();
+    RedisModule_EventLoopDel(output, REDISMODULE_EVENTLOOP_READABLE);
+    close(output);
+    output = -1;
+}
+
+/* A worker that floods its output is read in small portions, so that it cannot keep the server busy. */
+static void on_output(int fd, void *data, int mask) {
+    (void)data;
+    (void)mask;
+    char buffer[4096];
+    for (int i = 0; i < READS_PER_EVENT; i++) {
+        ssize_t got = read(fd, buffer, sizeof buffer);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (got <= 0) {
+            close_output();
+            return;
+        }
+        for (ssize_t j = 0; j < got; j++) {
+            if (buffer[j] != '\n') line[line_length++] = buffer[j];
+            if (buffer[j] == '\n' || line_length == MAX_LINE) log_line();
+        }
+    }
+}
+
+/* ---- Death ---- */
+
+static void describe_exit(int status) {
+    if (WIFSIGNALED(status)) snprintf(last_exit, sizeof last_exit, "signal %d", WTERMSIG(status));
+    else snprintf(last_exit, sizeof last_exit, "exit %d", WEXITSTATUS(status));
+    info.last_exit = last_exit;
+}
+
+/* 1 when the process is gone. The server reaps children of its own accord too, hence ECHILD. */
+static int reap(pid_t pid) {
+    int status;
+    pid_t got = waitpid(pid, &status, WNOHANG);
+    if (got == pid) describe_exit(status);
+    return got == pid || (got < 0 && errno == ECHILD);
+}
+
+static void reap_later(pid_t pid) {
+    for (int i = 0; i < MAX_ZOMBIES; i++) {
+        if (zombies[i]) continue;
+        zombies[i] = pid;
+        return;
+    }
+}
+
+static void kill_group(pid_t pid) {
+    if (pid <= 0) return;
+    kill(-pid, SIGKILL); /* the worker leads a process group of its own */
+    kill(pid, SIGKILL);
+}
+
+static void schedule_start(RedisModuleCtx *ctx, int was_ready) {
+    long long limit = was_ready ? MAX_READY_BACKOFF_MS : MAX_BACKOFF_MS;
+    long long delay = backoff_ms ? backoff_ms : config.worker_backoff_ms;
+    if (delay > limit) delay = limit;
+    backoff_ms = delay * 2 < limit ? delay * 2 : limit;
+    RedisModule_CreateTimer(ctx, delay, on_start, NULL);
+}
+
+/* In a timer: ending jobs writes keys. */
+static void on_death(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    death_scheduled = 0;
+    token[0] = '\0';
+    pid_t pid = info.pid;
+    info.pid = 0;
+    snprintf(last_exit, sizeof last_exit, "control socket closed");
+    info.last_exit = last_exit;
+    kill_group(pid);
+    if (pid && !reap(pid)) reap_later(pid);
+    if (output >= 0) on_output(output, NULL, 0);
+    close_output();
+    if (now_ms() - started_ms >= STABLE_MS) backoff_ms = 0;
+    RedisModule_Log(ctx, "warning", "worker %lld (pid %d) is gone: %s", info.number, (int)pid, info.last_exit);
+    int was_ready = info.state == WORKER_READY;
+    set_state(WORKER_BACKOFF);
+    link_close_all(ctx);
+    jobs_worker_lost(ctx, innocent_death);
+    innocent_death = 0;
+    if (!shutting_down) schedule_start(ctx, was_ready);
+}
+
+void supervisor_control_closed(void) {
+    if (control >= 0) {
+        RedisModule_EventLoopDel(control, REDISMODULE_EVENTLOOP_READABLE);
+        close(control);
+        control = -1;
+    }
+    if (death_scheduled) return;
+    death_scheduled = 1;
+    RedisModule_CreateTimer(module_ctx(), 0, on_death, NULL);
+}
+
+void supervisor_kill(const char *reason, int innocent) {
+    if (!info.pid || death_scheduled) return;
+    RedisModule_Log(module_ctx(), "warning", "worker %lld (pid %d) %s: killed", info.number, (int)info.pid, reason);
+    info.killed++;
+    innocent_death = innocent;
+    kill_group(info.pid);
+    supervisor_control_closed();
+}
+
+static void on_control(int fd, void *data, int mask) {
+    (void)data;
+    (void)mask;
+    if (!atomic_read_stray(fd)) supervisor_control_closed();
+}
+
+/* ---- Start ---- */
+
+static void close_pair(int pair[2]) {
+    if (pair[0] >= 0) close(pair[0]);
+    if (pair[1] >= 0) close(pair[1]);
+}
+
+static int set_flags(int fd, int non_blocking) {
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return -1;
+    return non_blocking ? fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) : 0;
+}
+
+/* The worker's ends are moved above 9: dup2 onto 0..3 must not meet them. */
+static int raise_end(int *fd) {
+    int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 10);
+    if (raised < 0) return -1;
+    close(*fd);
+    *fd = raised;
+    return 0;
+}
+
+static int open_channels(int sockets[2], int pipes[2]) {
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) < 0) return -1;
+    if (set_flags(sockets[0], 1) < 0 || raise_end(&sockets[1]) < 0) return -1;
+    if (pipe(pipes) < 0) return -1;
+    return set_flags(pipes[0], 1) < 0 || raise_end(&pipes[1]) < 0 ? -1 : 0;
+}
+
+static int spawn(char **words, int socket_fd, int pipe_fd, pid_t *pid) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, pipe_fd, 1);
+    posix_spawn_file_actions_adddup2(&actions, pipe_fd, 2);
+    posix_spawn_file_actions_adddup2(&actions, socket_fd, CONTROL_FD);
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 34)
+    posix_spawn_file_actions_addclosefrom_np(&actions, CONTROL_FD + 1);
+#endif
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    int error = posix_spawnp(pid, words[0], &actions, &attributes, words, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+static void new_token(void) {
+    unsigned char bytes[TOKEN_HEX / 2];
+    RedisModule_GetRandomBytes(bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* Neither a unix socket that can be found from another directory, nor a port: most likely a server for TLS only. */
+static int is_unreachable(RedisModuleCtx *ctx) {
+    RedisModuleString *path = module_setting(ctx, "unixsocket"), *port = module_setting(ctx, "port");
+    int result = *RedisModule_StringPtrLen(path, NULL) != '/' && !strcmp(RedisModule_StringPtrLen(port, NULL), "0");
+    RedisModule_FreeString(NULL, path);
+    RedisModule_FreeString(NULL, port);
+    return result;
+}
+
+/* The first address the server is bound to that the worker can connect to. */
+static void choose_host(const char *bind, char *host, size_t size) {
+    snprintf(host, size, "127.0.0.1");
+    char word[64];
+    int used = 0;
+    for (; sscanf(bind, "%63s%n", word, &used) == 1; bind += used) {
+        const char *address = *word == '-' ? word + 1 : word;
+        if (!strcmp(address, "*") || !strcmp(address, "0.0.0.0") || !strncmp(address, "::", 2)) return;
+        snprintf(host, size, "%s", address);
+        return;
+    }
+}
+
+static void append_json(char *to, size_t size, const char *text) {
+    size_t length = strlen(to);
+    for (; *text && length + 7 < size; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte == '"' || byte == '\\') length += (size_t)snprintf(to + length, size - length, "\\%c", byte);
+        else if (byte < ' ') length += (size_t)snprintf(to + length, size - length, "\\u%04x", byte);
+        else to[length++] = *text;
+        to[length] = '\0';
+    }
+}
+
+/* The one line on the control socket that tells the worker who it is and where its server is. */
+static int introduce(RedisModuleCtx *ctx) {
+    RedisModuleString *path = module_setting(ctx, "unixsocket"), *port = module_setting(ctx, "port");
+    RedisModuleString *bind = module_setting(ctx, "bind");
+    char host[64], message[1024], rest[256];
+    const char *socket_path = RedisModule_StringPtrLen(path, NULL);
+    choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
+    snprintf(message, sizeof message, "{\"protocol\": 2, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
+             info.number);
+    /* The server has changed directory since it bound a relative path: useless to the worker. */
+    if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);
+    snprintf(rest, sizeof rest, "\", \"host\": \"%s\", \"port\": %s}\n", host, RedisModule_StringPtrLen(port, NULL));
+    strcat(message, rest);
+    RedisModule_FreeString(NULL, path);
+    RedisModule_FreeString(NULL, port);
+    RedisModule_FreeString(NULL, bind);
+    ssize_t length = (ssize_t)strlen(message);
+    return write(control, message, (size_t)length) == length ? 0 : -1;
+}
+
+static void start_failed(RedisModuleCtx *ctx, const char *what, int error) {
+    RedisModule_Log(ctx, "warning", "worker cannot be started: %s: %s", what, strerror(error));
+    snprintf(last_exit, sizeof last_exit, "not started");
+    info.last_exit = last_exit;
+    set_state(WORKER_BACKOFF);
+    schedule_start(ctx, 0);
+}
+
+static void start(RedisModuleCtx *ctx) {
+    int count, sockets[2] = {-1, -1}, pipes[2] = {-1, -1};
+    char **words = config_split_command(config.worker_command, &count);
+    if (!words) {
+        set_state(WORKER_STOPPED);
+        return;
+    }
+    int error = open_channels(sockets, pipes) < 0 ? errno : spawn(words, sockets[1], pipes[1], &info.pid);
+    if (error) {
+        info.pid = 0;
+        close_pair(sockets);
+        close_pair(pipes);
+        start_failed(ctx, words[0], error);
+        RedisModule_Free(words);
+        return;
+    }
+    RedisModule_Free(words);
+    close(sockets[1]);
+    close(pipes[1]);
+    control = sockets[0];
+    output = pipes[0];
+    if (info.number++) info.restarts++;
+    memset(&info.beat, 0, sizeof info.beat);
+    greeted = 0;
+    started_ms = heard_ms = now_ms();
+    set_state(WORKER_STARTING);
+    atomic_reset();
+    new_token();
+    if (RedisModule_EventLoopAdd(control, REDISMODULE_EVENTLOOP_READABLE, on_control, NULL) != REDISMODULE_OK ||
+        RedisModule_EventLoopAdd(output, REDISMODULE_EVENTLOOP_READABLE, on_output, NULL) != REDISMODULE_OK ||
+        introduce(ctx) < 0) {
+        supervisor_kill("cannot be reached", 1);
+        return;
+    }
+    RedisModule_Log(ctx, "notice", "worker %lld started, pid %d", info.number, (int)info.pid);
+}
+
+static void on_start(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    if (shutting_down || info.pid) return;
+    if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LOADING) {
+        RedisModule_CreateTimer(ctx, TICK_MS, on_start, NULL);
+        return;
+    }
+    int known = unreachable;
+    unreachable = *config.worker_command && is_unreachable(ctx);
+    if (!unreachable) {
+        start(ctx);
+        return;
+    }
+    if (!known) RedisModule_Log(ctx, "warning", "no worker is started: %s", supervisor_refusal());
+    set_state(WORKER_STOPPED);
+    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may change that */
+}
+
+/* ---- Watching ---- */
+
+static void on_tick(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    RedisModule_CreateTimer(ctx, TICK_MS, on_tick, NULL);
+    for (int i = 0; i < MAX_ZOMBIES; i++)
+        if (zombies[i] && reap(zombies[i])) zombies[i] = 0;
+    if (!info.pid) return;
+    /* Sessions that came by replication or from a file: a fresh worker reads them all. A replica does this at once and not at
+     * its promotion, when it is wanted warm. */
+    if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
+        registry_forget_stale();
+        supervisor_kill("does not know the sessions that were loaded", 1);
+        return;
+    }
+    long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
+    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE keeps its beats from us */
+    if (now_ms() - heard_ms <= limit) return;
+    char reason[96];
+    snprintf(reason, sizeof reason, "has been silent for more than %lld ms (%s)", limit,
+             greeted ? "qa.worker-silence-ms" : "qa.worker-start-ms");
+    supervisor_kill(reason, 0);
+}
+
+int supervisor_check_token(const char *given, size_t length) {
+    if (length != TOKEN_HEX || !token[0]) return 0;
+    unsigned char difference = 0;
+    for (size_t i = 0; i < TOKEN_HEX; i++) difference |= (unsigned char)(given[i] ^ token[i]);
+    return difference == 0;
+}
+
+void supervisor_hello(void) { heard_ms = now_ms(); }
+
+void supervisor_beat(const WorkerBeat *beat) {
+    greeted = 1;
+    heard_ms = now_ms();
+    info.beat = *beat;
+    if (beat->rss_bytes > info.peak_rss_bytes) info.peak_rss_bytes = beat->rss_bytes;
+}
+
+void supervisor_ready(void) {
+    if (info.state == WORKER_READY) return;
+    heard_ms = now_ms();
+    set_state(WORKER_READY);
+    RedisModule_Log(module_ctx(), "notice", "worker %lld is ready", info.number);
+    link_wake();
+}
+
+static void on_shutdown(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
+    (void)ctx;
+    (void)event;
+    (void)subevent;
+    (void)data;
+    shutting_down = 1;
+    kill_group(info.pid);
+}
+
+int supervisor_on_load(RedisModuleCtx *ctx) {
+    set_state(WORKER_STOPPED);
+    RedisModuleEvent shutdown = {REDISMODULE_EVENT_SHUTDOWN, 1};
+    if (RedisModule_SubscribeToServerEvent(ctx, shutdown, on_shutdown) != REDISMODULE_OK) return REDISMODULE_ERR;
+    RedisModule_CreateTimer(ctx, START_DELAY_MS, on_start, NULL);
+    RedisModule_CreateTimer(ctx, TICK_MS, on_tick, NULL);
+    return REDISMODULE_OK;
+}

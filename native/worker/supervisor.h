@@ -1,0 +1,53 @@
+/* The shard's worker process: started, watched, killed and started again. */
+#ifndef QA_SUPERVISOR_H
+#define QA_SUPERVISOR_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "server/module_api.h"
+
+typedef enum { WORKER_STOPPED, WORKER_BACKOFF, WORKER_STARTING, WORKER_READY } WorkerState;
+
+typedef struct WorkerBeat {
+    long long rss_bytes, batches, batched_items, batched_tokens, padded_tokens, queue_depth;
+} WorkerBeat;
+
+typedef struct WorkerInfo {
+    WorkerState state;
+    const char *state_name;
+    long long number; /* how many have been started; the present one's name */
+    pid_t pid;        /* 0: none */
+    unsigned long long restarts, killed;
+    long long peak_rss_bytes;
+    const char *last_exit;
+    WorkerBeat beat;
+} WorkerInfo;
+
+enum { TOKEN_HEX = 64 };
+
+int supervisor_on_load(RedisModuleCtx *ctx);
+const WorkerInfo *supervisor_info(void);
+
+/* NULL, or why there can be no worker: the error of whoever wants one. */
+const char *supervisor_refusal(void);
+
+/* 1 when `token` is that of the running worker. Takes the same time wherever they differ. */
+int supervisor_check_token(const char *token, size_t length);
+
+/* Signs of life. */
+void supervisor_hello(void);
+void supervisor_beat(const WorkerBeat *beat);
+void supervisor_ready(void);
+int supervisor_is_ready(void);
+
+/* Kills the worker; what follows (jobs, restart) happens when its death is noticed. */
+void supervisor_kill(const char *reason, int innocent);
+
+/* Our end of the control socket, -1 when there is no worker. */
+int supervisor_control(void);
+
+/* The control socket has been found closed: the worker is dead or as good as. */
+void supervisor_control_closed(void);
+
+#endif

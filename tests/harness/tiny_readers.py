@@ -1,0 +1,41 @@
+"""Readers of a few hundred bytes whose answers are known: always the first word of a sentence, or always the last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
+from tests.gears.onnx_file import span_model
+from tests.harness.servers import ROOT
+
+BUNDLED = ROOT / "models" / "default"
+
+
+def tiny_reader(
+    folder: Path,
+    model_id: str,
+    *,
+    last: bool,
+    weights: bytes = b"",
+    tokenizer: bytes | None = None,
+    created: str = "2026-01-01",
+) -> Manifest:
+    """Write a reader into `folder`: limits and tokenizer of the bundled one, or another tokenizer; a model of ours."""
+    model = span_model(last=last, weights=weights)
+    text = tokenizer if tokenizer is not None else (BUNDLED / TOKENIZER_FILE).read_bytes()
+    manifest = replace(
+        Manifest.load(BUNDLED / MANIFEST_FILE),
+        model_id=model_id,
+        model_sha256=sha256_hex(model),
+        model_bytes=len(model),
+        tokenizer_sha256=sha256_hex(text),
+        precision="float32",
+        created=created,
+        metrics=(),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MODEL_FILE).write_bytes(model)
+    (folder / TOKENIZER_FILE).write_bytes(text)
+    (folder / MANIFEST_FILE).write_text(manifest.to_json())
+    return manifest
