@@ -20,7 +20,7 @@ from ..nodes.nodes import command
 from .inspection import pairs
 
 JOB_FUNCTION = "qa_cluster.cluster.provision.pretokenizing.background"
-_SCRIPT = "from qa_cluster.gears.functions.pretokenize import start; start(force={force})"
+_SCRIPT = "from qa_cluster.gears.functions.indexing.pretokenize import start; start(force={force})"
 _POLL_SECONDS = 0.2
 
 

@@ -142,7 +142,7 @@ def test_registering_again_is_harmless(shards: Shards) -> None:
 def test_pretokenization_in_bulk(shards: Shards) -> None:
     shards.put("bulk", "Lynxes hunt hares.")
     shards.wait_tokenized("bulk")
-    script = "from qa_cluster.gears.functions.pretokenize import run; run(force={})"
+    script = "from qa_cluster.gears.functions.indexing.pretokenize import run; run(force={})"
     results, errors = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(False))
     again, errors_again = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(True))
     assert errors == errors_again == []

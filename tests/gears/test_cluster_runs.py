@@ -100,7 +100,7 @@ def test_a_function_that_says_it_is_at_work_is_not_idle(cluster: Cluster) -> Non
     for node in cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "1500")
     script = """
-from qa_cluster.gears.api import still_working
+from qa_cluster.gears.scripting.api import still_working
 async def f(r):
     for _ in range(20):
         await asyncio.sleep(0.25)

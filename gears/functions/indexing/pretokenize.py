@@ -1,6 +1,6 @@
 """Pre-tokenizes, in bulk, all sentences that are stored on the shards, and shows how far it is.
 
-Run by a script: ``from qa_cluster.gears.functions.pretokenize import run; run()``. Each shard works on its own
+Run by a script: ``from qa_cluster.gears.functions.indexing.pretokenize import run; run()``. Each shard works on its own
 sentences and keeps the hash `progress:{h}` up to date: ``state`` (running, done), ``done`` and ``total`` (documents),
 ``sentences``, ``tokenized``, ``failed``, ``started`` and ``updated`` (seconds since 1970).
 """
