@@ -11,7 +11,7 @@ WAIT_FOR_WORKER = frozenset(
         *("RG.GETEXECUTION", "RG.DUMPEXECUTIONS", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.PYDUMPSESSIONS"),
         *("AI.MODELRUN", "AI.MODELEXECUTE", "AI.MODELSTORE", "AI.MODELSET"),
         *("AI.SCRIPTSTORE", "AI.SCRIPTSET", "AI.SCRIPTRUN", "AI.SCRIPTEXECUTE"),
-        *("AI.DAGRUN", "AI.DAGRUN_RO", "AI.DAGEXECUTE", "AI.DAGEXECUTE_RO"),
+        *("AI.DAGEXECUTE", "AI.DAGEXECUTE_RO"),
     }
 )
 # commands that change the connection they come on, which belongs to all functions of a thread
