@@ -151,7 +151,11 @@ class Peers:
 
     def receive(self, sender: str, payload: bytes) -> None:
         """Take a `message` job."""
-        message = self._whole(sender, cloudpickle.loads(payload))
+        try:
+            message = self._whole(sender, cloudpickle.loads(payload))
+        except (ImportError, AttributeError) as error:
+            logger.error("a message of shard %s cannot be read, is its worker of another version? %s", sender, error)
+            return
         if message is None:
             return
         if message.kind == "answer":
