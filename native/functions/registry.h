@@ -1,12 +1,20 @@
-/* Sessions and their registrations: what the shard's functions have asked to be called for. Owns them, persists them in the
- * RDB file (auxiliary data) and, by replicating QA.REGISTER and RG.UNREGISTER, in the AOF and on replicas. */
+/* Sessions and their registrations: what the shard's functions have asked to be called for. Owns them, persists them in
+ * the RDB file (auxiliary data) and, by replicating QA.REGISTER and RG.UNREGISTER, in the AOF and on replicas. */
 #ifndef QA_REGISTRY_H
 #define QA_REGISTRY_H
 
 #include "server/module_api.h"
 
 enum {
-    REG_ID, REG_READER, REG_MODE, REG_DESCRIPTION, REG_MATCH, REG_EVENTS, REG_COMMANDS, REG_ARGS, REG_PRIVATE_DATA,
+    REG_ID,
+    REG_READER,
+    REG_MODE,
+    REG_DESCRIPTION,
+    REG_MATCH,
+    REG_EVENTS,
+    REG_COMMANDS,
+    REG_ARGS,
+    REG_PRIVATE_DATA,
     REG_FIELDS
 };
 
@@ -47,6 +55,11 @@ Registration *registry_find_trigger(RedisModuleString *trigger);
 size_t registry_sessions(void);
 size_t registry_registrations(void);
 size_t registry_streams(void);
+int registry_any_keys(void); /* is there a KeysReader registration? */
+
+/* 0: no KeysReader registration takes this key. Most keys of a server are nobody's business, and their first byte says
+ * so. */
+int registry_may_match_key(const char *key, size_t length);
 
 int registration_matches_key(const Registration *registration, const char *key, size_t length);
 int registration_wants_event(const Registration *registration, const char *event);
@@ -55,8 +68,5 @@ int registration_list_has(RedisModuleString *list, const char *word, size_t leng
 
 /* Forgets one registration; 0 when there is none with this id. */
 int registry_remove(RedisModuleString *id);
-
-int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.REGISTER */
-int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.SESSIONS */
 
 #endif

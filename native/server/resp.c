@@ -65,19 +65,14 @@ static int read_aggregate(RespToken *token, const char *at, const char *line) {
 
 static int read_resp3(RespToken *token, const char *at, const char *line) {
     switch (token->type) {
-    case '_':
-        token->null = 1;
-        return at == line ? 1 : -1;
-    case '#':
-        token->integer = at < line && *at == 't';
-        return line - at == 1 && (*at == 't' || *at == 'f') ? 1 : -1;
+    case '_': token->null = 1; return at == line ? 1 : -1;
+    case '#': token->integer = at < line && *at == 't'; return line - at == 1 && (*at == 't' || *at == 'f') ? 1 : -1;
     case ',':
     case '(':
         token->text = at;
         token->length = (size_t)(line - at);
         return at < line && line_is_text(at, line) ? 1 : -1;
-    default:
-        return read_aggregate(token, at, line);
+    default: return read_aggregate(token, at, line);
     }
 }
 

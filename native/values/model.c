@@ -25,7 +25,7 @@ const RunnableClass model_class = {.type = "MODEL",
                                    .free = model_free_rest};
 
 Model *model_new(ModelBackend backend, const char *device, Blob *blob) {
-    Model *model = RedisModule_Calloc(1, sizeof(*model));
+    Model *model = RedisModule_Calloc(1, sizeof *model);
     runnable_init(&model->run, &model_class, device);
     model->backend = backend;
     model->blob = blob;

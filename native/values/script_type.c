@@ -1,9 +1,10 @@
 /* The AI_SCRIPT data type: keys, RDB, AOF, replication. */
+#include "values/script_type.h"
+
 #include <string.h>
 
 #include "server/args.h"
 #include "server/keyspace.h"
-#include "values/script.h"
 
 /* Version 5 is device, tag, source, entry points. RedisAI's versions 0 to 4 have other fields and are refused. */
 #define SCRIPT_ENCVER 5
@@ -11,9 +12,7 @@
 
 static RedisModuleType *script_module_type;
 
-RedisModuleType *script_key_type(void) {
-    return script_module_type;
-}
+RedisModuleType *script_key_type(void) { return script_module_type; }
 
 /* ---- keys ---- */
 
@@ -40,8 +39,8 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
 
 /* ---- as a command ---- */
 
-/* The arguments of AI.SCRIPTSTORE after the key. From clients it wants at least one entry point; here a script of AI.SCRIPTSET has
- * none, and one command serves both. */
+/* The arguments of AI.SCRIPTSTORE after the key. From clients it wants at least one entry point; here a script of
+ * AI.SCRIPTSET has none, and one command serves both. */
 static ArgList script_args(const Script *script) {
     ArgList args = arg_list_new(FIXED_ARGS + script->entry_points.n);
     arg_list_word(&args, script->run.device);
@@ -122,9 +121,7 @@ static void *script_copy(RedisModuleString *from, RedisModuleString *to, const v
     return copy;
 }
 
-static void script_free(void *value) {
-    runnable_release(value);
-}
+static void script_free(void *value) { runnable_release(value); }
 
 int script_type_create(RedisModuleCtx *ctx) {
     RedisModuleTypeMethods methods = {

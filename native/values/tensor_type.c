@@ -1,17 +1,16 @@
 /* The AI_TENSOR data type: keys, RDB, AOF, replication. */
+#include "values/tensor_type.h"
+
 #include <string.h>
 
 #include "server/keyspace.h"
-#include "values/tensor.h"
 
 /* Version 5 is dtype, ndim, dims.., blob. RedisAI's versions 0 to 4 have other fields and are refused. */
 #define TENSOR_ENCVER 5
 
 static RedisModuleType *tensor_module_type;
 
-RedisModuleType *tensor_key_type(void) {
-    return tensor_module_type;
-}
+RedisModuleType *tensor_key_type(void) { return tensor_module_type; }
 
 /* ---- keys ---- */
 
@@ -24,8 +23,7 @@ static size_t tensor_args(const Tensor *tensor, RedisModuleString **args) {
     size_t n = 0;
     const char *type = tensor_type_name((TensorType)tensor->type);
     args[n++] = RedisModule_CreateString(NULL, type, strlen(type));
-    for (int i = 0; i < tensor->ndim; i++)
-        args[n++] = RedisModule_CreateStringFromLongLong(NULL, tensor->dims[i]);
+    for (int i = 0; i < tensor->ndim; i++) args[n++] = RedisModule_CreateStringFromLongLong(NULL, tensor->dims[i]);
     args[n++] = RedisModule_CreateString(NULL, "BLOB", 4);
     args[n++] = RedisModule_CreateString(NULL, tensor_data(tensor), tensor->size);
     return n;
@@ -87,9 +85,7 @@ static void tensor_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *
     free_args(args, n);
 }
 
-static size_t tensor_mem_usage(const void *value) {
-    return RedisModule_MallocSize((void *)value);
-}
+static size_t tensor_mem_usage(const void *value) { return RedisModule_MallocSize((void *)value); }
 
 static size_t tensor_free_effort(RedisModuleString *key, const void *value) {
     (void)key;
@@ -109,9 +105,7 @@ static void *tensor_copy(RedisModuleString *from, RedisModuleString *to, const v
     return tensor_retain((Tensor *)value);
 }
 
-static void tensor_free(void *value) {
-    tensor_release(value);
-}
+static void tensor_free(void *value) { tensor_release(value); }
 
 int tensor_type_create(RedisModuleCtx *ctx) {
     RedisModuleTypeMethods methods = {

@@ -44,10 +44,4 @@ int supervisor_is_ready(void);
 /* Kills the worker; what follows (jobs, restart) happens when its death is noticed. */
 void supervisor_kill(const char *reason, int innocent);
 
-/* Our end of the control socket, -1 when there is no worker. */
-int supervisor_control(void);
-
-/* The control socket has been found closed: the worker is dead or as good as. */
-void supervisor_control_closed(void);
-
 #endif
