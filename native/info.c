@@ -1,3 +1,5 @@
+/* Collects what the parts count, when INFO asks for it; nothing is kept here. A crash report gets the worker and the
+ * queue. */
 #include "info.h"
 
 #include <stdio.h>

@@ -1,4 +1,11 @@
-/* The module qa: entry point, and the story of its threads and of who owns what.
+/* The module qa: its entry point, and the story of its rooms, its threads and its ownership.
+ *
+ * ROOMS. server/ is what the module needs of the server: the API, settings, keys, arguments and replies, the links of
+ * the worker. jobs/ is the queue of what the worker is asked to do. values/ are the tensors, models and scripts behind
+ * keys, ai/ the AI.* commands on them. functions/ are registrations and what calls them: events, the keymiss hook,
+ * triggers, streams. worker/ is the worker process and what it says. Each knows only rooms before it (functions/
+ * neither values/ nor ai/); what a lower room needs of a higher one, it is given at load time: jobs_attach,
+ * atomic_attach.
  *
  * THREADS. None that does anything but free memory. Whatever the module does happens on the server's main thread: in
  * commands, in the replies of blocked clients, in keyspace notifications, in timers and in event loop callbacks (the
@@ -18,7 +25,7 @@
  * moves it. A client that leaves ends its job; if the worker was on it already, a tombstone remembers the id until the
  * worker says that it is done, or is killed for not saying so. A Registration (registry.c) belongs to its Session; jobs
  * refer to it by id, never by pointer, because it may be gone when they end. A link (link.c) is no more than a client
- * id; its rights hang on the token of the present worker and end with it.
+ * id; its rights hang on the token of the current worker and end with it.
  *
  * ORDER. A client is blocked before its job can be seen by the worker, so no answer can come too early. Jobs leave the
  * queue when the reply to QA.NEXT is written and not when a waiting link is woken: a link that dies in between takes

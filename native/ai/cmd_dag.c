@@ -1,4 +1,5 @@
-/* AI.DAGEXECUTE, AI.DAGEXECUTE_RO; AI.DAGRUN and AI.DAGRUN_RO say what to use instead. */
+/* AI.DAGEXECUTE, AI.DAGEXECUTE_RO; AI.DAGRUN and AI.DAGRUN_RO say what to use instead. Parsing resolves everything; a
+ * DAG without a step is answered at once, any other becomes a job. */
 #include "ai/cmd_dag.h"
 
 #include "ai/dag_parse.h"
@@ -19,7 +20,7 @@ static void reply_ops(RedisModuleCtx *ctx, const Dag *dag) {
     for (int i = 0; i < dag->n_ops; i++) reply_op(ctx, dag, &dag->ops[i]);
 }
 
-/* ---- key positions ---- */
+/* ---- Key positions ---- */
 
 enum {
     KEY_READ = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
@@ -49,7 +50,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
     return REDISMODULE_OK;
 }
 
-/* ---- the commands ---- */
+/* ---- The commands ---- */
 
 /* Without a step there is nothing to wait for. */
 static int reply_now(RedisModuleCtx *ctx, Dag *dag) {
@@ -86,13 +87,15 @@ static int AI_DAGEXECUTE_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 }
 
 static int AI_DAGRUN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv, (void)argc;
+    (void)argv;
+    (void)argc;
     return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN is left out: use AI.DAGEXECUTE with LOAD, PERSIST or ROUTING "
                                            "and AI.MODELEXECUTE, AI.SCRIPTEXECUTE inside it");
 }
 
 static int AI_DAGRUN_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv, (void)argc;
+    (void)argv;
+    (void)argc;
     return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN_RO is left out: use AI.DAGEXECUTE_RO with LOAD or ROUTING "
                                            "and AI.MODELEXECUTE inside it");
 }

@@ -1,4 +1,7 @@
-/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, QA.MODELREF, QA.MODEL, QA.MODELPART. */
+/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, and for the worker QA.MODELREF, QA.MODEL, QA.MODELPART.
+ *
+ * Storing is a job: the worker loads the file and names its inputs and outputs before the key is written. The job owns
+ * the model until the key has it. Its blob has a reference of the job's own, for the reason that blob.h gives. */
 #include "ai/cmd_model.h"
 
 #include <stdio.h>
@@ -226,12 +229,12 @@ static int AI_MODELDEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* ---- for the worker ---- */
+/* ---- For the worker ---- */
 
 /* QA.MODELREF key */
 static int QA_MODELREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.MODELREF")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Model *model;
     const char *error = model_read(ctx, argv[1], &model);
     if (error) return RedisModule_ReplyWithError(ctx, error);
@@ -244,8 +247,8 @@ static int QA_MODELREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* QA.MODEL ref */
 static int QA_MODEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.MODEL")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Model *model = (Model *)runnable_by_ref_or_reply(ctx, &model_class, argv[1]);
     if (!model) return REDISMODULE_OK;
     model->run.worker_knows = 1;

@@ -49,7 +49,7 @@ static void free_run(void *data) {
     RedisModule_Free(job);
 }
 
-/* ---- the end of a run ---- */
+/* ---- The end of a run ---- */
 
 /* n tensor.. : exactly as many as the job has outputs. On an error nothing is left allocated. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
@@ -127,7 +127,7 @@ static const JobClass TIMED_RUN = {.kind = "model.run",
                                    .queue_timeout = 1,
                                    .statuses = RUN_STATUSES};
 
-/* ---- the commands ---- */
+/* ---- The commands ---- */
 
 static const char *take_inputs(RedisModuleCtx *ctx, RunJob *job, RedisModuleString **keys, int n) {
     for (int i = 0; i < n; i++) {

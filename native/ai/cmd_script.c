@@ -1,4 +1,7 @@
-/* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET, AI.SCRIPTDEL, QA.SCRIPTREF, QA.SCRIPT. */
+/* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET, AI.SCRIPTDEL, and for the worker QA.SCRIPTREF, QA.SCRIPT.
+ *
+ * Storing is a job: the worker compiles the source before the key is written. The job owns the script until the key has
+ * it. */
 #include "ai/cmd_script.h"
 
 #include "ai/script_args.h"
@@ -146,12 +149,12 @@ static int AI_SCRIPTDEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* ---- for the worker ---- */
+/* ---- For the worker ---- */
 
 /* QA.SCRIPTREF key */
 static int QA_SCRIPTREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.SCRIPTREF")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Script *script;
     const char *error = script_read(ctx, argv[1], &script);
     if (error) return RedisModule_ReplyWithError(ctx, error);
@@ -163,8 +166,8 @@ static int QA_SCRIPTREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* QA.SCRIPT ref */
 static int QA_SCRIPT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.SCRIPT")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Script *script = (Script *)runnable_by_ref_or_reply(ctx, &script_class, argv[1]);
     if (!script) return REDISMODULE_OK;
     script->run.worker_knows = 1;

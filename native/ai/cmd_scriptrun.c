@@ -1,4 +1,4 @@
-/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step, whose inputs are keys and whose outputs are persisted. */
+/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step. Its inputs are keys, and its outputs are stored at keys. */
 #include "ai/cmd_scriptrun.h"
 
 #include "ai/dag.h"

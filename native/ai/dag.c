@@ -1,4 +1,6 @@
-/* DAGs: their life as jobs, their result, what they persist. */
+/* The life of a DAG as a job: what the worker gets, what it answers, what is stored in the end. The DagJob owns the
+ * Dag, which holds references to its tensors, models and scripts. Every word of the worker's answer is checked; one
+ * that does not fit fails the whole DAG. */
 #include "ai/dag.h"
 
 #include <string.h>
@@ -18,7 +20,7 @@ typedef struct DagJob {
     DagReply reply;
 } DagJob;
 
-/* ---- building ---- */
+/* ---- Building ---- */
 
 Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist) {
     Dag *dag = RedisModule_Calloc(1, sizeof *dag);
@@ -112,7 +114,7 @@ void dag_add_persist(Dag *dag, RedisModuleString *key, int slot) {
     dag_want(dag, slot);
 }
 
-/* ---- to the worker ---- */
+/* ---- To the worker ---- */
 
 static int emit_slots(RedisModuleCtx *ctx, const int *slots, int n) {
     RedisModule_ReplyWithLongLong(ctx, n);
@@ -156,7 +158,7 @@ static int emit_dag(RedisModuleCtx *ctx, void *data) {
     return n + emit_slots(ctx, dag->results, dag->n_results);
 }
 
-/* ---- from the worker, which may lie ---- */
+/* ---- From the worker, which may lie ---- */
 
 typedef struct StepReport {
     StepState state;
@@ -220,7 +222,7 @@ static int read_results(Dag *dag, Cursor *cursor) {
     return cursor->at == cursor->argc;
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 /* Without reports the run as a whole was lost, and which step was to blame is not known. */
 static void count_steps(Dag *dag, const StepReport *reports) {

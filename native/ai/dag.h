@@ -41,7 +41,7 @@ typedef struct Dag {
     RedisModuleString **persist;
     int *persist_slots;
     int n_persist;
-    RedisModuleString *user; /* who called it; NULL: nobody with a name */
+    RedisModuleString *user; /* the caller; NULL: one without a name */
     uint64_t wait_until_us;  /* with TIMEOUT; else 0 */
     int db;
     int failed; /* a step did */

@@ -1,4 +1,5 @@
-/* The words of AI.DAGEXECUTE: what they ask for and what its names stand for. */
+/* The words of AI.DAGEXECUTE: what they ask for and what its names stand for. On an error the half-built Dag is freed
+ * with all it holds; nothing else has been changed by then. */
 #include "ai/dag_parse.h"
 
 #include <limits.h>
@@ -12,7 +13,7 @@
 static const char ERR_UNKNOWN_INPUT[] = "ERR INPUT key cannot be found in DAG";
 static const char ERR_TIMEOUT_INSIDE[] = "ERR TIMEOUT not allowed within a DAG command";
 
-/* ---- before the operations ---- */
+/* ---- Before the operations ---- */
 
 typedef struct KeyList {
     const char *word, *missing, *invalid, *too_few;
@@ -82,13 +83,13 @@ int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op) {
     return 1;
 }
 
-/* ---- the operations ---- */
+/* ---- The operations ---- */
 
 typedef struct Parser {
     RedisModuleCtx *ctx;
     DagSpec *spec;
     Dag *dag;
-    RedisModuleDict *names; /* name -> its present slot + 1 */
+    RedisModuleDict *names; /* name -> its current slot + 1 */
     int next_given;
     int read_only;
 } Parser;

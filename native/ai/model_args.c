@@ -1,4 +1,4 @@
-/* The arguments of the commands that store and run models. */
+/* Parsing only: nothing is stored or replied. Errors are those of RedisAI, word for word where clients know them. */
 #include "ai/model_args.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@ static const char ERR_BATCH[] = "ERR Invalid argument for BATCHSIZE";
 static const char ERR_MIN_BATCH[] = "ERR Invalid argument for MINBATCHSIZE";
 static const char ERR_BATCH_TIMEOUT[] = "ERR Invalid argument for MINBATCHTIMEOUT";
 
-/* ---- storing ---- */
+/* ---- Storing ---- */
 
 static const char *parse_backend(ModelSpec *spec, RedisModuleString *name) {
     if (arg_is(name, "ONNX")) {
@@ -120,7 +120,7 @@ const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc) 
     return error;
 }
 
-/* ---- running ---- */
+/* ---- Running ---- */
 
 static const char *parse_timeout(RunSpec *spec, Cursor *cursor) {
     if (cursor->at == cursor->argc) return "ERR No value provided for TIMEOUT";

@@ -1,4 +1,4 @@
-/* The arguments of the commands that store and run models. */
+/* The arguments of the commands that store and run models. Specs borrow from argv and live as long as the command. */
 #ifndef QA_MODEL_ARGS_H
 #define QA_MODEL_ARGS_H
 

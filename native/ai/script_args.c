@@ -1,4 +1,4 @@
-/* The arguments of the commands that store and run scripts. */
+/* Parsing only: nothing is stored or replied. Errors are those of RedisAI, word for word where clients know them. */
 #include "ai/script_args.h"
 
 #include <limits.h>
@@ -10,7 +10,7 @@
 static const char ERR_SOURCE[] = "ERR Insufficient arguments, missing script SOURCE";
 static const char ERR_ENTRY_POINTS[] = "ERR Insufficient arguments, missing script entry points";
 
-/* ---- storing ---- */
+/* ---- Storing ---- */
 
 static const char *parse_head(ScriptSpec *spec, Cursor *cursor) {
     memset(spec, 0, sizeof *spec);
@@ -64,7 +64,7 @@ const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc
     return error;
 }
 
-/* ---- running ---- */
+/* ---- Running ---- */
 
 typedef struct Scope {
     const char *word, *missing, *invalid, *too_few;

@@ -1,4 +1,4 @@
-/* The arguments of the commands that store and run scripts. */
+/* The arguments of the commands that store and run scripts. Specs borrow from argv and live as long as the command. */
 #ifndef QA_SCRIPT_ARGS_H
 #define QA_SCRIPT_ARGS_H
 

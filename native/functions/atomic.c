@@ -1,3 +1,9 @@
+/* An atomic block: the server answers QA.ATOMIC by serving commands from the control socket, until the worker says END,
+ * the lease is over, or the socket closes. The socket does not block; every wait for it ends with the lease.
+ *
+ * What the worker has sent is kept in `buffer` until a whole command is there. After a lease is over the worker may
+ * still be sending: atomic_read_stray answers each such command with an error, so that requests and replies stay in
+ * step. Half a reply cannot be repaired, and counts as a closed socket. */
 #include "functions/atomic.h"
 
 #include <errno.h>

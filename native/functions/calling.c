@@ -1,3 +1,6 @@
+/* Runs a function's command with its caller's rights. The rights are checked here and again by the call, in both cases
+ * by the server: the module holds no copy of a user, and looks it up by name for every command, so a right that is
+ * taken away is gone at once. */
 #include "functions/calling.h"
 
 #include <errno.h>
@@ -11,7 +14,7 @@
 
 enum { MAX_ERROR = 256 };
 
-/* The module API tells a user's rights but not whether he is disabled. */
+/* The module API knows the rights of a user, but not whether the user is disabled. */
 static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "ACL", "cs", "GETUSER", name);
     int enabled = 0;

@@ -1,3 +1,5 @@
+/* A trigger is a job that its caller waits for. It refers to its registration by id, because the registration may be
+ * gone when the job ends, and carries the name of its caller, with whose rights the function runs. */
 #include "functions/cmd_trigger.h"
 
 #include "functions/registry.h"
@@ -7,7 +9,7 @@
 
 typedef struct Trigger {
     RedisModuleString *registration;
-    RedisModuleString *user;  /* who called it; NULL: nobody with a name */
+    RedisModuleString *user;  /* the caller; NULL: one without a name */
     RedisModuleString **argv; /* from its name on */
     int argc;
 } Trigger;
@@ -71,8 +73,8 @@ int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int a
     return REDISMODULE_OK;
 }
 
-/* The key is one argument among the others to the function; to the server it says where the command belongs and who may
- * call it. */
+/* To the function the key is one argument among others; the server finds the shard and checks the caller's rights by
+ * it. */
 int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc < 3 ? RedisModule_WrongArity(ctx) : RG_TRIGGER_RedisCommand(ctx, argv, argc);
 }

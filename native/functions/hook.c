@@ -1,3 +1,13 @@
+/* Two things begin here: event jobs, from keyspace notifications, and the keymiss hook.
+ *
+ * The hook works in three steps. The command filter sees what clients send; a read that some registration hooks, of a
+ * key that a registration takes, gets RG.INNERHOOK put before it. RG.INNERHOOK runs the read with its caller's rights
+ * and keeps the reply. If the read misses a key, the server's notification arrives during that call: on_miss then notes
+ * the registration in the innermost HookCall, and the client is blocked until the function has answered. HookCalls live
+ * on the C stack and are chained, because a hooked read may run inside another.
+ *
+ * The filter and the notifications run for everything the server does. So they give up as early as they can: without
+ * KeysReader registrations at once, else by a key's first byte. */
 #include "functions/hook.h"
 
 #include <string.h>
@@ -16,7 +26,7 @@
 /* The hooked read that is being run, for the notification it may cause. */
 typedef struct HookCall {
     const HookedCommand *command;
-    int suppressed; /* run for the worker, on a replica ..: nobody is to be called */
+    int suppressed; /* run for the worker, on a replica ..: it calls no function */
     Registration *registration;
     RedisModuleString *key;
     struct HookCall *outer;
@@ -33,7 +43,7 @@ typedef struct Event {
     RedisModuleString *id;
     RedisModuleString *key;
     char *name;
-    char *captured; /* the hooked command's own reply, RESP; NULL: nobody waits */
+    char *captured; /* the hooked command's own reply, RESP; NULL: no client waits */
     size_t captured_length;
 } Event;
 
@@ -122,7 +132,7 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     int miss = type == REDISMODULE_NOTIFY_KEY_MISS;
     if (miss && (atomic_running() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* what they mean was done where they come from */
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that they come from has acted on them */
     for (Registration *at = registry_first(); at; at = at->next) {
         if (at->reader != READER_KEYS || !registration_matches_key(at, text, length)) continue;
         if (!registration_wants_event(at, event)) continue;
@@ -165,8 +175,8 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Of what it would run and nothing else: words that wrap it in itself would make the server call itself until its stack
- * is full. */
+/* Those of the command that it would run and no others: words that wrap it in itself would make the server call itself
+ * until its stack is full. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     size_t length = 0;
@@ -179,9 +189,9 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     return REDISMODULE_OK;
 }
 
-/* Whose read it is. */
+/* The sender of a hooked read. */
 typedef struct Caller {
-    RedisModuleUser *user; /* NULL: nobody whose rights could be asked for */
+    RedisModuleUser *user; /* NULL: the sender has none, or none that can be looked up */
     int is_worker;         /* a link, or a script that a link runs */
     int is_foreign;        /* a user that only some other module knows */
 } Caller;

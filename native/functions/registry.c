@@ -1,3 +1,9 @@
+/* Owns all sessions and registrations. Whatever changes a session rebuilds what is derived from them: the list of all
+ * registrations, their counts, the index of keys, the list of hooked commands.
+ *
+ * A pointer to a Registration must not be kept beyond the current command or event; what lasts longer refers to it by
+ * its id. Sessions that come by replication or from a file are unknown to the worker until it reads them:
+ * `stale_since_ms` says since when, and the supervisor replaces a worker that has not read them after a while. */
 #include "functions/registry.h"
 
 #include <string.h>

@@ -45,7 +45,7 @@ typedef struct Registration {
 
 int registry_on_load(RedisModuleCtx *ctx);
 
-/* For how long the worker has not known of sessions that came by replication or from a file; 0: it knows all. */
+/* For how long the worker has not known sessions that came by replication or from a file; 0: it knows all of them. */
 long long registry_stale_ms(void);
 void registry_forget_stale(void);
 
@@ -57,8 +57,7 @@ size_t registry_registrations(void);
 size_t registry_streams(void);
 int registry_any_keys(void); /* is there a KeysReader registration? */
 
-/* 0: no KeysReader registration takes this key. Most keys of a server are nobody's business, and their first byte says
- * so. */
+/* 0: no KeysReader registration takes this key. Cheap, by the key's first byte: most keys concern no registration. */
 int registry_may_match_key(const char *key, size_t length);
 
 int registration_matches_key(const Registration *registration, const char *key, size_t length);

@@ -1,3 +1,6 @@
+/* Changes of single registrations. A command changes this shard at once, its replicas by replication, and the other
+ * shards by a message on the cluster bus: one letter and the registration's id. A message is applied in a timer, where
+ * writing and replicating are allowed, and never by a replica. The worker gets a notice of a removal and of a pause. */
 #include "functions/registry_admin.h"
 
 #include <stdio.h>
@@ -114,7 +117,7 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
     RedisModule_Free(change);
 }
 
-/* One of these commands ran on another shard. Replicas hear of it from their primary. Replicating needs a command or
+/* One of these commands ran on another shard. Replicas get it from their primary. Replicating needs a command or
  * timer context, hence the timer; and a server that replicates while writes are paused (CLIENT PAUSE, a failover) ends
  * itself. */
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,

@@ -1,3 +1,8 @@
+/* The counters of registrations: jobs report here when they are queued and when they end, batches of streams by
+ * QA.STREAM.
+ *
+ * A registration that lost an event because the queue was full is marked; when the queue has drained to half, it gets
+ * an onregistered job, in which the function looks for what it has missed. */
 #include "functions/registry_stats.h"
 
 #include <stdio.h>

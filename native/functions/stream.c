@@ -1,3 +1,5 @@
+/* Additions to streams become notices to the worker, which reads the streams itself. One notice says as much as many,
+ * so an addition is dropped while a notice for the same registration and key waits. */
 #include "functions/stream.h"
 
 #include <string.h>
@@ -62,7 +64,7 @@ static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     (void)type;
     if (!registry_streams() || strcmp(event, "xadd")) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* what they mean was done where they come from */
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that they come from has acted on them */
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
     for (Registration *at = registry_first(); at; at = at->next)

@@ -1,3 +1,14 @@
+/* The lives of jobs. A job is in one place at a time: in a lane, kept by its order, in the list of running jobs, or
+ * ended and waiting for its client's reply. by_id holds the queued and running ones, by_client those of clients that
+ * wait.
+ *
+ * end() is the only way out. It takes the job from where it is, lets the class finish it, and hands it to the
+ * unblocking of its client, whose JOB_Free gives up the memory; a job without a client is freed at once. So a timer or
+ * a disconnection that comes later finds no job, and a job cannot end twice.
+ *
+ * A running job that is given up leaves a tombstone: the worker may still be at it. The tombstone holds the job's place
+ * in its order and goes when the worker says that it is done, when it has died, or when the time to stop is over; then
+ * the worker is killed. */
 #include "jobs/jobs.h"
 
 #include <stdio.h>
@@ -32,7 +43,7 @@ struct Job {
     Job *next_running;
     Job *previous_running;
     JobResult result;
-    const char *refusal; /* what finish() wants the client to be told instead */
+    const char *refusal; /* an error line of finish(), which the client gets instead of the result */
     char *error;         /* owns result.error */
 };
 
@@ -41,8 +52,8 @@ typedef struct Tombstone {
     uint64_t id;
     RedisModuleTimerID timer;
     int was_paused;
-    uint64_t told_at;   /* how often the worker had asked for jobs when it was handed the cancel notice; 0: not yet */
-    long long later_ms; /* once it has heard, it may go on for so long (its client left, its deadline stands) */
+    uint64_t told_at;   /* calls of QA.NEXT when the worker got the cancel notice; 0: not yet */
+    long long later_ms; /* so long it may go on after that (the client has left, the deadline stands) */
     Order *order;       /* whose next job must wait until the worker has stopped working on this one */
     Queue *lane;
 } Tombstone;
@@ -283,8 +294,8 @@ static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     RedisModule_Free(tombstone);
 }
 
-/* Tells the worker to stop working on a running job that is about to end. It has the grace time to hear of it and, if
- * `left_ms` is positive, so long to stop. */
+/* Asks the worker to stop working on a running job that is about to end. It has the grace time to take the notice and,
+ * if `left_ms` is positive, so long to stop. */
 static void cancel_running(Job *job, long long left_ms) {
     Tombstone *tombstone = RedisModule_Calloc(1, sizeof *tombstone);
     tombstone->id = job->id;

@@ -1,8 +1,9 @@
 /* Jobs: what a shard asks of its worker, and the clients that wait for it.
  *
  * Everything here runs on the server's main thread. A job owns its data; a blocked client belongs to exactly one job.
- * The command files (cmd_model.c, cmd_rg.c, hook.c) create jobs and describe them by a JobClass; link.c hands them to
- * the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. */
+ * The command files (cmd_model.c, cmd_rg.c, hook.c) create jobs and describe them by a JobClass; qa_commands.c hands
+ * them to the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. What
+ * jobs need of the worker, they call through JobsWorker: this room knows nothing of the rooms above it. */
 #ifndef QA_JOBS_H
 #define QA_JOBS_H
 
@@ -69,14 +70,14 @@ int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long lon
  * `data`) when too many of them wait. */
 int jobs_notify(const JobClass *class, void *data);
 
-/* Ends all jobs of a registration with this error; the worker is told to stop working on those that it has. In a
+/* Ends all jobs of a registration with this error; the worker gets a notice to stop working on those that it has. In a
  * context that may write keys. */
 void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
 
 /* The reply a job's client gets when its class has no `reply` of its own. */
 void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result);
 
-/* For a class whose client is told no more than that it went well. */
+/* For a class whose client gets +OK, or the error. */
 void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
 
 /* With the client's TIMEOUT, of which the job's class has `queue_timeout`: did it pass before the job had begun? */

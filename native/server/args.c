@@ -1,4 +1,4 @@
-/* Command arguments: keywords, counted lists, stepping over them and building them. */
+/* Nothing here replies: wrong arguments are reported to the handler by return values. */
 #include "server/args.h"
 
 #include <stdio.h>

@@ -7,7 +7,8 @@
 
 #include "server/links.h"
 
-/* A module's command is in no category of its own accord, whatever its flags are: users would have it that must not. */
+/* The server puts a module's command into no category by itself, whatever its flags are: users could run it that must
+ * not. */
 static void derive_categories(const char *flags, char *to, size_t size) {
     snprintf(to, size, "%s%s%s%s", strstr(flags, "admin") ? "admin dangerous " : "",
              strstr(flags, "write") ? "write " : "", strstr(flags, "readonly") ? "read " : "",

@@ -1,7 +1,8 @@
-/* The module's commands as the server sees them. Each part registers its own, in its *_on_load.
+/* The module's commands as the server sees them. Each part registers its own QA.* and AI.* in its *_on_load; cmd_rg.c
+ * has the table of RG.*.
  *
- * A handler is named after its command, AI_MODELEXECUTE_RedisCommand; the callbacks of a client that it blocks are
- * named
+ * A handler is named after its command, AI_MODELEXECUTE_RedisCommand, or after what its commands have in common; the
+ * callbacks of a client that it blocks are named
  * .._Reply, .._Disconnected, .._Timeout, .._Free. A handler begins with the key positions (getkeys-api), then checks,
  * in this order: the number of arguments (an internal command: first that the caller is a link), the caller's rights,
  * the arguments. Only a handler replies with an error; what it calls to parse returns one. */

@@ -1,3 +1,6 @@
+/* Three kinds of settings: those of the server's configuration (SETTINGS), load arguments that mean something here
+ * (LOAD_ARGUMENTS), and what set-up scripts of RedisGears and RedisAI set without any effect here (LEGACY and the
+ * user's own, which functions may read). */
 #include "server/config.h"
 
 #include <stdlib.h>
@@ -54,8 +57,8 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
 };
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
-/* RedisGears' and RedisAI's own settings: kept and shown so that their set-up scripts run unchanged; they steer nothing
- * here. Whatever is not in this list is the user's: functions read it with configGet(). */
+/* RedisGears' and RedisAI's own settings: kept and shown so that their set-up scripts run unchanged; they change
+ * nothing here. Any other name is the user's own setting: functions read it with configGet(). */
 typedef struct Legacy {
     const char *name;
     const char *preset;
@@ -208,7 +211,7 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     config.worker_command = RedisModule_Strdup("");
     config.backends_path = RedisModule_Strdup("");
     config.model_chunk_size = 511LL << 20;
-    /* Not changeable while the server runs: whoever may change it runs programs as the server's user. */
+    /* Not changeable while the server runs: a client that could change it could run programs as the server's user. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,
                                          set_command, NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;

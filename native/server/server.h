@@ -1,4 +1,4 @@
-/* The server that the module runs in: its settings, its role, and a context for work that no client has asked for.
+/* The server that the module runs in: its settings, its role, and a context for work outside of any command.
  *
  * Everything here is for the server's main thread. */
 #ifndef QA_SERVER_H
@@ -25,7 +25,7 @@ int server_setting_is(RedisModuleCtx *ctx, const char *name, const char *expecte
 /* 1: this server is a primary that is not loading its data set. */
 int server_is_active_primary(RedisModuleCtx *ctx);
 
-/* 1: the command imports keys of a slot that CLUSTER MIGRATESLOTS is bringing here; nobody may see them yet. */
+/* 1: the command imports keys of a slot that CLUSTER MIGRATESLOTS is bringing here; clients do not see them yet. */
 int server_is_importing(RedisModuleCtx *ctx);
 
 #endif

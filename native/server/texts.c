@@ -1,4 +1,4 @@
-/* Texts and lists of names that values of our types consist of, and how they are saved, loaded and accounted for. */
+/* A Text owns its bytes and always ends with a NUL. Loading refuses what is longer than its limit. */
 #include "server/texts.h"
 
 #include <stdio.h>

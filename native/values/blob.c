@@ -39,7 +39,7 @@ Blob *blob_retain(Blob *blob) {
     return blob;
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 static void *free_blob(void *data) {
     Blob *blob = data;
@@ -54,7 +54,7 @@ void blob_release(Blob *blob) {
     if (is_last(blob)) free_blob(blob);
 }
 
-/* 0: there is no thread to be had. Signals are the server's own threads' affair. */
+/* 0: no thread could be started. It blocks all signals: the server's own threads handle them. */
 static int free_elsewhere(Blob *blob) {
     pthread_t thread;
     sigset_t all, before;
@@ -74,7 +74,7 @@ static void release_now(void *data) {
 
 void blob_release_later(Blob *blob) { RedisModule_EventLoopAddOneShot(release_now, blob); }
 
-/* ---- reading ---- */
+/* ---- Reading ---- */
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 

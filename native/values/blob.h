@@ -4,7 +4,7 @@
  * Ownership. A blob is counted, because the copies of a model share it; the last release may be on any thread. The
  * server does not count the owners of its strings atomically, so by then each string must be the blob's alone. A
  * command's arguments are also its client's until the command has ended, and a blocked one ends after its job.
- * Therefore who makes a blob of arguments keeps a reference of its own until all that is over, and ends it with
+ * Therefore code that makes a blob of arguments keeps a reference of its own until all that is over, and ends it with
  * blob_release_later. */
 #ifndef QA_BLOB_H
 #define QA_BLOB_H

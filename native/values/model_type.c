@@ -1,4 +1,5 @@
-/* The AI__MODEL data type: keys, RDB, AOF, replication. */
+/* The AI__MODEL data type: keys, RDB, AOF, replication. Replicas and the AOF get a model as AI.MODELSTORE with its
+ * names, so that loading it needs no worker. */
 #include "values/model_type.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ static RedisModuleType *model_module_type;
 
 RedisModuleType *model_key_type(void) { return model_module_type; }
 
-/* ---- keys ---- */
+/* ---- Keys ---- */
 
 const char *model_read(RedisModuleCtx *ctx, RedisModuleString *name, Model **model) {
     void *value;
@@ -38,7 +39,7 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
     return REDISMODULE_OK;
 }
 
-/* ---- as a command ---- */
+/* ---- As a command ---- */
 
 static void add_names(ArgList *args, const char *word, const Names *names) {
     arg_list_word(args, word);
@@ -136,7 +137,7 @@ static void *model_rdb_load(RedisModuleIO *io, int encver) {
     return model;
 }
 
-/* ---- other callbacks of the type ---- */
+/* ---- Other callbacks of the type ---- */
 
 static size_t model_mem_usage(const void *value) {
     const Model *model = value;

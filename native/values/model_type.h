@@ -10,7 +10,7 @@
 const char *model_read(RedisModuleCtx *ctx, RedisModuleString *key, Model **model);
 /* Stores the model: the key takes over the caller's reference. */
 void model_store(RedisModuleCtx *ctx, RedisModuleString *key, Model *model);
-/* Replicates the model as AI.MODELSTORE, with its names, so that nobody has to ask a worker for them. */
+/* Replicates the model as AI.MODELSTORE, with its names, so that a replica needs no worker to know them. */
 void model_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Model *model);
 RedisModuleType *model_key_type(void);
 int model_type_create(RedisModuleCtx *ctx);

@@ -31,7 +31,7 @@ Runnable *runnable_retain(Runnable *runnable) {
     return runnable;
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 static int emit_drop(RedisModuleCtx *ctx, void *data) {
     RedisModule_ReplyWithLongLong(ctx, *(long long *)data);
@@ -82,7 +82,7 @@ void runnable_release(Runnable *runnable) {
     if (first) RedisModule_EventLoopAddOneShot(bury_dead, NULL); /* may be called from any thread */
 }
 
-/* ---- registry ---- */
+/* ---- Registry ---- */
 
 /* A reference, unless the last one is gone: another thread may release it at any moment. */
 static int try_retain(Runnable *runnable) {

@@ -3,9 +3,8 @@
  * Ownership. A Runnable is counted: its key holds one reference and every job that names it holds one, so a DEL or an
  * overwrite during a run does not disturb the run. Each has a number of its own, `ref`, by which the worker knows it;
  * the number is never reused. The server may drop a key's reference on a background thread. Therefore the count is
- * atomic and the last release frees only the bytes; the rest is put on a list that the main thread empties: it takes
- * the value out of the registry and tells the worker (model.drop). Everything but releasing belongs to the main thread.
- */
+ * atomic and the last release frees only the bytes; the rest goes onto a list that the main thread empties: it takes
+ * the value out of the registry and sends the worker a notice (model.drop). Only releasing may happen on any thread. */
 #ifndef QA_RUNNABLE_H
 #define QA_RUNNABLE_H
 

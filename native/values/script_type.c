@@ -1,4 +1,5 @@
-/* The AI_SCRIPT data type: keys, RDB, AOF, replication. */
+/* The AI_SCRIPT data type: keys, RDB, AOF, replication. Replicas and the AOF get a script as AI.SCRIPTSTORE, which
+ * compiles nothing there. */
 #include "values/script_type.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ static RedisModuleType *script_module_type;
 
 RedisModuleType *script_key_type(void) { return script_module_type; }
 
-/* ---- keys ---- */
+/* ---- Keys ---- */
 
 const char *script_read(RedisModuleCtx *ctx, RedisModuleString *name, Script **script) {
     void *value;
@@ -37,7 +38,7 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
     return REDISMODULE_OK;
 }
 
-/* ---- as a command ---- */
+/* ---- As a command ---- */
 
 /* The arguments of AI.SCRIPTSTORE after the key. From clients it wants at least one entry point; here a script of
  * AI.SCRIPTSET has none, and one command serves both. */
@@ -69,7 +70,7 @@ static void script_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *
     arg_list_free(&args);
 }
 
-/* ---- other callbacks of the type ---- */
+/* ---- Other callbacks of the type ---- */
 
 static void script_rdb_save(RedisModuleIO *io, void *value) {
     const Script *script = value;

@@ -1,4 +1,5 @@
-/* Tensor values: shapes, blobs, the parsing and printing of elements. */
+/* Tensor values: shapes, blobs, the parsing and printing of elements. Everything that comes from outside is checked
+ * before a tensor is made of it, so the rest of the module may trust one. */
 #include "values/tensor.h"
 
 #include <errno.h>
@@ -51,7 +52,7 @@ static const TypeInfo TYPES[] = {
 
 const char *tensor_type_name(TensorType type) { return TYPES[type].name; }
 
-/* ---- shapes ---- */
+/* ---- Shapes ---- */
 
 const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, RedisModuleString **dims, int ndim) {
     size_t length;
@@ -96,7 +97,7 @@ static const char *check_blob(const TensorShape *shape, const char *data, size_t
     return NULL;
 }
 
-/* ---- construction ---- */
+/* ---- Construction ---- */
 
 static Tensor *tensor_new(const TensorShape *shape, size_t size) {
     size_t dims = (size_t)shape->ndim * sizeof(long long);
@@ -213,7 +214,7 @@ void tensor_release(Tensor *tensor) {
     RedisModule_Free(tensor);
 }
 
-/* ---- replies ---- */
+/* ---- Replies ---- */
 
 /* The shortest text that reads back as the same number. */
 static double shortest(char *text, size_t size, double value, int is_float) {

@@ -1,4 +1,5 @@
-/* The AI_TENSOR data type: keys, RDB, AOF, replication. */
+/* The AI_TENSOR data type: keys, RDB, AOF, replication. The server may call `free` on a thread of its own: a tensor is
+ * released there like anywhere else. */
 #include "values/tensor_type.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@ static RedisModuleType *tensor_module_type;
 
 RedisModuleType *tensor_key_type(void) { return tensor_module_type; }
 
-/* ---- keys ---- */
+/* ---- Keys ---- */
 
 void tensor_store(RedisModuleCtx *ctx, RedisModuleString *name, Tensor *tensor) {
     keyspace_store(ctx, name, tensor_module_type, tensor, "ai.tensorset");
@@ -40,7 +41,7 @@ void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor 
     free_args(args, n);
 }
 
-/* ---- callbacks of the type ---- */
+/* ---- Callbacks of the type ---- */
 
 static void *tensor_rdb_load(RedisModuleIO *io, int encver) {
     if (encver != TENSOR_ENCVER) {
@@ -101,7 +102,8 @@ static void tensor_digest(RedisModuleDigest *digest, void *value) {
 }
 
 static void *tensor_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
-    (void)from, (void)to;
+    (void)from;
+    (void)to;
     return tensor_retain((Tensor *)value);
 }
 

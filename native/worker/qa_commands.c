@@ -241,7 +241,7 @@ static void free_message(void *data) {
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
-/* What is too much while no worker takes it is dropped: senders are promised nothing but their own deadline. */
+/* Drops what exceeds the limit while no worker takes it: senders rely on nothing but their own deadline. */
 static void deliver(const char *sender, const char *payload, size_t length) {
     if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
         RedisModule_Log(server_ctx(), "warning",

@@ -1,3 +1,12 @@
+/* One worker at a time, started by posix_spawn, in a process group of its own.
+ *
+ * Three things tie it to the server: the control socket, whose closing is its death; a pipe that takes its output into
+ * the server's log; and a token, new for every worker, that its connections must show. It is watched by a timer: a
+ * worker that sends no beat for too long is killed, and so is one that jobs.c reports.
+ *
+ * Death has one path, control_closed: it schedules on_death, once, in a timer, because ending jobs writes keys. There
+ * the token becomes invalid before anything else happens, the process group is killed and reaped, the links are closed
+ * and the jobs go back to the queue. A worker that dies again and again is started with growing delays. */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -23,7 +32,7 @@ enum {
     TICK_MS = 100,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
-    MAX_READY_BACKOFF_MS = 800, /* for workers that did serve: questions wait for the next one */
+    MAX_READY_BACKOFF_MS = 800, /* for workers that were ready: questions wait for the next one */
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
@@ -33,7 +42,7 @@ enum {
 };
 
 static WorkerInfo info = {.last_exit = "none"};
-static char token[TOKEN_HEX + 1]; /* empty: nobody gets in */
+static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
 static int control = -1;
 static int output = -1;
 static int greeted; /* has sent QA.HELLO and a beat: from here on silence counts */
@@ -289,7 +298,7 @@ static void append_json(char *to, size_t size, const char *text) {
     }
 }
 
-/* The one line on the control socket that tells the worker who it is and where its server is. */
+/* The one line on the control socket with which a worker begins: its number, its token, its server's address. */
 static int introduce(RedisModuleCtx *ctx) {
     RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
     RedisModuleString *bind = server_setting(ctx, "bind");
