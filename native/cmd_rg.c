@@ -20,6 +20,8 @@
 #include "server/server.h"
 #include "worker/supervisor.h"
 
+static const char ERR_NO_GEARS_HERE[] = "Can not run gears inside a multi exec, lua, or when blocking is not allowed";
+
 /* ---- RG.PYEXECUTE ---- */
 
 enum { MAX_SESSION_ID = 256 };
@@ -131,9 +133,7 @@ static int parse_script(RedisModuleCtx *ctx, Script *script, RedisModuleString *
 static int RG_PYEXECUTE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, "rg.pyexecute")) return REDISMODULE_OK;
-    if (caller_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(
-            ctx, "Can not run gears inside a multi exec, lua, or when blocking is not allowed");
+    if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_NO_GEARS_HERE);
     Script *script = RedisModule_Calloc(1, sizeof *script);
     if (parse_script(ctx, script, argv, argc)) jobs_submit_blocking(ctx, &SCRIPT, script, config.script_timeout_ms);
     else free_script(script);
@@ -163,9 +163,7 @@ static int emit_call(RedisModuleCtx *ctx, void *data) {
 static const JobClass COMMAND = {.kind = "command", .emit = emit_call, .free = free_call};
 
 static int ask_worker(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (caller_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(
-            ctx, "Can not run gears inside a multi exec, lua, or when blocking is not allowed");
+    if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_NO_GEARS_HERE);
     Call *call = RedisModule_Calloc(1, sizeof *call);
     call->argv = RedisModule_Alloc((size_t)argc * sizeof *call->argv);
     for (; call->argc < argc; call->argc++) call->argv[call->argc] = RedisModule_HoldString(NULL, argv[call->argc]);

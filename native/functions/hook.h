@@ -8,7 +8,7 @@
 typedef struct HookStats {
     unsigned long long hits;       /* hooked reads that found their key, or that no registration wanted */
     unsigned long long misses;     /* hooked reads that a registration was asked for */
-    unsigned long long inferences; /* .. and whose reply it replaced */
+    unsigned long long inferences; /* those whose reply it replaced */
     unsigned long long dropped_events;
 } HookStats;
 
@@ -16,6 +16,6 @@ extern HookStats hook_stats;
 
 int hook_on_load(RedisModuleCtx *ctx);
 
-int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.INNERHOOK */
+int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

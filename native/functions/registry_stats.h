@@ -22,7 +22,6 @@ void registry_clear_stats(void);
 /* How many batches of streams there have been. */
 unsigned long long registry_stream_runs(void);
 
-int RG_DUMPREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
-                                      int argc); /* RG.DUMPREGISTRATIONS */
+int RG_DUMPREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

@@ -272,8 +272,7 @@ static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = f
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Tombstone *tombstone = data;
     int paused = RedisModule_AvoidReplicaTraffic();
-    if (paused ||
-        tombstone->was_paused) { /* its QA.DONE waits for the end of the pause: the whole time counts from there */
+    if (paused || tombstone->was_paused) { /* its QA.DONE waits for the end of the pause, and the time begins there */
         tombstone->was_paused = paused;
         tombstone->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, tombstone);
         return;

@@ -11,9 +11,9 @@ int caller_is_log(RedisModuleCtx *ctx) {
 }
 
 int caller_blocking_denied(RedisModuleCtx *ctx) {
-    return (RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_MULTI | REDISMODULE_CTX_FLAGS_LUA |
-                                                REDISMODULE_CTX_FLAGS_DENY_BLOCKING | REDISMODULE_CTX_FLAGS_LOADING)) !=
-           0;
+    int denying = REDISMODULE_CTX_FLAGS_MULTI | REDISMODULE_CTX_FLAGS_LUA | REDISMODULE_CTX_FLAGS_DENY_BLOCKING |
+                  REDISMODULE_CTX_FLAGS_LOADING;
+    return (RedisModule_GetContextFlags(ctx) & denying) != 0;
 }
 
 /* Redis 7.0 crashes when asked for the current user of a client that has none. Scripts run on a client that is in no

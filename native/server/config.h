@@ -45,7 +45,7 @@ int config_reply_pairs(RedisModuleCtx *ctx);
  * it is empty, NULL with *count -1 when a quote is not closed. One allocation, freed with RedisModule_Free. */
 char **config_split_command(const char *command, int *count);
 
-int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGGET */
-int RG_CONFIGSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGSET */
+int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int RG_CONFIGSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif
