@@ -13,8 +13,13 @@ from qa_cluster.gears.functions.answering import answer, pipeline, rank
 from qa_cluster.gears.functions.indexing import garbage, split, tokenize
 from qa_cluster.gears.functions.readers import report as reader_report
 from qa_cluster.gears.scripting.builder import GearsBuilder
-
-SESSION = "qa-functions"
+from qa_cluster.shard_functions import (
+    MODELS_TRIGGER,
+    PIPELINE_TRIGGER,
+    RANK_TRIGGER,
+    READ_TRIGGER,
+    READER_TRIGGER,
+)
 
 
 def register_all() -> None:
@@ -26,11 +31,11 @@ def register_all() -> None:
     GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
         answer.on_missing_answer
     ).register(prefix="bertqa*", eventTypes=["keymiss"], commands=["get"], mode="async_local", readValue=False)
-    _on_trigger("qa.read", answer.on_read, "read sentences", flat=True)
-    _on_trigger("qa.rank", rank.on_rank, "rank sentences", flat=False)
-    _on_trigger("qa.reader", reader_report.on_reader, "show the default reader", flat=False)
-    _on_trigger("qa.pipeline", pipeline.on_pipeline, "read given contexts", flat=False)
-    _on_trigger("qa.models", reader_report.on_models, "list the readers", flat=False)
+    _on_trigger(READ_TRIGGER, answer.on_read, "read sentences", flat=True)
+    _on_trigger(RANK_TRIGGER, rank.on_rank, "rank sentences", flat=False)
+    _on_trigger(READER_TRIGGER, reader_report.on_reader, "show the default reader", flat=False)
+    _on_trigger(PIPELINE_TRIGGER, pipeline.on_pipeline, "read given contexts", flat=False)
+    _on_trigger(MODELS_TRIGGER, reader_report.on_models, "list the readers", flat=False)
 
 
 def _on_keys(prefix: str, function: Callable[[Any], Any], description: str) -> None:

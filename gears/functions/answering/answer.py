@@ -29,9 +29,8 @@ from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_
 from qa_cluster.keys import parse_sentence as parse_sentence_key
 from qa_cluster.reading.readings import ReadSentence, sentence_answer
 from qa_cluster.scripts import ScriptCall
+from qa_cluster.shard_functions import READ_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL_SECONDS
 
-TTL_SETTING = "qa.answer-ttl-seconds"
-DEFAULT_TTL_SECONDS = 86400
 SETTING_AGE_SECONDS = 10.0
 MAX_QUESTION_LENGTH = 4096
 MAX_ATTEMPTS = 8
@@ -43,7 +42,7 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 _running: dict[str, asyncio.Task[bytes | None]] = {}
 # Keys of running reads that somebody joined after they had begun.
 _joined: set[str] = set()
-_ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, DEFAULT_TTL_SECONDS)
+_ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, SENTENCE_ANSWER_TTL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,9 @@ async def on_read(arguments: list[Any]) -> list[str]:
     `model` is empty for the default one, else an id or ``id@revision``; one that is not here fails the whole trigger.
     """
     if len(arguments) < 4:
-        raise InvalidInput("qa.read takes a model (empty: the default one), a question and at least one sentence key")
+        raise InvalidInput(
+            f"{READ_TRIGGER} takes a model (empty: the default one), a question and at least one sentence key"
+        )
     model, question, names = arguments[1], arguments[2], arguments[3:]
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
@@ -272,8 +273,11 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
 def _ttl_seconds() -> int:
     global _ttl  # noqa: PLW0603 (one setting, read again every few seconds)
     if time.monotonic() - _ttl[0] > SETTING_AGE_SECONDS:
-        value = rg.config_get(TTL_SETTING)
-        _ttl = (time.monotonic(), int(value) if value and value.isdigit() and int(value) > 0 else DEFAULT_TTL_SECONDS)
+        value = rg.config_get(SENTENCE_ANSWER_TTL_OPTION)
+        _ttl = (
+            time.monotonic(),
+            int(value) if value and value.isdigit() and int(value) > 0 else SENTENCE_ANSWER_TTL_SECONDS,
+        )
     return _ttl[1]
 
 

@@ -19,8 +19,9 @@ from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.huggingface.answers import Answer, Answers, Prepared, Preparer
 from qa_cluster.huggingface.inputs import Sample
 from qa_cluster.huggingface.parameters import Parameters
-from qa_cluster.huggingface.request import PipelineLimits, PipelineRequest, parse_request
+from qa_cluster.huggingface.request import SHARD_LIMITS, PipelineRequest, parse_request
 from qa_cluster.reading.windows import Window
+from qa_cluster.shard_functions import PIPELINE_TRIGGER
 
 # A batch's worth: what a question may have to wait for.
 PORTION_TOKENS = 1024
@@ -29,8 +30,6 @@ MAX_REQUESTS = 64
 MAX_CHARS = 16_000_000
 # Tokenizing takes a microsecond or so a code point, too long a text must not keep the event loop from others.
 LOOP_CHARS = 8192
-# The service has its own limits, which are settings; these hold for every client.
-LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
 
 _lane = asyncio.Lock()
 
@@ -46,12 +45,12 @@ async def on_pipeline(arguments: list[Any]) -> str:
     `model` is empty for the default one, else an id or ``id@revision``; `request` is JSON as in `POST /models/{id}`.
     """
     if len(arguments) != 3:
-        raise InvalidInput("qa.pipeline takes a model (empty: the default one) and a request in JSON")
+        raise InvalidInput(f"{PIPELINE_TRIGGER} takes a model (empty: the default one) and a request in JSON")
     model, text = arguments[1:]
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
     try:
-        request = parse_request(orjson.loads(text), LIMITS)
+        request = parse_request(orjson.loads(text), SHARD_LIMITS)
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"request is not JSON: {error}") from error
     reader = _reader(model)
@@ -97,8 +96,10 @@ async def _results(reader: Reader, request: PipelineRequest) -> list[Answer | li
 async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) -> Prepared:
     question, context = sample.question_text, sample.context_text
     if len(question) + len(context) > LOOP_CHARS:
-        return await asyncio.to_thread(preparer.prepare, question, context, parameters, max_windows=LIMITS.windows)
-    prepared = preparer.prepare(question, context, parameters, max_windows=LIMITS.windows)
+        return await asyncio.to_thread(
+            preparer.prepare, question, context, parameters, max_windows=SHARD_LIMITS.windows
+        )
+    prepared = preparer.prepare(question, context, parameters, max_windows=SHARD_LIMITS.windows)
     await asyncio.sleep(0)  # many short texts must not either
     return prepared
 

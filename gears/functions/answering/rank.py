@@ -21,6 +21,7 @@ from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import docs_key, epoch_key, flight_key, stats_key, terms_prefix
 from qa_cluster.ranking.bm25 import IdArray, TermPostings, WeightArray, select
 from qa_cluster.ranking.terms import question_terms
+from qa_cluster.shard_functions import RANK_TRIGGER
 
 MAX_COUNT = 1000
 MAX_POSTINGS_READ = 1024
@@ -92,7 +93,7 @@ _index = _Index()
 async def on_rank(arguments: list[Any]) -> str:
     """Trigger ``qa.rank count question``: one JSON object."""
     if len(arguments) < 3:
-        raise InvalidInput("qa.rank takes a count and a question")
+        raise InvalidInput(f"{RANK_TRIGGER} takes a count and a question")
     count, question = _count(arguments[1]), arguments[2]
     if not isinstance(question, str):
         raise InvalidInput("question is not valid UTF-8")

@@ -10,8 +10,7 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.indexing import sweep
 from qa_cluster.gears.functions.readers import reader as readers
 from qa_cluster.gears.functions.readers.reader import Reader
-
-WITH_MANIFESTS = "manifests"
+from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS
 
 
 async def on_models(arguments: list[Any]) -> str:
@@ -24,7 +23,7 @@ async def on_models(arguments: list[Any]) -> str:
     """
     asked = arguments[1:]
     if asked not in ([], [WITH_MANIFESTS]):
-        raise InvalidInput(f"qa.models takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
+        raise InvalidInput(f"{MODELS_TRIGGER} takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
     readers.if_loaded()  # looks at the keys if they may have changed
     settled = sweep.answers_are_settled()
     return orjson.dumps([_entry(reader, settled, manifest=bool(asked)) for reader in readers.everyone()]).decode()

@@ -10,8 +10,7 @@ from functools import partial
 from qa_cluster.gears.functions.readers import reader as readers
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.scripting import api as rg
-
-TRY_AGAIN_SECONDS = 5.0
+from qa_cluster.shard_functions import WARM_AGAIN_SECONDS
 
 
 class _Warming:
@@ -28,7 +27,7 @@ def go_on() -> None:
     for reader in readers.everyone():
         if reader.warm or reader.model is None or reader.name in _state.tasks:
             continue
-        if time.monotonic() - _state.failed_at.get(reader.name, -TRY_AGAIN_SECONDS) >= TRY_AGAIN_SECONDS:
+        if time.monotonic() - _state.failed_at.get(reader.name, -WARM_AGAIN_SECONDS) >= WARM_AGAIN_SECONDS:
             # outside of any execution: nobody's rights, nobody's deadline
             task = asyncio.get_running_loop().create_task(_warm(reader), context=Context())
             _state.tasks[reader.name] = task

@@ -12,7 +12,7 @@ from typing import Any
 
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.hashtags import shard_tag
-from qa_cluster.keys import slot
+from qa_cluster.keys import SLOTS, slot
 
 MAX_AGE_SECONDS = 0.1
 _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "not permitted")
@@ -44,7 +44,7 @@ class View:
         return next((node for node, ranges in self.others if _within(slot, ranges)), None)
 
 
-_ALONE = View(True, ((0, 16383),), frozenset(), frozenset(), ())
+_ALONE = View(True, ((0, SLOTS - 1),), frozenset(), frozenset(), ())
 _state: dict[str, Any] = {"at": -MAX_AGE_SECONDS, "view": _ALONE}
 
 
