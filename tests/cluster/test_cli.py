@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from qa_cluster.cluster.cli import app, exit_code, shared_first
-from qa_cluster.cluster.commands import model as cmd_model
+from qa_cluster.cluster.commands import bench
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, InvalidInput, ModelError, NoWorker, QueueFull
@@ -100,7 +100,7 @@ def test_serve_refuses_a_port_in_use_before_it_starts(tmp_path: Path) -> None:
 
 
 def test_help_of_the_benchmarks_needs_no_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cmd_model, "checkout_source", lambda: None)
+    monkeypatch.setattr(bench, "checkout_source", lambda: None)
     shown = CliRunner().invoke(app, ["bench", "--help"])
     assert shown.exit_code == 0
     assert "source checkout" in shown.output
