@@ -20,7 +20,7 @@ from qa_cluster import keys
 from qa_cluster.cluster import cli
 from qa_cluster.cluster.nodes import all_shards
 from qa_cluster.cluster.nodes.connect import shards_of
-from qa_cluster.cluster.nodes.nodes import Node
+from qa_cluster.cluster.nodes.node import Node
 from qa_cluster.cluster.readers import reader_loading, shard_readers
 from qa_cluster.cluster.readers.reader_files import ReaderFiles, read_reader
 from qa_cluster.cluster.servers.signals import until_signal

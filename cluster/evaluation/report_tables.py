@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import console
+from ..terminal import console, tables
 
 _NUMBERS = ("questions", "EM", "F1", "no answer right", "sentences read", "calibration error", "told none")
 _DEPTHS = ("@1", "@5", "@8", "@20")
@@ -29,7 +29,7 @@ def show(report: Mapping[str, Any]) -> None:
 def _context_given(part: Mapping[str, Any], unanswerable: int) -> None:
     of_types = {"all": part["figures"], **part["by_type"]}
     rows = [{"type": name, **_figures(found, unanswerable)} for name, found in of_types.items()]
-    console.table(rows, title="The reader, the context given", right=_NUMBERS)
+    tables.table(rows, title="The reader, the context given", right=_NUMBERS)
     if part["trust"] is not None:
         console.say(f"calibration error of the score {part['trust']['calibration_error']:.3f}")
 
@@ -41,13 +41,13 @@ def _ranking(part: Mapping[str, Any]) -> None:
         difference = {f"@{depth}": _signed(found) for depth, found in part["difference"].items()}
         rows.append({"ranking": "difference", "questions": "", **difference})
     title = f"Recall: a sentence that answers is among the first of {part['sentences']}"
-    console.table(rows, title=title, right=("questions", *_DEPTHS))
+    tables.table(rows, title=title, right=("questions", *_DEPTHS))
     by_type = [
         {"recall by type": name, "questions": found["questions"]}
         | {f"@{depth}": f"{interval['value']:.3f}" for depth, interval in found["recall"].items()}
         for name, found in part["by_type"].items()
     ]
-    console.table(by_type, right=("questions", *_DEPTHS))
+    tables.table(by_type, right=("questions", *_DEPTHS))
 
 
 def _system(part: Mapping[str, Any], unanswerable: int) -> None:
@@ -59,8 +59,8 @@ def _system(part: Mapping[str, Any], unanswerable: int) -> None:
         row["calibration error"] = f"{trusted['calibration_error']:.3f}" if trusted else ""
         row["told none"] = f"{run['refused']:.1%}" if trusted else ""
         rows.append(row)
-    console.table(rows, title=f"The whole system, at most {part['retriever_k']} sentences", right=_NUMBERS)
-    console.table(
+    tables.table(rows, title=f"The whole system, at most {part['retriever_k']} sentences", right=_NUMBERS)
+    tables.table(
         [
             {"difference of": item["of"], "minus": item["minus"]}
             | {"EM": _signed(item["exact_match"]), "F1": _signed(item["f1"])}
@@ -74,7 +74,7 @@ def _system(part: Mapping[str, Any], unanswerable: int) -> None:
 
 def _by_type(runs: list[Mapping[str, Any]]) -> None:
     names = [run["name"] for run in runs]
-    console.table(
+    tables.table(
         [
             {"F1 by type": name, "questions": found["questions"]}
             | {run["name"]: _interval(run["by_type"][name]["f1"]) for run in runs}
@@ -88,7 +88,7 @@ def _trust(runs: list[Mapping[str, Any]]) -> None:
     run = next((run for run in reversed(runs) if run["trust"]), None)
     if run is None:
         return
-    console.table(
+    tables.table(
         [
             {"score shown": f"{part['probability']:.2f}", "right": f"{part['right']:.2f}", "answers": part["answers"]}
             for part in run["trust"]["bins"]
@@ -96,7 +96,7 @@ def _trust(runs: list[Mapping[str, Any]]) -> None:
         title=f"Scores shown, {run['name']}",
         right=("score shown", "right", "answers"),
     )
-    console.table(
+    tables.table(
         [
             {"the surest": f"{part['coverage']:.0%}", "right": f"{part['right']:.2f}"}
             | {"with a score from": f"{part['probability']:.2f}"}

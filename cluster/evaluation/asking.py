@@ -34,13 +34,12 @@ from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.types import AskResult
 
 from ..nodes.connect import shards_of
-from ..nodes.nodes import command
+from ..nodes.node import command
 from ..servers.signals import run_until_signal
+from ..terminal.console import Advance
 
 CONCURRENCY = 4
 _TIMEOUT_MS = 60_000
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ async def _in_parallel(
 
 
 def told_by(results: Sequence[AskResult | RequestError]) -> list[Told]:
-    """What the cluster told of every question; a question that it refuses has no answer."""
+    """What the cluster answered to every question; a question that it refuses has no answer."""
     return [
         Told("", answerable=False)
         if isinstance(result, RequestError) or result.best is None
@@ -159,7 +158,7 @@ def told_by(results: Sequence[AskResult | RequestError]) -> list[Told]:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JudgedRun:
     """One way of answering all questions, judged."""
 
     name: str
@@ -168,8 +167,8 @@ class Run:
     sentences_read: list[int]
 
     @classmethod
-    def of(cls, name: str, questions: QuestionSet, told: list[Told], sentences_read: list[int]) -> Run:
-        """Judge what was told."""
+    def of(cls, name: str, questions: QuestionSet, told: list[Told], sentences_read: list[int]) -> JudgedRun:
+        """Judge the answers."""
         return cls(name, told, judge(questions.examples, told), sentences_read)
 
     def report(self, questions: QuestionSet, seed: int) -> dict[str, Any]:
@@ -186,12 +185,12 @@ class Run:
         }
 
     def answers(self, questions: QuestionSet) -> list[dict[str, object]]:
-        """What was told of every question."""
+        """The answers to all questions, one row for each."""
         rows = answer_rows(questions.examples, self.told, self.verdicts)
         return [{**row, "sentences_read": read} for row, read in zip(rows, self.sentences_read, strict=True)]
 
 
-def differences(runs: Sequence[Run], references: Sequence[Run], seed: int) -> list[dict[str, Any]]:
+def differences(runs: Sequence[JudgedRun], references: Sequence[JudgedRun], seed: int) -> list[dict[str, Any]]:
     """Every run minus every reference, question by question."""
     return [
         {
