@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.harness.servers import Pending, Server, eventually, fake_worker_command
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 
 
 def atomic(server: Server, commands: list[list[str]], **options: Any) -> list[Any]:
@@ -39,7 +41,7 @@ def test_nobody_else_is_served_meanwhile_and_the_lease_ends_it(server: Server) -
 
 
 def test_lease_is_bounded_by_the_setting(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.atomic-lease-ms": 100}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.atomic-lease-ms": 100}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         replies = atomic(server, [], lease=60000, pause=400)
         assert replies[1] == "-ERR atomic block exceeded its lease of 100 ms"
@@ -59,7 +61,7 @@ def test_worker_death_ends_the_block_at_once(server: Server) -> None:
 
 def test_block_reaches_the_append_only_file_as_one_transaction(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "appendfsync": "always"}
-    with Server(server_binary, settings, worker=fake_worker_command("--bare")) as server:
+    with Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server:
         server.wait_ready()
         atomic(server, [["SET", "a", "1"], ["SET", "b", "2"]])
         text = b"".join(path.read_bytes() for path in server.directory.glob("appendonlydir/*incr*"))

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
-from tests.module.ai import WORKER
-from tests.module.ai_worker import LIES
+from tests.harness.fake_worker.models import LIES
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 from tests.module.test_modelrun import Later
 
 DAG = "AI.DAGEXECUTE"
@@ -132,7 +133,10 @@ def test_read_only(ai: redis.Redis, ai_server: Server, server_binary: Path) -> N
         with pytest.raises(redis.ResponseError, match=text):
             ai.execute_command("AI.DAGEXECUTE_RO", *wrong)
     settings = {"replicaof": f"127.0.0.1 {ai_server.port}"}
-    with Server(server_binary, settings, worker=WORKER) as replica, replica.client(decode_responses=False) as client:
+    with (
+        Server(server_binary, settings, worker=fake_worker("models")) as replica,
+        replica.client(decode_responses=False) as client,
+    ):
         eventually(lambda: client.exists("c"), ignore=redis.RedisError)
         eventually(lambda: client.execute_command(*words) == [b"OK", [1, -2]], ignore=redis.RedisError)
         with pytest.raises(redis.ReadOnlyError):

@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import ROOT, Cluster, Pending, Server, eventually, fake_worker_command
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.programs import ROOT
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 
 
 def test_miss_is_answered_by_the_function(server: Server) -> None:
@@ -71,7 +75,7 @@ def test_other_database_is_not_hooked(server: Server) -> None:
 
 
 def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.hook-timeout-ms": 150}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.hook-timeout-ms": 150}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with server.client() as client:
             started = time.monotonic()
@@ -123,10 +127,10 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
     if compiler is None:
         pytest.skip("no C compiler")
     library, source = tmp_path / "other.so", Path(__file__).with_name("calling_module.c")
-    native = ROOT / "native"
-    subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", f"-I{native}", "-o", library, source], check=True)
+    headers = next((ROOT / "native").rglob("module_api.h")).parent
+    subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", f"-I{headers}", "-o", library, source], check=True)
     settings = {"enable-module-command": "yes"}
-    with Server(server_binary, settings, worker=fake_worker_command()) as server, server.client() as client:
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
         server.wait_ready()
         client.execute_command("MODULE", "LOAD", str(library))
         client.set("hook:there", "1")
@@ -185,7 +189,7 @@ def test_rights_are_those_of_the_caller(server: Server) -> None:
 
 
 def test_stock_cluster_client_follows_redirections(server_binary: Path) -> None:
-    with Cluster(server_binary, worker=fake_worker_command()) as cluster:
+    with Cluster(server_binary, worker=fake_worker("functions")) as cluster:
         for node in cluster.nodes:
             node.wait_ready()
         with cluster.client() as client:

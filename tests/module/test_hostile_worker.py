@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +12,11 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
-from tests.module.rogue_worker import POINTS
+from tests.harness.fake_worker.rogue import POINTS
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 
-ROGUE = Path(__file__).with_name("rogue_worker.py")
 SETTINGS: dict[str, object] = {
     # time for a fresh worker to do an honest job on a busy machine
     "qa.job-timeout-ms": 2000,
@@ -78,7 +78,7 @@ MISBEHAVIOURS += [(what, "trigger") for what in ("close control", "half control"
 @contextmanager
 def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]:
     """A server with the rogue."""
-    worker = " ".join([f'"{sys.executable}"', f'"{ROGUE}"', *options])
+    worker = fake_worker("rogue", *options)
     with Server(binary, SETTINGS | settings, worker=worker) as server:
         yield server
 

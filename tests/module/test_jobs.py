@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Pending, Server, eventually, fake_worker_command
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 
 
 def trigger(server: Server, *args: str, **options: Any) -> Any:
@@ -135,7 +137,7 @@ def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
 
 def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
     # a limit within which the worker has begun, and an end well within the time it has to stop
-    with Server(server_binary, {"qa.job-timeout-ms": 1000}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.job-timeout-ms": 1000}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with pytest.raises(redis.ResponseError, match=r"DEADLINE job ran \d+ ms, limit 1000 ms"):
             trigger(server, "do", "sleep", "1600")
@@ -149,7 +151,7 @@ def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
 
 def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
     settings = {"qa.job-timeout-ms": 1000, "qa.cancel-grace-ms": 200}
-    with Server(server_binary, settings, worker=fake_worker_command()) as server:
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with pytest.raises(redis.ResponseError, match="DEADLINE"):
             trigger(server, "do", "hang")
@@ -170,7 +172,7 @@ def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
 
 
 def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.worker-backoff-ms": 800}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.worker-backoff-ms": 800}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         server.signal_worker(signal.SIGKILL)
         eventually(lambda: server.field("worker_state") == "backoff", pause=0.005)

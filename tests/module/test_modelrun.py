@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Server, eventually
-from tests.module.ai import WORKER
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 
 RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]
 
@@ -222,7 +224,7 @@ def test_replica_gets_the_outputs(ai: redis.Redis, ai_server: Server, server_bin
 
 def test_slot_moved_during_the_run(server_binary: Path) -> None:
     """Nothing is written to a slot that another shard owns by then."""
-    with Cluster(server_binary, worker=WORKER, size=2) as cluster:
+    with Cluster(server_binary, worker=fake_worker("models"), size=2) as cluster:
         first, second = cluster.nodes
         first.wait_ready()
         with first.client() as client, second.client() as other:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.harness.servers import Pending, Server, eventually, fake_worker_command
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 
 
 def ended(pid: int) -> bool:
@@ -44,7 +46,7 @@ def test_job_that_kills_two_workers_is_poison(server: Server) -> None:
 
 
 def test_silent_worker_is_killed(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.worker-silence-ms": 300}, worker=fake_worker_command("--silent")) as server:
+    with Server(server_binary, {"qa.worker-silence-ms": 300}, worker=fake_worker("functions", "--silent")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_killed") >= 1
         assert "has been silent for more than 300 ms" in server.output()
@@ -56,7 +58,7 @@ def test_worker_that_never_says_hello_is_killed(server_binary: Path) -> None:
 
 
 def test_worker_that_cannot_start_is_tried_again_ever_more_rarely(server_binary: Path) -> None:
-    with Server(server_binary, worker=fake_worker_command("--crash")) as server:
+    with Server(server_binary, worker=fake_worker("functions", "--crash")) as server:
         eventually(lambda: server.field("worker_restarts") >= 3, 30)
         assert server.field("worker_restarts") < 8
         with server.client() as client:
@@ -76,7 +78,7 @@ def test_command_cannot_be_changed_at_run_time(server: Server) -> None:
 
 def test_worker_ends_with_the_server(server_binary: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with Server(server_binary, worker=fake_worker_command()) as server:
+        with Server(server_binary, worker=fake_worker("functions")) as server:
             server.wait_ready()
             pid = server.field("worker_pid")
             server.stop(number)
@@ -92,7 +94,7 @@ def test_restarts_leak_nothing(server_binary: Path) -> None:
         pid = server.signal_worker(signal.SIGKILL)
         eventually(lambda: server.field("worker_pid") not in (0, pid), pause=0.01)
 
-    with Server(server_binary, {"qa.worker-backoff-ms": 1}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.worker-backoff-ms": 1}, worker=fake_worker("functions")) as server:
 
         def settled() -> int:
             server.wait_ready()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import descendants
+from tests.harness.processes import descendants
 from tests.soak.stack import SHARDS, Stack
 
 WARM_UP = 1 / 3  # of the looks that are judged

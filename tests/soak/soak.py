@@ -30,7 +30,8 @@ from pathlib import Path
 import redis
 
 from qa_cluster.errors import QAError
-from tests.harness.servers import chosen_servers, eventually, find_binary
+from tests.harness.polling import eventually
+from tests.harness.programs import chosen_servers, find_binary
 from tests.soak.faults import MEMORY_MB, Faults
 from tests.soak.gate import Gate
 from tests.soak.load import Load, town

@@ -15,8 +15,9 @@ from typing import Any, Self
 
 import redis
 
+from tests.harness.polling import eventually
 from tests.harness.ports import free_port
-from tests.harness.servers import MODULE, eventually, server_environment
+from tests.harness.programs import MODULE, server_environment
 
 SHARDS = 3
 START_SECONDS = 120.0

@@ -22,9 +22,8 @@ import pytest
 import redis
 
 from tests.harness.ports import free_port
-from tests.harness.servers import binary_or_skip, chosen_servers, server_binary, shared_binary
+from tests.harness.programs import binary_or_skip, chosen_servers
 
-__all__ = ["server_binary", "shared_binary"]
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 
 

@@ -14,7 +14,8 @@ import pytest
 from qa_cluster import keys
 from qa_cluster.keys import SentenceRef
 from tests.functions.running_shards import PARTITIONS, tag
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 
 from .load import FACTS, Load
 from .replicated import Replicated, replicated

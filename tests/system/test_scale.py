@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.cluster_client import ClusterClient
-from tests.harness.servers import MODULE, chosen_servers, find_binary
+from tests.harness.programs import MODULE, chosen_servers, find_binary
 from tests.harness.tiny_readers import tiny_reader
 
 from .conftest import System, wait_until
