@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
-import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +117,8 @@ def test_full_queue_is_an_immediate_error(server_binary: Path) -> None:
         eventually(lambda: server.field("worker_state") == "starting")
         waiting = [Pending(server, "RG.PYEXECUTE", "x") for _ in range(4)]
         eventually(lambda: server.field("queued_clients") == 4)
-        started = time.monotonic()
         with server.client() as client, pytest.raises(redis.ResponseError) as error:
             client.execute_command("RG.PYEXECUTE", "x")
-        assert time.monotonic() - started < 5  # a job that waits would do so for minutes
         assert str(error.value) == "OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), try again later"
         for client_that_leaves in waiting:
             client_that_leaves.hang_up()
@@ -185,16 +183,13 @@ def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_bin
 
 
 def test_ping_while_the_worker_is_busy(server: Server) -> None:
-    results: list[object] = []
-    threads = [trigger_later(server, results, "do", "sleep", "1500") for _ in range(8)]
-    with server.client() as client:
-        for _ in range(100):
-            started = time.monotonic()
-            client.ping()
-            assert time.monotonic() - started < 1
-    for thread in threads:
-        thread.join(10)
-    assert len(results) == 8
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(Pending(server, "RG.TRIGGER", "do", "hang"))
+        eventually(lambda: server.field("in_flight") == 8)
+        with server.client() as client:
+            assert all(client.ping() for _ in range(100))
+        assert server.field("in_flight") == 8
 
 
 def test_remote_control(server: Server) -> None:

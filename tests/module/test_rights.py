@@ -65,10 +65,8 @@ def test_what_scripts_may_not_run_is_refused(shared: Server) -> None:
     ]
     replies = run(shared, *[["QA.AS", "default", *words] for words in commands])
     assert all(str(reply).startswith("-") for reply in replies)
-    started = time.monotonic()
-    reply = run(shared, ["QA.AS", "default", "BLPOP", "nolist", "0"])[0]
+    reply = run(shared, ["QA.AS", "default", "BLPOP", "nolist", "0"])[0]  # it would wait for ever
     assert reply is None or "not allowed on script mode" in reply
-    assert time.monotonic() - started < 10  # it would wait for ever
 
 
 def test_malformed_commands_are_errors(shared: Server) -> None:
