@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +51,28 @@ class Pending:
 
     def __exit__(self, *_: object) -> None:
         self.hang_up()
+
+
+class Later:
+    """A command in another thread, and what it replies; texts stay bytes."""
+
+    def __init__(self, server: Server, *command: Any, **options: Any) -> None:
+        self._reply: Any = None
+        self._thread = threading.Thread(target=self._run, args=(server, command, options))
+        self._thread.start()
+
+    def _run(self, server: Server, command: tuple[Any, ...], options: dict[str, Any]) -> None:
+        with server.client(**{"decode_responses": False} | options) as client:
+            try:
+                self._reply = client.execute_command(*command)
+            except redis.RedisError as error:
+                self._reply = error
+
+    def result(self) -> Any:
+        """The reply or the error, once it is there."""
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "no reply within 60 s"
+        return self._reply
 
 
 def execute(server: Server, *words: object) -> Any:

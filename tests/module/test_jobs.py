@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,6 @@ from tests.harness.workers import fake_worker
 def trigger(server: Server, *args: str, **options: Any) -> Any:
     with server.client(**options) as client:
         return client.execute_command("RG.TRIGGER", *args)
-
-
-def trigger_later(server: Server, results: list[object], *args: str) -> threading.Thread:
-    def run() -> None:
-        try:
-            results.append(trigger(server, *args))
-        except redis.RedisError as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
 
 
 def test_trigger_round_trip(server: Server) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import redis
 
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
-from tests.harness.servers import Server
+from tests.harness.servers import Later, Server
 from tests.harness.workers import fake_worker
 
 RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]
@@ -25,26 +24,6 @@ def prepare(client: redis.Redis, blob: str = "identity") -> None:
 def info(client: redis.Redis) -> dict[bytes, Any]:
     flat = client.execute_command("AI.INFO", "m")
     return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-class Later(threading.Thread):
-    """A command in another thread."""
-
-    def __init__(self, server: Server, *command: Any) -> None:
-        super().__init__()
-        self.server, self.command, self.reply = server, command, None
-        self.start()
-
-    def run(self) -> None:
-        with self.server.client(decode_responses=False) as client:
-            try:
-                self.reply = client.execute_command(*self.command)
-            except redis.ResponseError as error:
-                self.reply = error
-
-    def result(self) -> Any:
-        self.join(20)
-        return self.reply
 
 
 def test_run_and_statistics(ai: redis.Redis) -> None:
@@ -110,7 +89,7 @@ def test_output_key_of_another_type(ai: redis.Redis, ai_server: Server) -> None:
 
 def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai, "slow")
-    running = Later(ai_server, *RUN, "TIMEOUT", 500)
+    running = Later(ai_server, *RUN, "TIMEOUT", 900)
     eventually(lambda: ai_server.field("in_flight") == 1)
     assert ai.execute_command(*RUN[:-1], "late", "TIMEOUT", 50) == b"TIMEDOUT"
     assert running.result() == b"OK", "1 s of running does not count"

@@ -10,11 +10,10 @@ import redis
 
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
-from tests.harness.servers import Server
+from tests.harness.servers import Later, Server
 from tests.harness.workers import fake_worker
 from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
 from tests.module.registrations import run
-from tests.module.test_modelrun import Later
 
 META = [b"device", b"CPU:1", b"tag", b"v1", b"Entry Points", [b"echo", b"fail"]]
 EXECUTE = ["AI.SCRIPTEXECUTE", "s", "identity", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]
