@@ -22,6 +22,12 @@ if find_spec("qa_cluster.gears") is None:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop of tests that are coroutines."""
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No QA_* setting of the developer's shell reaches a test (QA_TEST_* choose what is tested)."""

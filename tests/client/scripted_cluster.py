@@ -128,7 +128,7 @@ class Node:
             await relay.idle()
             arguments = [item.decode() for item in command[1:]]
             self.cluster.calls.append((self.proxy_port, arguments))
-            work = asyncio.ensure_future(self.cluster.triggers[arguments[0]](self, arguments))
+            work = asyncio.ensure_future(self.cluster.triggers.get(arguments[0], _unknown)(self, arguments))
             gone = asyncio.ensure_future(_closed(reader))
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -158,6 +158,10 @@ class Node:
 
     async def run(self, call: ScriptCall) -> Any:
         return await self.commands.execute(*call.command())
+
+
+async def _unknown(node: Node, arguments: list[str]) -> list[bytes]:
+    raise ReplyError("ERR subcommand not found")
 
 
 async def _closed(reader: asyncio.StreamReader) -> None:
