@@ -24,7 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """The event loop of tests that are coroutines."""
+    """Coroutine functions that are tests or fixtures run in one event loop of asyncio (`anyio_mode` is `auto`)."""
     return "asyncio"
 
 

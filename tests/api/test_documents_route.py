@@ -9,8 +9,6 @@ import pytest
 from tests.api.service_under_test import assert_problem, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
-pytestmark = pytest.mark.anyio
-
 IDS = ["a", "a/b", "a_b:c", "{x} %7B", "über süß", "東京", "a b?c=d#e", "..", "'\"", "a%2Fb"]
 
 

@@ -10,8 +10,6 @@ import pytest
 from tests.api.service_under_test import assert_problem, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
-pytestmark = pytest.mark.anyio
-
 JSON = {"content-type": "application/json"}
 BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/qa", {}, 422, "validation", ("question", "is required", "parameter")),

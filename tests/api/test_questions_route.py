@@ -6,15 +6,11 @@ import asyncio
 from typing import Any
 
 import httpx
-import pytest
 
-from qa_cluster.errors import ReplyError
 from qa_cluster.types import AskResult
 from tests.api.service_under_test import assert_problem, service, serving
-from tests.client.scripted_cluster import Node, ScriptedCluster
+from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.client.scripted_fixtures import until
-
-pytestmark = pytest.mark.anyio
 
 ASK = {"question": "Who wrote it?"}
 
@@ -89,15 +85,12 @@ async def test_after_a_write_through_the_service_nothing_old_is_answered(cluster
 
 
 async def test_a_full_shard_is_503_with_retry_after(cluster: ScriptedCluster) -> None:
-    async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
-        raise ReplyError("OVERLOADED queue is full: 1024 jobs wait")
-
     async with serving(cluster) as client:
-        cluster.triggers["qa.rank"] = refuse
+        cluster.triggers["qa.rank"] = refusal("OVERLOADED queue is full: 1024 jobs wait")
         assert_problem(await client.get("/qa", params=ASK), 503, "overloaded", "OVERLOADED", "1024")
 
 
-async def test_beyond_the_request_limit_the_answer_is_an_immediate_503(cluster: ScriptedCluster) -> None:
+async def test_beyond_the_request_limit_the_answer_is_503_while_others_wait(cluster: ScriptedCluster) -> None:
     release = asyncio.Event()
 
     async def wait(node: Node, arguments: list[str]) -> list[bytes]:
@@ -109,9 +102,8 @@ async def test_beyond_the_request_limit_the_answer_is_an_immediate_503(cluster: 
         held = [asyncio.create_task(client.get("/qa", params={"question": f"Who is {n}?"})) for n in range(2)]
         await until(lambda: cluster.count("qa.rank") == 6 or any(task.done() for task in held))
         assert [task.result().text for task in held if task.done()] == []
-        begun = asyncio.get_running_loop().time()
         assert_problem(await client.get("/qa", params=ASK), 503, "overloaded", "http_max_requests")
-        assert asyncio.get_running_loop().time() - begun < 3
+        assert not any(task.done() for task in held)
         assert (await client.get("/livez")).status_code == 200
         release.set()
         assert all(response.status_code == 200 for response in await asyncio.gather(*held))
@@ -119,24 +111,16 @@ async def test_beyond_the_request_limit_the_answer_is_an_immediate_503(cluster: 
 
 
 async def test_the_deadline_is_504(cluster: ScriptedCluster) -> None:
-    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
-        await asyncio.sleep(60)
-        return []
-
     async with serving(cluster) as client:
-        cluster.triggers["qa.rank"] = slow
+        cluster.triggers["qa.rank"] = never
         response = await client.get("/qa", params={**ASK, "timeout_ms": 50})
         assert_problem(response, 504, "deadline-exceeded", "50 ms")
         await until(lambda: cluster.cancelled == cluster.count("qa.rank"))
 
 
 async def test_a_client_that_leaves_cancels_its_question(cluster: ScriptedCluster) -> None:
-    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
-        await asyncio.sleep(60)
-        return []
-
     async with service(cluster.target()) as (app, client):
-        cluster.triggers["qa.rank"] = slow
+        cluster.triggers["qa.rank"] = never
         gone = asyncio.Event()
         first = True
 

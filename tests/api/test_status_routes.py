@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.connection import Login
 from qa_cluster.asking.engine import EngineOptions
@@ -14,8 +12,6 @@ from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_fixtures import until
 from tests.harness.ports import free_port
-
-pytestmark = pytest.mark.anyio
 
 _SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+\Z')
 

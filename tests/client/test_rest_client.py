@@ -16,8 +16,6 @@ from qa_cluster.rest_client import CONNECT_SECONDS
 from tests.api.service_under_test import service
 from tests.client.scripted_cluster import ScriptedCluster
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_against_the_service(cluster: ScriptedCluster) -> None:
     async with (

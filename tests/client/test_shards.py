@@ -17,14 +17,12 @@ from qa_cluster.topology import Address
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.client.scripted_fixtures import until
 
-pytestmark = pytest.mark.anyio
-
 KEY = "moving:{zz9}"
 
 
 @asynccontextmanager
 async def connected(cluster: ScriptedCluster, **options: int) -> AsyncIterator[Shards]:
-    shards = Shards([Address("127.0.0.1", node.proxy_port) for node in cluster.nodes], Login(), **options)
+    shards = Shards([Address("127.0.0.1", node.port) for node in cluster.nodes], Login(), **options)
     await shards.open()
     try:
         yield shards
@@ -49,7 +47,7 @@ async def node_id(node: Node) -> str:
 async def begin_move(source: Node, target: Node) -> None:
     await target.commands.execute("CLUSTER", "SETSLOT", slot(KEY), "IMPORTING", await node_id(source))
     await source.commands.execute("CLUSTER", "SETSLOT", slot(KEY), "MIGRATING", await node_id(target))
-    await source.commands.execute("MIGRATE", "127.0.0.1", target.port, KEY, 0, 5000)
+    await source.commands.execute("MIGRATE", "127.0.0.1", target.server_port, KEY, 0, 5000)
 
 
 async def end_move(target: Node, source: Node) -> None:
@@ -67,7 +65,7 @@ async def test_a_slot_that_moves_is_followed_there_and_back(cluster: ScriptedClu
             assert await shards.execute_many([(KEY, ("GET", KEY)), (KEY, ("STRLEN", KEY))]) == [b"there", 5]
             await end_move(target, source)
             assert await shards.execute(KEY, "GET", KEY) == b"there"
-            assert shards.shard_of_key(KEY).address.port == target.proxy_port
+            assert shards.shard_of_key(KEY).address.port == target.port
         await shards.execute(KEY, "DEL", KEY)
 
 
@@ -91,8 +89,7 @@ async def test_all_connections_lost_is_survived(cluster: ScriptedCluster) -> Non
         await shards.execute(KEY, "SET", KEY, "kept")
         for _ in range(3):
             for node in cluster.nodes:
-                for writer in list(node.clients):
-                    writer.transport.abort()
+                node.drop_clients()
             assert await shards.execute(KEY, "GET", KEY) == b"kept"
         await shards.execute(KEY, "DEL", KEY)
 
@@ -104,7 +101,7 @@ async def test_a_shard_that_stays_away_is_an_error_in_time(
 
     async with connected(cluster) as shards:
         node, _ = await owner_and_other(cluster)
-        await node.cut()
+        node.cut()
         try:
             with pytest.raises(ClusterError, match="gave up"):
                 await shards.execute(KEY, "GET", KEY)
@@ -137,11 +134,11 @@ async def test_a_password_is_used_and_never_shown(cluster: ScriptedCluster) -> N
     node = cluster.nodes[0]
     await node.commands.execute("ACL", "SETUSER", "asker", "on", ">sesame", "~*", "+@all")
     login = Login("asker", "sesame")
-    connection = await Connection.open("127.0.0.1", node.port, login)
+    connection = await Connection.open("127.0.0.1", node.server_port, login)
     assert await connection.execute("ACL", "WHOAMI") == b"asker"
     connection.close()
     with pytest.raises(ClusterError, match="refused the login") as raised:
-        await Connection.open("127.0.0.1", node.port, Login("asker", "wrong-secret"))
+        await Connection.open("127.0.0.1", node.server_port, Login("asker", "wrong-secret"))
     assert "secret" not in str(raised.value) and "sesame" not in repr(login)
     await node.commands.execute("ACL", "DELUSER", "asker")
 

@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 import redis
 
 from qa_cluster.asking.connection import Login
-from qa_cluster.asking.freshness import LEASE_SECONDS, Freshness
+from qa_cluster.asking.freshness import Freshness
 from qa_cluster.asking.shards import Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import plain_server
 from tests.client.scripted_fixtures import until
-
-pytestmark = pytest.mark.anyio
+from tests.harness.servers import Server
 
 WRITES = 200
 
 
-async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn() -> None:
-    """The writer blocks this thread, so only a look into the sockets can tell that something changed."""
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with plain_server() as running:
+        yield running
 
-    async with plain_server() as port:
-        shards = Shards([Address("127.0.0.1", port)], Login())
-        await shards.open()
-        freshness = Freshness(shards)
-        await freshness.start(["t", "u"])
-        with redis.Redis(port=port) as writer:
+
+@asynccontextmanager
+async def subscribed(server: Server, *tags: str) -> AsyncIterator[Freshness]:
+    shards = Shards([Address("127.0.0.1", server.port)], Login(connect_timeout_seconds=1))
+    await shards.open()
+    freshness = Freshness(shards)
+    await freshness.start(list(tags))
+    try:
+        yield freshness
+    finally:
+        await freshness.aclose()
+        await shards.aclose()
+
+
+async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn(server: Server) -> None:
+    """The writer blocks this thread, so only a look into the sockets can tell that something changed."""
+    async with subscribed(server, "t", "u") as freshness:
+        with redis.Redis(port=server.port) as writer:
             for number in range(1, WRITES):
                 assert await freshness.drain()
                 epochs = await freshness.epochs()
@@ -39,59 +54,33 @@ async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn() -> None
                 assert not freshness.drained()
                 assert await freshness.drain()
                 assert freshness.generation > generation
-        await freshness.aclose()
-        await shards.aclose()
 
 
-async def test_a_restarted_server_counts_other_epochs() -> None:
-    async with plain_server() as port:
-        shards = Shards([Address("127.0.0.1", port)], Login())
-        await shards.open()
-        freshness = Freshness(shards)
-        await freshness.start(["t"])
+async def test_a_restarted_server_counts_other_epochs(server: Server) -> None:
+    async with subscribed(server, "t") as freshness:
         before = await freshness.epochs()
-        assert before is not None
-        await freshness.aclose()
-        async with plain_server() as other:
-            again = Shards([Address("127.0.0.1", other)], Login())
-            await again.open()
-            second = Freshness(again)
-            await second.start(["t"])
-            after = await second.epochs()
-            assert after is not None and after != before and after[0].endswith(":0")
-            await second.aclose()
-            await again.aclose()
-        await shards.aclose()
+    with plain_server() as restarted:
+        async with subscribed(restarted, "t") as freshness:
+            after = await freshness.epochs()
+    assert before is not None and after is not None
+    assert after != before
+    assert after[0].endswith(":0")
 
 
-async def test_a_server_that_dies_takes_readiness_with_it() -> None:
-    shards = None
-    async with plain_server() as port:
-        shards = Shards([Address("127.0.0.1", port)], Login(connect_timeout_seconds=1))
-        await shards.open()
-        freshness = Freshness(shards)
-        await freshness.start(["t"])
+async def test_a_server_that_dies_takes_readiness_with_it(server: Server) -> None:
+    async with subscribed(server, "t") as freshness:
         assert freshness.drained()
-    await until(lambda: not freshness.ready)
-    assert not freshness.drained()
-    assert await freshness.epochs() is None
-    await freshness.aclose()
-    await shards.aclose()
+        server.stop()
+        await until(lambda: not freshness.ready)
+        assert not freshness.drained()
+        assert await freshness.epochs() is None
 
 
-async def test_a_server_that_falls_silent_is_not_relied_on() -> None:
-    async with plain_server() as port:
-        shards = Shards([Address("127.0.0.1", port)], Login(connect_timeout_seconds=1))
-        await shards.open()
-        freshness = Freshness(shards)
-        await freshness.start(["t"])
-        with redis.Redis(port=port) as client:
-            server = int(client.info("server")["process_id"])
-        os.kill(server, signal.SIGSTOP)
+async def test_a_server_that_falls_silent_is_not_relied_on(server: Server) -> None:
+    async with subscribed(server, "t") as freshness:
+        os.kill(server.pid, signal.SIGSTOP)
         try:
-            await until(lambda: not freshness.drained(), 3 * LEASE_SECONDS)
+            await until(lambda: not freshness.drained())
         finally:
-            os.kill(server, signal.SIGCONT)
+            os.kill(server.pid, signal.SIGCONT)
         await until(freshness.drained)
-        await freshness.aclose()
-        await shards.aclose()
