@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qa_cluster.asking import shards as module
 from qa_cluster.asking.connection import Connection, ConnectionLost, Login
 from qa_cluster.asking.shards import Shards
 from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
@@ -97,8 +96,7 @@ async def test_all_connections_lost_is_survived(cluster: ScriptedCluster) -> Non
 async def test_a_shard_that_stays_away_is_an_error_in_time(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.5)
-
+    monkeypatch.setattr(Shards.retrying, "__defaults__", (0.5,))
     async with connected(cluster) as shards:
         node, _ = await owner_and_other(cluster)
         node.cut()
