@@ -101,9 +101,9 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a shard is told to do: take `stored`, drop the session `removed`.
+    """What a shard is to do: take `stored`, drop the session `removed`.
 
-    A change that may be told again has a number, which grows: what has been unregistered since must not come back.
+    A change that may be sent again has a number, which grows: what has been unregistered since must not come back.
     """
 
     stored: StoredSession | None

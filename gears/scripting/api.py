@@ -174,7 +174,7 @@ def config_get(key: str) -> str | None:
 
 
 def flat_error(message: object) -> GearsError:
-    """An error that is told by its text alone, without a traceback."""
+    """An error that shows as its text alone, without a traceback."""
     return FlatError(str(message))
 
 
