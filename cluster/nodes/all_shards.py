@@ -12,14 +12,15 @@ import redis
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, from_reply
+from qa_cluster.shard_functions import WARM_AGAIN_SECONDS
 
 from .connect import shards_of
 from .nodes import Node
 
 _POLL_SECONDS = 0.1
 _THREADS = 16
-# A worker tries every 5 seconds again what it could not get ready, as memory may have become free.
-_GIVE_UP_SECONDS = 12.0
+# Long enough for a worker to have tried again twice.
+_GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
 # redis-py takes the code off what it knows.
 _CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}

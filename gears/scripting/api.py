@@ -32,11 +32,15 @@ from ..shard.atomic import atomic_block
 from ..shard.executions import current
 from ..shard.failures import FlatError, GearsError
 from ..shard.link import Argument
-from ..shard.peers import RESEND_SECONDS
+from ..shard.peers import RESEND_SECONDS, RESEND_SOON_SECONDS
 from ..shard.replies import decode_reply
 from . import redis_ai
 from .builder import NO_HOOK, GearsBuilder
+from .held_model import HeldModel, with_references
 from .runtime import current_runtime
+
+# What functions may use besides what this module defines.
+__all__ = ["RESEND_SOON_SECONDS", "GearsBuilder", "HeldModel", "with_references"]
 
 error = GearsError
 _LEVELS = ("debug", "verbose", "notice", "warning")
