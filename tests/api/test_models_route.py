@@ -346,9 +346,9 @@ def test_clients_read_over_http_and_on_the_cluster(reading: ScriptedCluster, run
     async def over_http() -> None:
         from httpx import ASGITransport
 
-        from qa_cluster.api.app import Service
+        from qa_cluster.api.app import Application
 
-        app = Service(ServiceOptions(reading.target()))
+        app = Application(ServiceOptions(reading.target()))
         await app.state.start()
         try:
             async with AsyncClient("http://service", transport=ASGITransport(app=app)) as client:  # type: ignore[arg-type]

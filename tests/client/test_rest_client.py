@@ -8,7 +8,7 @@ import httpx
 import orjson
 import pytest
 
-from qa_cluster.api.app import Service
+from qa_cluster.api.app import Application
 from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.client import AsyncClient, Client
@@ -20,7 +20,7 @@ from tests.client.scripted_fixtures import Run
 
 def test_against_the_service(cluster: ScriptedCluster, run: Run) -> None:
     async def body() -> None:
-        app = Service(ServiceOptions(cluster.target()))
+        app = Application(ServiceOptions(cluster.target()))
         await app.state.start()
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
         try:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.harness.servers import ROOT
+from tests.harness.programs import ROOT
 
 CASES = 12000
 SEED = 3
@@ -71,7 +71,7 @@ def build(mistakes: Sequence[Mistake], folder: Path, target: str) -> Path:
     native = folder / "native"
     shutil.copytree(ROOT / "native", native, ignore=shutil.ignore_patterns("build"))
     for mistake in mistakes:
-        path = native / mistake.file
+        (path,) = native.rglob(mistake.file)
         text = path.read_text()
         if mistake.before not in text:
             raise SystemExit(

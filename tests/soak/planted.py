@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fuzz.planted import Mistake, build
-from tests.harness.servers import ROOT
+from tests.harness.programs import ROOT
 
 MINUTES = 2.0
 SECONDS = 600
