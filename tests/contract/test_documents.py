@@ -147,6 +147,20 @@ def test_links_lead_somewhere(document: str) -> None:
         assert not anchor or anchor in anchors(target.read_text()), link
 
 
+def rooms() -> set[str]:
+    """The folders of code, as the architecture names them: below the five folders of the checkout."""
+    named: set[str] = set()
+    for folder in ("qa_cluster", "gears", "native", "cluster", "api", "models"):
+        files = [path for pattern in ("*.py", "*.c", "*.lua") for path in (ROOT / folder).rglob(pattern)]
+        named |= {f"{path.parent.relative_to(ROOT / folder)}/" for path in files} - {"./"}
+    return {name for name in named if not name.startswith(("tests/", "build/"))}
+
+
+def test_every_room_has_a_paragraph() -> None:
+    described = set(re.findall(r"`((?:[a-z_]+/)+)`", section("architecture.md", "Rooms")))
+    assert {room for room in rooms() if room not in described and f"models/{room}" not in described} == set()
+
+
 def test_planted_paths_and_anchors_are_found() -> None:
     assert list(paths("`gears/fly.py` and `make test ARGS=tests/fly.py`")) == ["gears/fly.py", "tests/fly.py"]
     assert anchors("# A title\n## `AI.*`: an end") == {"a-title", "ai-an-end"}

@@ -46,7 +46,6 @@ def test_figures_are_those_of_the_measurements() -> None:
     measured = (ROOT / "docs" / "measurements.md").read_text()
     known = set(re.findall(r"(?<![\w.])\d+(?:[.,]\d+)*", measured))
     assert len(figures) > 8
-    # how many clients asked, and the precision's name
     assert set(figures) - known == set()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from qa_cluster.cluster.readers.reader_files import default_reader_folder
+from qa_cluster.models.bundle import default_reader
 from tests.harness.ports import BUS_OFFSET, free_port
 
 from .blocks import ROOT, Block, agrees, steps
@@ -132,7 +132,7 @@ def _write_files(folder: Path) -> None:
     questions = {"version": "1.1", "data": [{"title": "Moths", "paragraphs": [paragraph]}]}
     (folder / "questions.json").write_text(json.dumps(questions))
     for name in READERS:
-        (folder / name).symlink_to(default_reader_folder(), target_is_directory=True)
+        (folder / name).symlink_to(default_reader(), target_is_directory=True)
 
 
 def _write_make(path: Path) -> None:
