@@ -1,6 +1,6 @@
 """What a function may not run: the list of commands that wait for the worker is that of the module's source.
 
-In a function such a command would wait for the worker that waits for it. Which they are, the C source says: the handlers
+In a function such a command would wait for the worker that waits for it. Which they are, the C source says: handlers
 that reach `RedisModule_BlockClient`. Which commands there are, a running server says.
 """
 
