@@ -76,7 +76,7 @@ def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, run: Run, ho
             assert await tier() == "none"
             await until(near)  # not while its subscriptions have just told something
             child.send_signal(how)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await child.wait()
             assert child.returncode in (0, -how)
             log = (await output).decode()
@@ -98,7 +98,7 @@ def test_a_question_under_way_is_answered_before_the_end(cluster: ScriptedCluste
             await until(lambda: cluster.count("qa.rank") == 3)
             child.terminate()
             assert (await asked).status_code == 200
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await child.wait()
 
     run(body())
