@@ -211,7 +211,10 @@ def test_what_a_killed_load_left_is_listed_and_can_be_unloaded(shards: TinyShard
         name: [f"127.0.0.1:{node.port}"] for name in names
     }
     told = " ".join(listed().split())
-    assert f"{names[0]} is not whole on 127.0.0.1:{node.port}: it is being loaded now, or was left behind" in told
+    assert (
+        f"{names[0]} is not whole on 127.0.0.1:{node.port}: it is being loaded now, or an interrupted command left it"
+        in told
+    )
     assert f"`qa-cluster model unload {names[0]}`" in told
     with pytest.raises(InvalidInput, match=r"'left' is there in 2 revisions, choose one: left@0+, left@1+"):
         shards.unload("left")
