@@ -1,4 +1,4 @@
-"""Whether every shard can answer questions, and what is missing where it cannot. The verdict is kept for a second."""
+"""Whether every shard can answer questions, and what it lacks where it cannot. A verdict holds for a second."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(error) or "no answer in time",))
     model, tokenizer, manifest, registrations, info = replies
     if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
-        # Its keys may be on their way to or from another shard: what counts is what it answers with.
+        # Its keys may be on their way to or from another shard: what counts is the reader that it answers with.
         in_use = await _manifest_in_use(engine, shard)
         if in_use is not None:
             model, tokenizer, manifest = 1, 1, in_use
