@@ -30,6 +30,7 @@ from qa_cluster.evaluation.intervals import difference_interval, mean_interval
 from qa_cluster.evaluation.question_set import QuestionSet
 from qa_cluster.keys import parse_sentence
 from qa_cluster.ranking.bm25 import merge
+from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.types import AskResult
 
 from ..nodes.connect import shards_of
@@ -58,7 +59,7 @@ def rank_all(settings: Settings, url: str, questions: QuestionSet, advance: Adva
         for number, (example, gold) in enumerate(zip(questions.examples, questions.gold, strict=True), start=1):
             try:
                 replies = [
-                    json.loads(command(client, "RG.TRIGGER", "qa.rank", max(DEPTHS), normalize(example.question))[0])
+                    json.loads(command(client, "RG.TRIGGER", RANK_TRIGGER, max(DEPTHS), normalize(example.question))[0])
                     for client in shards
                 ]
                 ranking = merge(replies, max(DEPTHS))

@@ -14,14 +14,15 @@ import redis
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, from_reply
+from qa_cluster.shard_functions import WARM_AGAIN_SECONDS
 
 from .connect import ShardClient, shards_of
 from .node import Node
 from .polling import HEAVY_POLL_SECONDS
 
 _THREADS = 16
-# A worker tries again every 5 seconds to get ready what failed, as memory may have become free.
-_GIVE_UP_SECONDS = 12.0
+# Long enough for a worker to have tried again twice.
+_GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
 # redis-py removes the code from the errors that it knows.
 _CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}

@@ -15,6 +15,7 @@ from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import READER_TRIGGER
 from qa_cluster.topology import Address
 
 from ..nodes.all_shards import at_once
@@ -120,7 +121,7 @@ def missing_commands(client: redis.Redis) -> list[str]:
 def reader_in_use(client: redis.Redis) -> str:
     """``<id>@<revision>`` of the reader a shard answers with now, wherever its keys are; empty for none."""
     try:
-        (text,) = command(client, "RG.TRIGGER", "qa.reader")
+        (text,) = command(client, "RG.TRIGGER", READER_TRIGGER)
         found = Manifest.from_json(text) if text else None
     except (redis.exceptions.ResponseError, ModelError):
         return ""

@@ -17,6 +17,7 @@ from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.shard_functions import RANK_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
 
 from ..nodes.all_shards import OnStep, Place, at_once
 from ..nodes.connect import ShardClient, shards_of
@@ -28,10 +29,7 @@ from ..readers.shard_readers import default_on, model_mark, patiently, read_from
 from .inspection import inspect_cluster, missing_commands, registrations
 
 PARTITIONS_PER_SHARD = 4
-SESSION = "qa-functions"
 REGISTER_SCRIPT = "from qa_cluster.gears.functions.register import register_all; register_all()"
-# What the functions read with configGet(): how long a shard keeps what one sentence answers.
-TTL_SETTING = "qa.answer-ttl-seconds"
 _PARTITIONS_SECONDS = 8.0
 
 
@@ -65,7 +63,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
                 on_step(f"storing the reader {reader.tag} on {len(shards)} shards")
                 at_once(shards, lambda node, client: _store_default(node, client, reader, deadline), on_step)
             for _, client in shards:
-                command(client, "RG.CONFIGSET", TTL_SETTING, settings.sentence_ttl_s)
+                command(client, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, settings.sentence_answer_ttl_s)
             on_step("registering the functions")
             _register(shards, deadline)
             on_step("waiting for the workers to warm up")
@@ -139,7 +137,7 @@ def _wait_partitions(node: Node, client: redis.Redis) -> None:
     deadline = time.monotonic() + _PARTITIONS_SECONDS
     while time.monotonic() < deadline:
         try:
-            (reply,) = command(client, "RG.TRIGGER", "qa.rank", 1, "ready")
+            (reply,) = command(client, "RG.TRIGGER", RANK_TRIGGER, 1, "ready")
         except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # the worker is not there yet, or waits
             reply = "{}"
         if json.loads(reply).get("epochs"):

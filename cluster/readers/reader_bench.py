@@ -17,6 +17,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import READ_TRIGGER
 
 from ..nodes.all_shards import OnStep
 from ..nodes.connect import shards_of
@@ -141,7 +142,7 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
     asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
     names = [str(sentence) for sentence in sentences]
     try:
-        return _timed(lambda i: command(client, "RG.TRIGGER", "qa.read", name, asked[i], *names), rounds, 1, 0)
+        return _timed(lambda i: command(client, "RG.TRIGGER", READ_TRIGGER, name, asked[i], *names), rounds, 1, 0)
     finally:
         for sentence in sentences:
             made = [keys.answer_key(sentence, question, model) for question in asked for model in ("", name)]

@@ -17,6 +17,7 @@ import redis
 
 from qa_cluster.errors import ClusterError, InferenceFailed, InvalidInput, ModelError, NotFound, from_reply
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import PIPELINE_TRIGGER
 
 from ..nodes.all_shards import Failure, Place, in_words, on_all, until_all
 from ..nodes.connect import shards_of
@@ -207,7 +208,7 @@ def _take_back(place: Place, name: str) -> None:
 def _reads(node: Node, client: redis.Redis, name: str) -> str:
     """A first reading shows what warming does not: outputs of other shapes, logits that are no numbers."""
     try:
-        command(client, "RG.TRIGGER", "qa.pipeline", name, _TRIAL)
+        command(client, "RG.TRIGGER", PIPELINE_TRIGGER, name, _TRIAL)
     except redis.exceptions.ResponseError as error:
         found = from_reply(str(error))
         if isinstance(found, NotFound):  # its worker has been replaced since

@@ -14,6 +14,7 @@ from qa_cluster import keys
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.scripts import ScriptCall
+from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS
 
 from ..nodes.node import Node, command
 from ..nodes.polling import POLL_SECONDS
@@ -46,7 +47,7 @@ class ShardReader:
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
     """What the worker has, the default reader first; redis' ResponseError when it does not answer."""
-    (text,) = command(client, "RG.TRIGGER", "qa.models", *(["manifests"] if manifests else []))
+    (text,) = command(client, "RG.TRIGGER", MODELS_TRIGGER, *([WITH_MANIFESTS] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
 
@@ -191,7 +192,7 @@ def patiently(attempt: Callable[[], object], deadline: float) -> object:
 
 def has_functions(client: redis.Redis) -> bool:
     """Whether the shard's functions of this version are registered, that is whether it can report its readers."""
-    return any(b"qa.models" in _texts(row) for row in command(client, "RG.DUMPREGISTRATIONS"))
+    return any(MODELS_TRIGGER.encode() in _texts(row) for row in command(client, "RG.DUMPREGISTRATIONS"))
 
 
 def _texts(value: Any) -> list[bytes]:

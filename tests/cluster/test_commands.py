@@ -20,7 +20,7 @@ import redis
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.reading.local_reader import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 READER = Path(os.environ.get("QA_TEST_READER") or bundled_reader())
 needs_reader = pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}")

@@ -31,7 +31,7 @@ from qa_cluster.ranking.bm25 import merge
 from qa_cluster.reading.local_reader import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
-from tests.conftest import descendants
+from tests.harness.processes import descendants
 
 READER = bundled_reader()
 pytestmark = [

@@ -22,7 +22,7 @@ from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, ModelError
 from qa_cluster.keys import PARTITIONS_KEY, docs_key, partition_tags, slot
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .conftest import MakeCluster
 

@@ -22,7 +22,7 @@ from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.cluster.servers.state import ClusterState, locked, read_state, write_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .conftest import MakeCluster
 

@@ -29,7 +29,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FIL
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, TinyShards, tiny_shards
 from tests.gears.onnx_file import deep_model, span_model
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 
 SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}

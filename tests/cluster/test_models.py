@@ -22,7 +22,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, LAST, TinyShards, tiny_shards
 from tests.gears.onnx_file import token_model
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 
 LIMIT_MB = 450

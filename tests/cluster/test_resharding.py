@@ -16,7 +16,7 @@ from qa_cluster.cluster.nodes.resharding import Move, move_slots, plan, rebalanc
 from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.keys import SLOTS, slot
 from qa_cluster.topology import Address
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .conftest import MakeCluster
 

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from qa_cluster.cluster.servers.ports import free_node_ports
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"qa_cluster": "qa_cluster", "gears": "qa_cluster/gears", "models": "qa_cluster/models"} | {

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.errors import ModelError, QAError
-from qa_cluster.gears.functions.readers import keys as reader_keys
-from qa_cluster.gears.functions.readers.keys import as_bytes
+from qa_cluster.gears.functions.readers import stored
+from qa_cluster.gears.functions.readers.stored import as_bytes
 from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import model_key, slot, tokenizer_key
 from qa_cluster.reading.manifest import Manifest
@@ -35,13 +36,17 @@ class Offer:
         return not self.key_name
 
 
-_served: dict[tuple[str, str], bytes] = {}
+@dataclass
+class _Served:
+    """Parts that were asked for a moment ago, by reader and part."""
+
+    parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
 
 def under(tag: str) -> list[Offer]:
     """The whole readers under a tag on this server."""
     offers = []
-    for item in reader_keys.stored(tag) or []:
+    for item in stored.readers(tag) or []:
         try:
             if item.ref is not None:
                 offers.append(Offer(Manifest.from_json(item.manifest).name, item.name, item.manifest))
@@ -52,7 +57,7 @@ def under(tag: str) -> list[Offer]:
 
 def other_tags(view: View) -> list[str]:
     """Tags, not the shard's own, under which there are readers here."""
-    return sorted(tag for tag in reader_keys.tags() if tag != view.tag and view.has(slot(tag)))
+    return sorted(tag for tag in stored.tags() if tag != view.tag and view.has(slot(tag)))
 
 
 def dump(tag: str, name: str) -> bytes | None:
@@ -103,7 +108,8 @@ async def answer(_sender: str, asked: tuple[bytes, str, int] | None) -> Any:
 async def _part(tag: str, offer: Offer, part: str) -> bytes | None:
     """A part of a reader here, kept for a while: its pieces are asked for one after the other."""
     name = (f"{offer.name} {offer.key_name}", part)
-    found = _served.get(name)
+    served = state.of(_Served).parts
+    found = served.get(name)
     if found is None:
         command: dict[str, tuple[Any, ...]] = {
             "tokenizer": ("GET", tokenizer_key(tag, offer.key_name)),
@@ -114,6 +120,6 @@ async def _part(tag: str, offer: Offer, part: str) -> bytes | None:
         if value is None:
             return None
         found = b"".join(map(as_bytes, value)) if isinstance(value, list) else as_bytes(value)
-        _served[name] = found
-        asyncio.get_running_loop().call_later(KEEP_SECONDS, _served.pop, name, None)
+        served[name] = found
+        asyncio.get_running_loop().call_later(KEEP_SECONDS, served.pop, name, None)
     return found

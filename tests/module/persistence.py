@@ -1,51 +1,13 @@
-"""The server of the tests of the AI.* commands, and corrupted payloads."""
+"""Data that a server writes and loads again: the append-only file, and DUMP payloads, some of them corrupted."""
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
-
-WORKER = f'"{sys.executable}" -S "{Path(__file__).with_name("ai_worker.py")}"'
-
-
-@pytest.fixture
-def ai_server(server_binary: Path) -> Iterator[Server]:
-    """A server whose worker is the one of ai_worker.py, and ready."""
-    with Server(server_binary, {"appendonly": "yes"}, worker=WORKER) as running:
-        running.wait_ready()
-        yield running
-
-
-@pytest.fixture
-def ai(ai_server: Server) -> Iterator[redis.Redis]:
-    """A client of `ai_server` that does not decode and speaks RESP2."""
-    with ai_server.client(decode_responses=False, protocol=2) as client:
-        client.response_callbacks.pop("COMMAND", None)
-        yield client
-
-
-@pytest.fixture(scope="module")
-def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
-    """As `ai_server`, one for all tests of a file that ask for it."""
-    with Server(shared_binary, worker=WORKER) as running:
-        running.wait_ready()
-        yield running
-
-
-@pytest.fixture
-def shared_ai(shared_ai_server: Server) -> Iterator[redis.Redis]:
-    """As `ai`, of that server and without any keys; who changes its settings puts them back."""
-    with shared_ai_server.client(decode_responses=False, protocol=2) as client:
-        client.response_callbacks.pop("COMMAND", None)
-        client.flushall()
-        yield client
+from tests.harness.polling import eventually
 
 
 def rewrite_and_load_aof(client: redis.Redis) -> None:

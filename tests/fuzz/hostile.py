@@ -1,64 +1,50 @@
-"""A worker that answers jobs as luck has it: rightly, wrongly, for others, twice, late, never; and that may die.
+"""A behaviour of the fake worker: it answers jobs as luck has it: rightly, wrongly, for others, twice, late, never; it
+may die.
 
-hostile_worker.py SEED
+Option: the seed of its luck.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import socket
-import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from tests.fuzz.generate import Generator
 from tests.fuzz.shapes import done
 from tests.fuzz.words import RESP, Command, Word, junk, word
-from tests.module.fake_worker import Link, ReplyError
+from tests.harness.fake_worker.link import Link, ReplyError
+from tests.harness.fake_worker.worker import Worker
 
 NAMES = b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"
 TENSOR: Command = ["INT8", 1, 2, b"\0\1"]
 PATIENCE_SECONDS = 2.0
 
 
-class HostileWorker:
+class Behaviour(Worker):
     """The worker."""
 
-    def __init__(self, seed: int) -> None:
-        self.control = Link(socket.socket(fileno=3))
-        self.hello = json.loads(self.control.file.readline())
-        self.chance = random.Random(seed + self.hello["worker"])
-        self.next, self.other = self.link(), self.link()
-        self.generator = Generator(self.other.call("COMMAND", "LIST", "FILTERBY", "MODULE", "qa"))
+    jobs_at_once = 8
 
-    def link(self) -> Link:
-        """A new link."""
-        connected = socket.socket(socket.AF_UNIX)
-        connected.connect(self.hello["socket"])
-        link = Link(connected)
-        link.call("QA.HELLO", 2, self.hello["token"])
-        return link
+    def __init__(self, options: Sequence[str]) -> None:
+        super().__init__(options)
+        self.chance = random.Random(int(options[0]) + self.opening["worker"])
+
+    def connect(self) -> None:
+        """Learns the module's commands, too."""
+        super().connect()
+        self.generator = Generator(self.run_link.call("COMMAND", "LIST", "FILTERBY", "MODULE", "qa"))
 
     def attempt(self, *words: Word) -> Any:
         """A command whose error does not matter."""
         try:
-            return self.other.call(*words)
+            return self.run_link.call(*words)
         except ReplyError:
             return None
-
-    def beat(self) -> None:
-        """Keeps the worker alive."""
-        link = self.link()
-        while True:
-            link.call("QA.BEAT", 1, 1, 1, 1, 1, 1)
-            time.sleep(0.1)
 
     def outcome(self, kind: str, job: list[Any]) -> Command:
         """How a job ends: half of the time as it should."""
@@ -112,7 +98,7 @@ class HostileWorker:
 
     def wander(self) -> None:
         """Any command of the module, on a link of its own that is given up when the reply does not come."""
-        chance = random.Random(self.hello["worker"])
+        chance = random.Random(self.opening["worker"])
         link: Link | None = None
         while True:
             time.sleep(0.005)
@@ -130,14 +116,13 @@ class HostileWorker:
             except ReplyError:
                 continue
             except (TimeoutError, EOFError, ConnectionError):
-                link.file.close()
-                link.socket.close()
+                link.close()
                 link = None
 
     def atomic(self) -> None:
         """A block, which may outlive its lease."""
-        with self.other.lock:
-            self.other.send("QA.ATOMIC", 30)
+        with self.run_link.lock:
+            self.run_link.send("QA.ATOMIC", 30)
             try:
                 if self.control.read() != "GO":
                     return
@@ -148,7 +133,7 @@ class HostileWorker:
                     self.control.read_element()
                 time.sleep(self.chance.choice([0, 0, 0.05]))
                 self.control.send("END")
-                self.other.read()
+                self.run_link.read()
             except ReplyError:
                 self.control.read_element()  # the END came too late
 
@@ -172,29 +157,14 @@ class HostileWorker:
         self.attempt("QA.REGISTER", "base", "", "src", "payload", 3, *rows)
         self.attempt("QA.REGISTER", "streams", "", "src", "payload", 1, *stream)
 
-    def serve(self) -> None:
-        """Takes jobs until the server goes."""
-        threading.Thread(target=self.beat, daemon=True).start()
-        self.other.call("QA.SESSIONS")
-        self.register()
-        self.other.call("QA.READY")
+    def begin(self) -> None:
+        """As usual; then it also goes astray."""
+        super().begin()
         threading.Thread(target=self.wander, daemon=True).start()
-        while True:
-            try:
-                jobs = self.next.call("QA.NEXT", 8, 200) or []
-            except ReplyError:
-                time.sleep(0.05)
-                continue
-            for job in jobs:
-                delay = self.chance.choice([0, 0, 0.02, 0.15])
-                timer = threading.Timer(delay, self.work, [job])
-                timer.daemon = True
-                timer.start()
-                self.mischief(job[0])
 
-
-if __name__ == "__main__":
-    try:
-        HostileWorker(int(sys.argv[1])).serve()
-    except (EOFError, OSError):
-        sys.exit(0)
+    def take(self, job: list[Any]) -> None:
+        """Works on a job sooner or later, and does mischief."""
+        timer = threading.Timer(self.chance.choice([0, 0, 0.02, 0.15]), self.work, [job])
+        timer.daemon = True
+        timer.start()
+        self.mischief(job[0])

@@ -1,45 +1,48 @@
-"""A worker that misbehaves as it is told: at a point of its start, or with what it answers to a job.
+"""A worker that breaks the protocol: at a point of its start, or with what it answers to a job.
 
-Options: --die-at-every-point (worker number n dies at the n-th point of the protocol, later ones live), --mute (beats,
-but never gets ready). To a job of kind K it answers what the key `answer:K` holds: a JSON list of the words after
-`QA.DONE id`, where `hex:..` stands for bytes; or one of `["die"]`, `["half"]` (dies in the middle of QA.DONE),
-`["close control"]`, `["half control"]`, `["long control"]`, `["stay in atomic"]`, `["twice"]`, `["others"]`. Without
-such a key it does the job.
+Options: --die-at-every-point (worker number n dies at the n-th of POINTS, later ones live), --mute (beats, but never
+gets ready). To a job of kind K it answers what the key `answer:K` holds: a JSON list of the words after `QA.DONE id`,
+where `hex:..` stands for bytes; or one of `["die"]`, `["half"]` (dies in the middle of QA.DONE), `["close control"]`,
+`["half control"]`, `["long control"]`, `["stay in atomic"]`, `["twice"]`, `["others"]`. Without such a key it does the
+job as `functions` does.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
 import threading
 import time
-from argparse import Namespace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
-from tests.module.fake_worker import FakeWorker, ReplyError, Word, encode
+from tests.harness.fake_worker import functions
+from tests.harness.fake_worker.functions import die
+from tests.harness.fake_worker.link import ReplyError, Word, encode
 
 POINTS = ["line", "hello", "sessions", "beat", "ready", "next", "control", "garbage"]
 
 
-def die() -> None:
-    """At once."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-class RogueWorker(FakeWorker):
+class Behaviour(functions.Behaviour):
     """The worker."""
 
+    def __init__(self, options: Sequence[str]) -> None:
+        self.rogue_options = options
+        super().__init__([])
+
     def begin(self) -> None:
-        """Starts, and ends where its number says; those that live leave the start to `serve`, which registers first."""
-        number = self.hello["worker"] - 1
-        if number >= len(POINTS):
-            return
-        point = POINTS[number]
+        """Starts, unless it is to end or to stay at some point before."""
+        if "--mute" in self.rogue_options:
+            self.link().call("QA.SESSIONS")
+            self.beat()
+        number = self.opening["worker"] - 1
+        if "--die-at-every-point" in self.rogue_options and number < len(POINTS):
+            self.die_at(POINTS[number])
+        super().begin()
+
+    def die_at(self, point: str) -> None:
+        """Goes as far as the point; after `control`, it lives for as long as the server lets it."""
+        if point == "line":
+            die()
         link = self.link()
         if point == "hello":
             die()
@@ -62,7 +65,7 @@ class RogueWorker(FakeWorker):
             die()
 
     def work(self, job: list[Any]) -> None:
-        """Does as it is told."""
+        """Does as the key says."""
         number, kind = job[:2]
         told = self.run_link.call("GET", f"answer:{kind}") if number else None
         if told is None:
@@ -90,8 +93,7 @@ class RogueWorker(FakeWorker):
         die()
 
     def answer_close_control(self, _number: int) -> None:
-        self.control.file.close()
-        self.control.socket.close()
+        self.control.close()
 
     def enter_atomic(self) -> None:
         """Until the server says go."""
@@ -113,45 +115,11 @@ class RogueWorker(FakeWorker):
         time.sleep(3600)
 
     def answer_twice(self, number: int) -> None:
-        replies = []
-        for _ in range(2):
-            try:
-                replies.append(str(self.done.call("QA.DONE", number, "OK", b"+first\r\n")))
-            except ReplyError as error:
-                replies.append(str(error))
+        replies = [str(self.done.attempt("QA.DONE", number, "OK", b"+first\r\n")).lstrip("-") for _ in range(2)]
         self.run_link.call("RPUSH", "twice", *replies)
 
     def answer_others(self, number: int) -> None:
-        replies = []
-        for other in (number + 1, number + 1000, 0, -1, 2**63 - 1, "x", ""):
-            try:
-                replies.append(str(self.done.call("QA.DONE", other, "OK", b"+stolen\r\n")))
-            except ReplyError as error:
-                replies.append(str(error))
+        strange: list[Word] = [number + 1, number + 1000, 0, -1, 2**63 - 1, "x", ""]
+        replies = [str(self.done.attempt("QA.DONE", other, "OK", b"+stolen\r\n")).lstrip("-") for other in strange]
         self.run_link.call("RPUSH", "others", *replies)
         self.done.call("QA.DONE", number, "OK", b"+own\r\n")
-
-    def mute(self) -> None:
-        """Beats for ever, and nothing else."""
-        self.link().call("QA.SESSIONS")
-        self.beat()
-
-
-def main() -> None:
-    """Runs the worker."""
-    options = Namespace(silent=False, bare=False, crash=False, version="2")
-    try:
-        worker = RogueWorker(options)
-        if "--mute" in sys.argv:
-            worker.mute()
-        if "--die-at-every-point" in sys.argv:
-            if worker.hello["worker"] == 1:
-                die()
-            worker.begin()
-        worker.serve()
-    except (EOFError, OSError):
-        print("server is gone", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,24 +1,28 @@
-#include "server/link.h"
+/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE, QA.SEND. Other parts register the internal commands that are about
+ * what they own: models, scripts, sessions, streams.
+ *
+ * A link that finds no job waits here, blocked in QA.NEXT, in the order of arrival. Jobs leave the queue only when the
+ * reply is written: a link that goes away before that takes nothing with it. One link is woken at a time; when it is
+ * done, it wakes the next if there is anything left. A Waiter belongs to its blocked client and lives until
+ * QA_NEXT_Free. */
+#include "worker/qa_commands.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "functions/atomic.h"
-#include "functions/calling.h"
-#include "server/config.h"
-#include "jobs/jobs.h"
-#include "module.h"
-#include "functions/registry.h"
-#include "functions/registry_admin.h"
 #include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/config.h"
+#include "server/links.h"
+#include "server/server.h"
 #include "worker/supervisor.h"
 
 enum { PROTOCOL = 2, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
 enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
 
-/* A link that is blocked in QA.NEXT. Jobs leave the queue only when its reply is written: a link that goes away before that
- * takes nothing with it. */
 typedef struct Waiter {
     RedisModuleBlockedClient *client;
     long long max;
@@ -28,39 +32,12 @@ typedef struct Waiter {
     struct Waiter *previous;
 } Waiter;
 
-static RedisModuleUser *user;
-static RedisModuleDict *links;   /* client id -> links */
-static RedisModuleDict *allowed; /* names of the internal commands */
-static Waiter *waiters;          /* oldest first */
+static Waiter *waiters; /* oldest first */
 static Waiter *last_waiter;
 
-RedisModuleUser *link_user(void) { return user; }
+/* ---- QA.HELLO, QA.BEAT ---- */
 
-int link_is_link(unsigned long long client_id) {
-    int missing = 1;
-    if (links && client_id) RedisModule_DictGetC(links, &client_id, sizeof client_id, &missing);
-    return !missing;
-}
-
-int link_count(void) { return (int)RedisModule_DictSize(links); }
-
-int link_require(RedisModuleCtx *ctx, const char *command) {
-    char error[128];
-    if (link_is_link(RedisModule_GetClientId(ctx))) return 1;
-    snprintf(error, sizeof error, "NOPERM %s is internal to the worker", command);
-    RedisModule_ReplyWithError(ctx, error);
-    return 0;
-}
-
-/* ---- QA.HELLO ---- */
-
-static void on_user_changed(uint64_t client_id, void *data) {
-    (void)data;
-    unsigned long long id = client_id;
-    RedisModule_DictDelC(links, &id, sizeof id, NULL);
-}
-
-static int hello_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
     size_t length;
     long long version;
@@ -72,11 +49,7 @@ static int hello_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     }
     const char *token = RedisModule_StringPtrLen(argv[2], &length);
     if (!supervisor_check_token(token, length)) return RedisModule_ReplyWithError(ctx, "NOPERM wrong worker token");
-    uint64_t client_id = 0;
-    if (RedisModule_AuthenticateClientWithUser(ctx, user, on_user_changed, NULL, &client_id) != REDISMODULE_OK)
-        return RedisModule_ReplyWithError(ctx, "NOPERM this client cannot become a link");
-    unsigned long long id = RedisModule_GetClientId(ctx);
-    RedisModule_DictReplaceC(links, &id, sizeof id, links);
+    if (!link_add(ctx)) return RedisModule_ReplyWithError(ctx, "NOPERM this client cannot become a link");
     supervisor_hello();
     const char *shard = RedisModule_GetMyClusterID();
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
@@ -91,15 +64,7 @@ static int hello_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     return REDISMODULE_OK;
 }
 
-static int ready_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
-    if (argc != 1) return RedisModule_WrongArity(ctx);
-    supervisor_ready();
-    return RedisModule_ReplyWithSimpleString(ctx, "OK");
-}
-
-static int beat_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_BEAT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!link_require(ctx, "QA.BEAT")) return REDISMODULE_OK;
     if (argc != 7) return RedisModule_WrongArity(ctx);
     long long numbers[6];
@@ -127,16 +92,15 @@ static void remove_waiter(Waiter *waiter) {
     else last_waiter = waiter->previous;
 }
 
-/* Its reply is written in the next round of the event loop, by on_next_reply. */
+/* Its reply is written in the next round of the event loop, by QA_NEXT_Reply. */
 static void wake(Waiter *waiter, int timer_is_over) {
     if (waiter->woken) return;
     waiter->woken = 1;
-    if (!timer_is_over) RedisModule_StopTimer(module_ctx(), waiter->timer, NULL);
+    if (!timer_is_over) RedisModule_StopTimer(server_ctx(), waiter->timer, NULL);
     RedisModule_UnblockClient(waiter->client, waiter);
 }
 
-/* One link at a time: what it leaves wakes the next. */
-void link_wake(void) {
+static void wake_next(void) {
     for (Waiter *at = waiters; at && !at->woken; at = at->next) {
         if (!jobs_available(supervisor_is_ready(), at->max == 0)) continue;
         wake(at, 0);
@@ -158,7 +122,7 @@ static void reply_jobs(RedisModuleCtx *ctx, long long max) {
     registry_repair(ctx);
 }
 
-static int on_next_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_NEXT_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
     Waiter *waiter = RedisModule_GetBlockedClientPrivateData(ctx);
@@ -167,25 +131,25 @@ static int on_next_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     return REDISMODULE_OK;
 }
 
-static void on_next_free(RedisModuleCtx *ctx, void *data) {
+static void QA_NEXT_Free(RedisModuleCtx *ctx, void *data) {
     (void)ctx;
     remove_waiter(data);
     RedisModule_Free(data);
-    link_wake();
+    wake_next();
 }
 
-static void on_next_timeout(RedisModuleCtx *ctx, void *data) {
+static void QA_NEXT_Timeout(RedisModuleCtx *ctx, void *data) {
     (void)ctx;
     wake(data, 1);
 }
 
-static void on_next_disconnect(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
+static void QA_NEXT_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
     (void)ctx;
     for (Waiter *at = waiters; at; at = at->next)
         if (at->client == client) wake(at, 0);
 }
 
-static int next_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long max, wait_ms;
     if (!link_require(ctx, "QA.NEXT")) return REDISMODULE_OK;
     if (argc != 3) return RedisModule_WrongArity(ctx);
@@ -194,29 +158,43 @@ static int next_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (RedisModule_StringToLongLong(argv[2], &wait_ms) != REDISMODULE_OK || wait_ms < 0 || wait_ms > MAX_WAIT_MS)
         return RedisModule_ReplyWithError(ctx, "ERR wait_ms must be between 0 and 60000");
     jobs_asked();
-    if (wait_ms == 0 || module_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), max == 0)) {
+    if (wait_ms == 0 || caller_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), max == 0)) {
         reply_jobs(ctx, max);
         return REDISMODULE_OK;
     }
     Waiter *waiter = RedisModule_Calloc(1, sizeof *waiter);
     waiter->max = max;
-    waiter->client = RedisModule_BlockClient(ctx, on_next_reply, NULL, on_next_free, 0);
-    RedisModule_SetDisconnectCallback(waiter->client, on_next_disconnect);
-    waiter->timer = RedisModule_CreateTimer(ctx, wait_ms, on_next_timeout, waiter);
+    waiter->client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
+    RedisModule_SetDisconnectCallback(waiter->client, QA_NEXT_Disconnected);
+    waiter->timer = RedisModule_CreateTimer(ctx, wait_ms, QA_NEXT_Timeout, waiter);
     add_waiter(waiter);
     return REDISMODULE_OK;
 }
 
-/* ---- QA.DONE ---- */
+/* ---- QA.READY, QA.DONE ---- */
 
-static int done_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+/* From now on links that wait can have all jobs. */
+static int QA_READY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
+    if (argc != 1) return RedisModule_WrongArity(ctx);
+    supervisor_ready();
+    wake_next();
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+static int QA_DONE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     static const struct {
         const char *word;
         JobStatus status;
         int min_argc, max_argc;
-    } WORDS[] = {{"OK", JOB_OK, 3, 4},       {"OVERRIDE", JOB_OVERRIDE, 4, 4}, {"SKIP", JOB_SKIP, 3, 3},
-                 {"ERR", JOB_FAILED, 4, 4}, {"TENSORS", JOB_TENSORS, 4, 1 << 24},
-                 {"DAG", JOB_DAG, 5, 1 << 24}, {"TIMEDOUT", JOB_TIMEDOUT, 3, 3}};
+    } WORDS[] = {{"OK", JOB_OK, 3, 4},
+                 {"OVERRIDE", JOB_OVERRIDE, 4, 4},
+                 {"SKIP", JOB_SKIP, 3, 3},
+                 {"ERR", JOB_FAILED, 4, 4},
+                 {"TENSORS", JOB_TENSORS, 4, 1 << 24},
+                 {"DAG", JOB_DAG, 5, 1 << 24},
+                 {"TIMEDOUT", JOB_TIMEDOUT, 3, 3}};
     long long id;
     if (!link_require(ctx, "QA.DONE")) return REDISMODULE_OK;
     if (argc < 3) return RedisModule_WrongArity(ctx);
@@ -225,7 +203,8 @@ static int done_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     const char *word = RedisModule_StringPtrLen(argv[2], NULL);
     size_t i = 0, count = sizeof WORDS / sizeof *WORDS;
     while (i < count && strcasecmp(WORDS[i].word, word)) i++;
-    if (i == count) return RedisModule_ReplyWithError(ctx, "ERR status must be OK, OVERRIDE, SKIP, ERR, TENSORS, DAG or TIMEDOUT");
+    if (i == count)
+        return RedisModule_ReplyWithError(ctx, "ERR status must be OK, OVERRIDE, SKIP, ERR, TENSORS, DAG or TIMEDOUT");
     if (argc < WORDS[i].min_argc || argc > WORDS[i].max_argc) return RedisModule_WrongArity(ctx);
     JobResult result = {.status = WORDS[i].status, .argv = argv + 3, .argc = argc - 3, .cause = CAUSE_ANSWERED};
     if (result.status == JOB_FAILED) {
@@ -262,10 +241,11 @@ static void free_message(void *data) {
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
-/* What is too much while no worker takes it is dropped: senders are promised nothing but their own deadline. */
+/* Drops what exceeds the limit while no worker takes it: senders rely on nothing but their own deadline. */
 static void deliver(const char *sender, const char *payload, size_t length) {
     if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
-        RedisModule_Log(module_ctx(), "warning", "message of %zu bytes dropped: %zu bytes wait for the worker, limit %d", length,
+        RedisModule_Log(server_ctx(), "warning",
+                        "message of %zu bytes dropped: %zu bytes wait for the worker, limit %d", length,
                         queued_message_bytes, MAX_QUEUED_MESSAGE_BYTES);
         return;
     }
@@ -279,11 +259,12 @@ static void deliver(const char *sender, const char *payload, size_t length) {
 
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
                                uint32_t length) {
-    if (type == CLUSTER_MESSAGE) deliver(sender, (const char *)payload, length);
-    else if (type == CLUSTER_ADMIN) registry_admin_message(ctx, (const char *)payload, length);
+    (void)ctx;
+    (void)type;
+    deliver(sender, (const char *)payload, length);
 }
 
-static int send_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_SEND_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!link_require(ctx, "QA.SEND")) return REDISMODULE_OK;
     if (argc != 3) return RedisModule_WrongArity(ctx);
     size_t node_length, length;
@@ -307,63 +288,18 @@ static int send_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* ---- Life ---- */
-
-void link_close_all(RedisModuleCtx *ctx) {
-    size_t count = RedisModule_DictSize(links), n = 0, length;
-    unsigned long long *ids = RedisModule_Alloc((count + 1) * sizeof *ids);
-    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(links, "^", NULL, 0);
-    for (void *key; n < count && (key = RedisModule_DictNextC(iterator, &length, NULL));) memcpy(&ids[n++], key, sizeof *ids);
-    RedisModule_DictIteratorStop(iterator);
-    for (size_t i = 0; i < n; i++) {
-        RedisModule_DictDelC(links, &ids[i], sizeof ids[i], NULL);
-        RedisModule_DeauthenticateAndCloseClient(ctx, ids[i]);
-    }
-    RedisModule_Free(ids);
-}
-
-void link_allow_command(const char *name) {
-    if (!allowed) allowed = RedisModule_CreateDict(NULL);
-    RedisModule_DictReplaceC(allowed, (void *)name, strlen(name), (void *)name);
-}
-
-/* The internal commands are administrator commands, so that no other user has them; the worker's user gets them by name. */
-int link_create_user(RedisModuleCtx *ctx) {
-    static const char *const RIGHTS[] = {"on", "allkeys", "allchannels", "+@all", "-@admin"};
-    user = RedisModule_CreateModuleUser(LINK_USER_NAME);
-    for (size_t i = 0; i < sizeof RIGHTS / sizeof *RIGHTS; i++)
-        if (RedisModule_SetModuleUserACL(user, RIGHTS[i]) != REDISMODULE_OK) return REDISMODULE_ERR;
-    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(allowed, "^", NULL, 0);
-    int failed = 0;
-    void *name;
-    while (RedisModule_DictNextC(iterator, NULL, &name)) {
-        char right[64];
-        snprintf(right, sizeof right, "+%s", (const char *)name);
-        if (RedisModule_SetModuleUserACL(user, right) == REDISMODULE_OK) continue;
-        RedisModule_Log(ctx, "warning", "the worker's user cannot be given %s", right);
-        failed = 1;
-    }
-    RedisModule_DictIteratorStop(iterator);
-    return failed ? REDISMODULE_ERR : REDISMODULE_OK;
-}
-
-int link_on_load(RedisModuleCtx *ctx) {
+int qa_commands_on_load(RedisModuleCtx *ctx) {
+    static const JobsWorker WORKER = {.refusal = supervisor_refusal, .wake = wake_next, .kill = supervisor_kill};
     static const CommandSpec COMMANDS[] = {
-        {"qa.hello", hello_command, "admin deny-script no-auth allow-stale no-monitor no-slowlog fast", 0, 0, 0,
+        {"qa.hello", QA_HELLO_RedisCommand, "admin deny-script no-auth allow-stale no-monitor no-slowlog fast", 0, 0, 0,
          "admin dangerous fast"},
-        {"qa.ready", ready_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
-        {"qa.beat", beat_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
-        {"qa.next", next_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous blocking"},
-        {"qa.done", done_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous"},
-        {"qa.send", send_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
-        {"qa.sessions", registry_sessions_command, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
-        {"qa.register", registry_register_command, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
-        {"qa.as", calling_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous write"},
-        {"qa.stream", registry_stream_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous"},
-        {"qa.atomic", atomic_command, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous write"},
+        {"qa.ready", QA_READY_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+        {"qa.beat", QA_BEAT_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+        {"qa.next", QA_NEXT_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous blocking"},
+        {"qa.done", QA_DONE_RedisCommand, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous"},
+        {"qa.send", QA_SEND_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
     };
-    links = RedisModule_CreateDict(NULL);
+    jobs_attach(&WORKER);
     RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_MESSAGE, on_cluster_message);
-    RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_ADMIN, on_cluster_message);
-    return module_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

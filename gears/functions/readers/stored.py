@@ -1,4 +1,4 @@
-"""The keys of readers on this shard: which there are, and their parts. Nothing is kept here but what was seen last.
+"""The readers in the keys of this shard: which there are, and their parts. Only what was seen last is kept here.
 
 The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``, any other in keys with
 ``@<name>`` before the brace. Making another one the default renames six keys in one transaction; what is read while
@@ -8,13 +8,13 @@ that happens must be all from before or all from after, so the names of the mode
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.shard import slots
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.gears.scripting.held_model import with_references
 from qa_cluster.keys import manifest_key, model_key, parse_model_key, tokenizer_key
 
 MAX_TRIES = 4
@@ -22,7 +22,7 @@ MAX_TAGS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredReader:
     """A reader in keys: `name` is empty for the default one, `mark` the TAG of its model, `ref` None without one."""
 
     name: str
@@ -35,22 +35,29 @@ class Stored:
         return model_key(tag, self.name)
 
 
-_last_seen: dict[str, dict[str, str]] = {}
+@dataclass
+class _LastSeen:
+    """The models of readers by tag: name and TAG of each."""
+
+    by_tag: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def stored(tag: str) -> list[Stored] | None:
+def readers(tag: str) -> list[StoredReader] | None:
     """The readers under a tag that have manifest and tokenizer; None while the tag's slot is not here.
 
     A named one has its model too; the default one may lack it.
     """
-    marks = _last_seen.get(tag, {})
+    seen = state.of(_LastSeen).by_tag
+    marks = seen.get(tag, {})
     for _ in range(MAX_TRIES):
         names = ["", *(name for name in marks if name)]
         commands: list[tuple[str, ...]] = [("AI._MODELSCAN",)]
         for name in names:
             commands += [("GET", manifest_key(tag, name)), ("EXISTS", tokenizer_key(tag, name))]
         try:
-            replies, refs = with_references([*commands, ("AI._MODELSCAN",)], [model_key(tag, name) for name in names])
+            replies, refs = rg.with_references(
+                [*commands, ("AI._MODELSCAN",)], [model_key(tag, name) for name in names]
+            )
         except rg.error as error:
             if not slots.is_redirect(error):
                 raise
@@ -59,28 +66,28 @@ def stored(tag: str) -> list[Stored] | None:
         if before == after == marks:
             found = zip(names, replies[1:-1:2], replies[2:-1:2], refs, strict=True)
             return [
-                Stored(name, as_bytes(manifest), marks.get(name, ""), ref if name in marks else None)
+                StoredReader(name, as_bytes(manifest), marks.get(name, ""), ref if name in marks else None)
                 for name, manifest, has_tokenizer, ref in found
                 if manifest is not None and has_tokenizer and (ref is not None or not name)
             ]
         marks = after
-        if len(_last_seen) > MAX_TAGS:
-            _last_seen.clear()
-        _last_seen[tag] = marks
+        if len(seen) > MAX_TAGS:
+            seen.clear()
+        seen[tag] = marks
     return None
 
 
 def _of_tag(scan: Sequence[Any], tag: str) -> dict[str, str]:
     """The models of readers under a tag: name and TAG."""
-    return {name: mark for key_tag, name, mark in _readers(scan) if key_tag == tag}
+    return {name: mark for key_tag, name, mark in _found(scan) if key_tag == tag}
 
 
 def tags() -> set[str]:
     """The tags under which there are models of readers on this server."""
-    return {tag for tag, _, _ in _readers(rg.execute("AI._MODELSCAN"))}
+    return {tag for tag, _, _ in _found(rg.execute("AI._MODELSCAN"))}
 
 
-def _readers(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
+def _found(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
     found = []
     for key, mark in scan:
         try:
