@@ -39,7 +39,7 @@ class ServiceOptions:
         return self.target.options.limits
 
 
-class State:
+class ServiceState:
     """The engine, once it is there, and the metrics."""
 
     def __init__(self, options: ServiceOptions) -> None:

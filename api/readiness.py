@@ -16,7 +16,7 @@ from qa_cluster.reading.manifest import Manifest
 from qa_cluster.shard_functions import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.topology import Shard
 
-from .lifespan import State
+from .lifespan import ServiceState
 from .telemetry import parse_info
 
 KEEP_SECONDS = 1.0
@@ -37,7 +37,7 @@ class ShardReadiness:
 class Readiness:
     """The verdict about all shards."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._kept: tuple[float, dict[str, Any]] | None = None
         self._lock = asyncio.Lock()
