@@ -7,13 +7,13 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qa_cluster.asking.asker import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import manifest_in_use
 from qa_cluster.errors import ModelError, QAError, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key, model_key, tokenizer_key
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.topology import Shard
 
 from .lifespan import State

@@ -21,8 +21,10 @@ from qa_cluster.topology import Address
 from tests.client import scripted_functions as functions
 from tests.client.scripted_functions import PARTITIONS, manifest
 from tests.client.scripted_proxy import Proxy, Reply
+from tests.harness.clusters import Cluster
 from tests.harness.ports import free_port
-from tests.harness.servers import Cluster, Server, binary_or_skip
+from tests.harness.programs import binary_or_skip
+from tests.harness.servers import Server
 
 SHARDS = 3
 

@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 
 from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 
