@@ -182,7 +182,11 @@ async def test_requests_have_so_many_characters_together_and_a_single_one_more(m
 
 
 def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:
-    request = json.dumps({"inputs": inputs([("In which year did Place77 build its bridge?", LONG)] * 40)})
+    long = inputs([("In which year did Place77 build its bridge?", LONG)])
+    begun = time.monotonic()
+    trigger(shards, {"inputs": long})
+    one = time.monotonic() - begun
+    request = json.dumps({"inputs": long * 40})
     with (
         shards.nodes[0].client(socket_timeout=0.5, retry=None) as client,
         pytest.raises(redis.TimeoutError),
@@ -190,5 +194,5 @@ def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:
         client.execute_command("RG.TRIGGER", "qa.pipeline", "", request)
     begun = time.monotonic()
     assert trigger(shards, {"inputs": inputs(PAIRS[:1])})["results"][0]["answer"] == "Ada Lovelace"
-    assert time.monotonic() - begun < 15
-    eventually(lambda: shards.nodes[0].field("in_flight") == 0, 10)
+    assert time.monotonic() - begun < 30 * one
+    eventually(lambda: shards.nodes[0].field("in_flight") == 0)
