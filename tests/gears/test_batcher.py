@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain, combinations, pairwise
@@ -14,11 +13,19 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
+from qa_cluster.gears.inference import token_batches
 from qa_cluster.gears.inference.backends.base import Port, RuntimeLimits, is_token_model
 from qa_cluster.gears.inference.batcher import Batcher
 from qa_cluster.gears.inference.served import BatchTotals, Item, ServedModel
 from qa_cluster.gears.inference.tensors import Array
-from qa_cluster.gears.inference.token_batches import RUN_TOKENS, cheapest_runs, choose_batch, padded_rows, run_batch
+from qa_cluster.gears.inference.token_batches import (
+    BATCH_SIZES,
+    RUN_TOKENS,
+    cheapest_runs,
+    choose_batch,
+    padded_rows,
+    run_batch,
+)
 from tests.gears.files import load_bytes
 
 INT64 = np.dtype("<i8")
@@ -204,15 +211,17 @@ def test_runs_cost_the_least_that_is_possible(seed: int) -> None:
     assert cost([run.start for run in found[1:]]) == min(map(cost, every))
 
 
-def test_the_time_to_part_a_queue_does_not_grow_with_the_square_of_its_length() -> None:
-    def seconds(count: int) -> float:
-        queued = items([int(length) for length in np.random.default_rng(3).integers(1, 300, count)])
-        begun = time.process_time()
-        assert queued[0] in choose_batch(queued, 1024)
-        return time.process_time() - begun
+def test_of_a_long_queue_only_the_neighbours_of_the_oldest_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+    parted: list[int] = []
 
-    short, long = (min(seconds(count) for _ in range(5)) for count in (300, 3000))
-    assert long < 40 * short
+    def count(lengths: Sequence[int], max_tokens: int) -> list[slice]:
+        parted.append(len(lengths))
+        return cheapest_runs(lengths, max_tokens)
+
+    monkeypatch.setattr(token_batches, "cheapest_runs", count)
+    queued = items([int(length) for length in np.random.default_rng(3).integers(1, 300, 3000)])
+    assert queued[0] in choose_batch(queued, 1024)
+    assert parted == [2 * (BATCH_SIZES[-1] - 1) + 1]
 
 
 def test_outputs_that_are_not_one_value_a_token_are_refused() -> None:

@@ -119,7 +119,7 @@ def test_run_without_progress_ends(cluster: Cluster) -> None:
     script = f"""
 async def f(r):
     if r != '{own}':
-        await asyncio.sleep(20)
+        await asyncio.sleep(3600)
     return 1
 GB('ShardsIDReader').map(f).run()
 """
@@ -153,6 +153,7 @@ def record(shard):
 GB('ShardsIDReader').map(record).run(convertToStr=False)
 """
     results, errors = execute(first, "RG.PYEXECUTE", script)
+    # without the end markers of the shard whose record was refused the run would end as idle
     assert (len(results), len(errors)) == (2, 1)
     assert "cannot pickle" in errors[0]
 
