@@ -269,7 +269,7 @@ class ScriptedCluster:
             spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
             version = record[0].decode()
             sentences = [text[start:end] for start, end in spans]
-            await node.run(documents.split_document(document_id, tag, version, spans, sentences))
+            await node.run(documents.split_document(document_id, tag, version, spans, sentences, splitter=""))
             await node.commands.execute("HSET", key, "tokenized", version)
             await node.commands.execute("INCR", keys.epoch_key(tag))
 

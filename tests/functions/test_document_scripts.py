@@ -145,6 +145,24 @@ def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_
     assert {key.rpartition(":")[2] for key in client.scan_iter(match="terms:*")} == {"other", "text"}
 
 
+def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:
+    version = ingest(client, "d", TEXT)
+    assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
+    before = epoch(client)
+    assert shard.split(client, "d", version, TEXT, "1") == "unchanged"
+    assert (shard.split(client, "d", version, TEXT, "2"), epoch(client)) == ("stored", before + 1)
+    record = shard.record(client, "d")
+    assert record is not None
+    assert (record.sentences, record.splitter, record.tokenized) == (3, "2", False)
+    assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
+    assert client.hgetall(keys.docs_key(TAG)) == {}
+    assert client.llen(keys.garbage_key(TAG)) == 1
+    # tokenized meanwhile, from sentences that are no more
+    assert shard.index(client, "d", version, TEXT, "1") == "stale"
+    assert shard.index(client, "d", version, TEXT, "2") == "stored"
+    assert client.hgetall(keys.stats_key(TAG)) == {"next": "2", "sentences": "3", "terms": "8"}
+
+
 def test_a_text_written_with_set_is_adopted_only_while_it_stands(client: redis.Redis) -> None:
     client.set(keys.paragraphs_key("d", TAG), "First.")
     stale = documents.adopt_document(documents.check_document("d", "Older."), TAG, "")
