@@ -40,9 +40,10 @@ $(VENV)-export/.done: pyproject.toml constraints.txt
 build:  ## the native module, native/build/qa.so
 	@$(MAKE) --silent --no-print-directory -C native
 
-lint: $(VENV)/.test  ## ruff
+lint: $(VENV)/.test  ## ruff, and clang-format for native/
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(MAKE) --silent --no-print-directory -C native format-check CLANG_FORMAT=$(abspath $(BIN))/clang-format
 
 # mypy does not know setuptools' package-dir: it is shown the tree as it is imported.
 types: $(VENV)/.test  ## mypy, strict

@@ -34,7 +34,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
-class Service:
+class Application:
     """The application. `uvicorn` runs it; see `python -m qa_cluster.api`."""
 
     def __init__(self, options: ServiceOptions) -> None:

@@ -10,13 +10,8 @@ from qa_cluster.config import SETTINGS, Loaded, expected
 
 from ..servers.module_options import module_options
 from ..servers.server_process import quoted
-from . import console
-from .session import Session
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("config")(config)
+from ..terminal import console, tables
+from .shared_options import load_settings
 
 
 def config(
@@ -33,8 +28,7 @@ def config(
 
     Example: QA_HTTP_PORT=9000 qa-cluster config --json
     """
-    session: Session = context.obj
-    loaded = session.load()
+    loaded = load_settings(context)
     if module:
         for name, value in module_options(loaded.settings):
             console.say(f"{name} {value if name == 'loadmodule' else quoted(value)}")
@@ -42,7 +36,7 @@ def config(
         console.say_json({name: _row(loaded, name) for name in SETTINGS})
     else:
         rows = [{"setting": name, **_row(loaded, name)} for name in SETTINGS]
-        console.table([{k: v for k, v in row.items() if k in ("setting", "value", "source", "help")} for row in rows])
+        tables.table([{k: v for k, v in row.items() if k in ("setting", "value", "source", "help")} for row in rows])
 
 
 def _row(loaded: Loaded, name: str) -> dict[str, str]:

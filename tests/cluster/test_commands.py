@@ -16,11 +16,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from qa_cluster.cluster.readers.reader_files import default_reader_folder
 from qa_cluster.cluster.servers.ports import free_node_ports
+from qa_cluster.reading.local_reader import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
 
-READER = Path(os.environ.get("QA_TEST_READER") or default_reader_folder())
+READER = Path(os.environ.get("QA_TEST_READER") or bundled_reader())
 needs_reader = pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}")
 pytestmark = [needs_reader, pytest.mark.timeout(300)]
 

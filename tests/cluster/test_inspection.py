@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.cluster.nodes.connect import cluster_client, login
-from qa_cluster.cluster.nodes.nodes import slot_ranges
+from qa_cluster.cluster.nodes.formation import slot_ranges
 from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.cluster.provision.provisioning import provision
 from qa_cluster.cluster.readers.reader_files import read_reader

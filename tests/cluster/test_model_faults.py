@@ -20,7 +20,7 @@ from qa_cluster import keys
 from qa_cluster.cluster import cli
 from qa_cluster.cluster.nodes import all_shards
 from qa_cluster.cluster.nodes.connect import shards_of
-from qa_cluster.cluster.nodes.nodes import Node
+from qa_cluster.cluster.nodes.node import Node
 from qa_cluster.cluster.readers import reader_loading, shard_readers
 from qa_cluster.cluster.readers.reader_files import ReaderFiles, read_reader
 from qa_cluster.cluster.servers.signals import until_signal
@@ -29,7 +29,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FIL
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, TinyShards, tiny_shards
 from tests.gears.onnx_file import deep_model, span_model
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 
 SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}

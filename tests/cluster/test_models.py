@@ -17,14 +17,15 @@ import redis
 from qa_cluster import keys
 from qa_cluster.cluster import cli
 from qa_cluster.cluster.readers import reader_loading
-from qa_cluster.cluster.readers.reader_files import budget_of, default_reader_folder, read_reader
+from qa_cluster.cluster.readers.reader_files import budget_of, read_reader
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, InvalidInput, ModelError, NotFound
+from qa_cluster.reading.local_reader import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
 from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, LAST, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model, token_model
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 
 LIMIT_MB = 450
@@ -375,7 +376,7 @@ def test_a_cluster_that_is_brought_up_again_gets_what_some_shards_lack(shards: T
 
 
 def test_the_setting_gives_readers_their_budget() -> None:
-    folder = default_reader_folder()
+    folder = bundled_reader()
     own = read_reader(folder, budget_of(Settings())).manifest.context_tokens
     assert own == Manifest.load(folder / MANIFEST_FILE).context_tokens
     assert read_reader(folder, budget_of(Settings(context_tokens=96))).manifest.context_tokens == 96

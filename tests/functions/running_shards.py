@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +16,12 @@ from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.ranking.bm25 import Ranking, merge
 from qa_cluster.shard_functions import RANK_TRIGGER, READER_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
-from tests.harness.servers import ROOT, Cluster, Server, eventually
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.programs import ROOT
+from tests.harness.servers import Server
+from tests.harness.workers import WORKER
 
-WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 REGISTER = "from qa_cluster.gears.functions.register import register_all; register_all()"
 PARTITIONS = 12
 SENTENCE_ANSWER_TTL = 7200

@@ -15,7 +15,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.sentences import split_sentences
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .running_shards import SECONDS, SENTENCE_ANSWER_TTL, Shards, sentence_name, tag
 

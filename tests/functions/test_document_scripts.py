@@ -13,7 +13,7 @@ import redis
 
 from qa_cluster import documents, keys
 from qa_cluster.ranking.postings import removals
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from . import shard_model as shard
 from .shard_model import TAG

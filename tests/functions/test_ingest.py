@@ -11,7 +11,8 @@ import redis
 from qa_cluster import keys
 from qa_cluster.documents import split_document
 from qa_cluster.sentences import SPLITTER_VERSION
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 
 from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 

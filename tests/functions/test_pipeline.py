@@ -16,7 +16,7 @@ from qa_cluster import keys, pipeline
 from qa_cluster.errors import QueueFull
 from qa_cluster.gears.functions.answering import pipeline as on_shard
 from qa_cluster.huggingface.pipeline import QuestionAnsweringPipeline
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .running_shards import Shards, tag
 

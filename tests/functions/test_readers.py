@@ -19,11 +19,13 @@ from qa_cluster.gears.functions.readers import loaded, warming
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
 from qa_cluster.scripts import ScriptCall
-from tests.functions.running_shards import SECONDS, WORKER, sentence_name, tag
+from tests.functions.running_shards import SECONDS, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 from tests.harness.tiny_readers import tiny_reader
+from tests.harness.workers import WORKER
 from tests.unit.small_tokenizer import tokenizer_json
 
 

@@ -16,9 +16,12 @@ from qa_cluster.config import Settings
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from tests.functions.running_shards import SECONDS, WORKER, Shards, tag
-from tests.harness.servers import Cluster, Server, eventually
+from tests.functions.running_shards import SECONDS, Shards, tag
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 from tests.harness.tiny_readers import tiny_reader
+from tests.harness.workers import WORKER
 
 TEXT = "Marie Curie discovered radium in Paris"
 FIRST, LAST = "Marie", "Paris"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Server, eventually, execute, reaches, server_binary, shared_binary
-
-__all__ = ["server_binary", "shared_binary"]
-WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
+from tests.harness.clusters import Cluster, ready_cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+from tests.harness.workers import WORKER
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +43,6 @@ def dropped(server: Server, execution_id: str) -> bool:
         return bool(execute(server, "RG.DROPEXECUTION", execution_id) == "OK")
     except redis.ResponseError:
         return False
-
-
-@contextmanager
-def ready_cluster(binary: Path) -> Iterator[Cluster]:
-    """Three primaries with workers that are ready."""
-    with Cluster(binary, worker=WORKER) as running:
-        for node in running.nodes:
-            node.wait_ready(60)
-        for node in running.nodes:
-            # the bus of a young cluster loses messages until all links stand
-            eventually(lambda node=node: reaches(node, 3), 30)  # type: ignore[misc]
-        yield running
 
 
 @pytest.fixture

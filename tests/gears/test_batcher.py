@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
-from qa_cluster.gears.inference.backends.choose import Port, RuntimeLimits, is_token_model
+from qa_cluster.gears.inference.backends.base import Port, RuntimeLimits, is_token_model
 from qa_cluster.gears.inference.batcher import Batcher
 from qa_cluster.gears.inference.served import BatchTotals, Item, ServedModel
 from qa_cluster.gears.inference.tensors import Array

@@ -12,8 +12,10 @@ import pytest
 import redis
 
 from qa_cluster.hashtags import hashtag_for_slot
-from tests.gears.conftest import WORKER
-from tests.harness.servers import Cluster, Server, eventually, execute
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+from tests.harness.workers import WORKER
 
 
 def test_runs_cover_all_shards(cluster: Cluster) -> None:

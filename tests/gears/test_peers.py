@@ -17,7 +17,7 @@ class Bus:
     def __init__(self, lost: int = 0) -> None:
         self.lost = lost
         self.sent = 0
-        self.ends = {name: Peers(lambda name=name: _End(self, name)) for name in "ab"}  # type: ignore[misc]
+        self.ends = {name: Peers(_End(self, name)) for name in "ab"}  # type: ignore[arg-type]
 
     def hand_over(self, sender: str, to: str, payload: bytes) -> None:
         self.sent += 1
@@ -26,7 +26,7 @@ class Bus:
 
 
 class _End:
-    """What `Peers` needs of a worker's runtime."""
+    """What `Peers` needs of a worker's host."""
 
     def __init__(self, bus: Bus, name: str) -> None:
         self.bus = bus
