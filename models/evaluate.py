@@ -70,7 +70,7 @@ class Report:
         return document
 
 
-class Reading:
+class ContextReader:
     """Reads contexts with one runner; counts the windows it read."""
 
     def __init__(self, encoder: TextPairEncoder, runner: Runner) -> None:
@@ -158,7 +158,7 @@ def evaluate(
     if limit is not None:
         examples = spread(examples, limit)
     pairs = PairEncoder(manifest, window_tokens=window_tokens, doc_stride=doc_stride)
-    reading = Reading(
+    reading = ContextReader(
         TextPairEncoder(ReaderTokenizer(tokenizer_json), pairs), open_runner(model, runtime, threads=threads)
     )
     began = perf_counter()

@@ -264,7 +264,7 @@ def split_document(
 def read_sentence(
     sentence: keys.SentenceRef, question: str, model: str = "", *, context_tokens: int = 0, fingerprint: int = 0
 ) -> ScriptCall:
-    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence`.
+    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence_record`.
 
     Args:
         context_tokens: budget for the sentence with its neighbours, 0: it is read alone.
@@ -284,7 +284,7 @@ def read_sentence(
     return ScriptCall("read_passage", names, args)
 
 
-def parse_sentence(reply: Sequence[Any] | None) -> SentenceRecord | None:
+def parse_sentence_record(reply: Sequence[Any] | None) -> SentenceRecord | None:
     """The reply to `read_sentence`: None where there is no such sentence."""
     if reply is None:
         return None

@@ -184,7 +184,7 @@ def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> 
 def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     call = documents.read_sentence(keys.SentenceRef("d", TAG, 1), "Who?")
-    sentence = documents.parse_sentence(shard.run(client, call))
+    sentence = documents.parse_sentence_record(shard.run(client, call))
     assert sentence is not None
     assert (sentence.text, sentence.version, sentence.document_id, sentence.tensor) == (
         "The dog slept.",
@@ -195,7 +195,7 @@ def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     start, end = json.loads(sentence.spans)[1]
     assert TEXT[start:end] == sentence.text
     missing = documents.read_sentence(keys.SentenceRef("d", TAG, 3), "Who?")
-    assert documents.parse_sentence(shard.run(client, missing)) is None
+    assert documents.parse_sentence_record(shard.run(client, missing)) is None
 
 
 def test_the_set_of_answers_forgets_what_has_expired(client: redis.Redis) -> None:
@@ -230,7 +230,7 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
             shard.index(client, document_id, version, text)
         elif action == "read":
             call = documents.read_sentence(keys.SentenceRef(document_id, TAG, 1), "Other?")
-            found = documents.parse_sentence(shard.run(client, call))
+            found = documents.parse_sentence_record(shard.run(client, call))
             if found is not None:
                 pending.append((document_id, (1, found.version, found.text)))
         elif action == "store" and pending:

@@ -17,7 +17,7 @@ from rich.console import Console
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.evaluate import Prediction, Reading, silent
+from qa_cluster.models.evaluate import ContextReader, Prediction, silent
 from qa_cluster.models.export import ExportOptions, export, refuse_losses
 from qa_cluster.models.latency import LENGTHS, Latency, measure_latency
 from qa_cluster.models.measuring import Measured, Scored, agreement
@@ -121,7 +121,7 @@ def case(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]])
     run = open_runner(folder / "reader" / MODEL_FILE, "openvino", threads=1)
     rows = [
         {"question": example.question, "context": example.context, "answer": found.text, "answer_start": found.start}
-        for example, found in zip(examples, Reading(encoder, run).predict(examples, silent, ""), strict=True)
+        for example, found in zip(examples, ContextReader(encoder, run).predict(examples, silent, ""), strict=True)
     ]
     rows += [{"question": q, "context": c, "answer": "", "answer_start": -1} for q, c in pairs[40:48]]
     (folder / "questions.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")

@@ -25,7 +25,7 @@ from qa_cluster.models.training.base import Machine, load_base
 from qa_cluster.models.training.data import Labelled, load_dataset, write_examples
 from qa_cluster.models.training.encoding import Encoder
 from qa_cluster.models.training.loop import StageLoop
-from qa_cluster.models.training.settings import Settings, Stage
+from qa_cluster.models.training.settings import Stage, TrainingSettings
 from qa_cluster.models.training.state import STATE_FILE, Position
 from qa_cluster.models.training.train import HELD_OUT_FILE, RECORD_FILE, Interrupted, train
 
@@ -158,9 +158,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def settings(data: Path, *stages: str, **changed: Any) -> Settings:
+def settings(data: Path, *stages: str, **changed: Any) -> TrainingSettings:
     sizes = {"max_tokens": 48, "doc_stride": 8, "max_question_tokens": 8, "batch_size": 16, "threads": 1, **changed}
-    return Settings(stages=tuple(Stage.parse(f"{data}:{stage}") for stage in stages or ("1:5e-3",)), **sizes)
+    return TrainingSettings(stages=tuple(Stage.parse(f"{data}:{stage}") for stage in stages or ("1:5e-3",)), **sizes)
 
 
 def weights(folder: Path) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from typing import Any
 
 import orjson
 
-from qa_cluster import keys
-from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
+from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
 from qa_cluster.gears.functions.readers import loaded
@@ -26,7 +25,7 @@ from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.shard.calls import run_script, run_script_later
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, slot
+from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, parse_sentence, slot
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.shard_functions import READ_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL_SECONDS
@@ -120,7 +119,7 @@ def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Futu
     parsed: list[SentenceRef | Exception] = []
     for name in names:
         try:
-            parsed.append(keys.parse_sentence(name))
+            parsed.append(parse_sentence(name))
         except (InvalidInput, TypeError) as error:
             parsed.append(error)
     found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)], model)
@@ -173,7 +172,7 @@ def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[Sent
     place = _place(model, reader)
     replies = _each([_read_call(sentence, question, place, reader).command() for sentence in sentences])
     return {
-        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence(reply), reader)
+        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence_record(reply), reader)
         for sentence, reply in zip(sentences, replies, strict=True)
     }
 
@@ -246,7 +245,7 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
         reader = loaded.named(model)
         place = _place(model, reader)
         if fetched is None or attempt or fetched.reader is not reader:
-            fetched = _Fetched(parse_sentence(run_script(_read_call(sentence, question, place, reader))), reader)
+            fetched = _Fetched(parse_sentence_record(run_script(_read_call(sentence, question, place, reader))), reader)
         record = fetched.record
         if record is None:
             return None

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import pytest
 
-from qa_cluster.asking.assembly import Record, assemble, distinct
+from qa_cluster.asking.assembly import CitedDocument, assemble, distinct
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.documents import Neighbour, SentenceRecord
 from qa_cluster.errors import InvalidInput
@@ -158,7 +158,7 @@ def sentence_reading(document: str, *spans: tuple[int, int, float]) -> SentenceR
     return SentenceReading(SentenceRef(document, "t", 0), found, "v", "x" * 99, 0, "m", "s", False, 1, False)
 
 
-RECORDS = {name: Record("v", "", {}) for name in "abcd"}
+RECORDS = {name: CitedDocument("v", "", {}) for name in "abcd"}
 
 
 @pytest.mark.parametrize("readings", [[], [sentence_reading("a")], [sentence_reading("a"), sentence_reading("b")]])
