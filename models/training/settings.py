@@ -1,4 +1,4 @@
-"""What a training run is told: data stages, sizes, rates. Checked before anything is loaded."""
+"""What a training run is given: data stages, sizes, rates. Checked before anything is loaded."""
 
 import re
 from dataclasses import asdict, dataclass

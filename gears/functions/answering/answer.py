@@ -1,7 +1,8 @@
 """Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
 
 However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
-document it was read from still stands when it is stored; else, for who began to ask only then, the new one is read.
+document it was read from still stands when it is stored; else the new version is read, for the clients that began to
+ask only then.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ async def _one(
 
 
 def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-    """Cached answers that belong to the version and the model of now; an error for what is not on this shard."""
+    """Cached answers of the current version by the current model; an error for what is not on this shard."""
     reader = loaded.named(model)
     commands: list[tuple[str, ...]] = []
     for sentence in sentences:
@@ -188,7 +189,7 @@ def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader)
 
 
 def _place(model: str, reader: Reader) -> str:
-    """The model in the keys of the answers: who names the default one by its revision shares what is cached for it."""
+    """The model in the keys of the answers: the default one named by its revision shares what is cached for it."""
     return "" if model == reader.name and loaded.is_default(reader) else model
 
 
@@ -214,7 +215,7 @@ def read(
 
     `fetched` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
 
-    It runs in a task of its own, outside of any execution: the first who asks may go away, the others still wait.
+    It runs in a task of its own, outside of any execution: the first client may go away while others still wait.
     """
     key = answer_key(sentence, question, model)
     reads = state.of(_Reads)
@@ -273,7 +274,7 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
             ttl_seconds=_ttl_seconds(),
         )
         if answer_key(sentence, question, model) not in state.of(_Reads).joined:
-            # Who asked did so before the sentence was read: the answer is right for them whether or not it is kept.
+            # All clients asked before the sentence was read: the answer is right for them whether or not it is kept.
             run_script_later(call)
             return value
         if run_script(call) == 1:

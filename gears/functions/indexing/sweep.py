@@ -91,7 +91,7 @@ async def _sweep_until_settled() -> None:
                 request(tags)
                 raise
         sweeping.complaint = ""
-    except Exception as error:  # nobody awaits this task: its error is told here or nowhere
+    except Exception as error:  # nobody awaits this task: its error is logged here or nowhere
         if str(error) != sweeping.complaint:
             sweeping.complaint = str(error)
             rg.log(f"sweep failed: {error}", "warning")
