@@ -9,7 +9,7 @@ ARGS   ?=
 # Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
 JOBS   ?= 3
 
-.PHONY: help demo install build check lint types test test-asan test-cluster test-model conformance parity fuzz soak bench clean
+.PHONY: help demo install build check lint types test test-asan test-cluster test-model conformance parity fuzz soak bench picture clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -110,6 +110,10 @@ soak: $(VENV)/.test build  ## 30 minutes of load and faults on 3 shards; ARGS='-
 
 bench: $(VENV)-export/.done build  ## the measurements of the README (installs torch for the baseline)
 	@$(VENV)-export/bin/python -m tests.benchmarks.run $(ARGS)
+
+picture: $(VENV)/.test build  ## docs/page.png from the running page, and the README's badges; needs Chromium
+	@$(BIN)/python -m tests.docs.badges
+	@$(BIN)/python -m tests.docs.picture
 
 clean:  ## remove what was built
 	@$(MAKE) --no-print-directory -C native clean

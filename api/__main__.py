@@ -1,7 +1,7 @@
 """`python -m qa_cluster.api`: the REST service in this process, until SIGINT or SIGTERM.
 
 Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); the flags here are the few
-that a person changes most. `cluster_url` must name at least one server of the cluster.
+that people change most often. `cluster_url` must name at least one server of the cluster.
 """
 
 from __future__ import annotations

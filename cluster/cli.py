@@ -26,6 +26,7 @@ from .commands.shared_options import SharedOptions
 from .commands.status import status
 from .commands.up import up
 from .terminal import console
+from .terminal.help_text import help_of
 
 OK, FAILURE, USAGE, NOT_RUNNING, OVERLOADED = 0, 1, 2, 3, 4
 
@@ -106,12 +107,13 @@ def _options(  # noqa: PLR0917 - one parameter is one option
 
 
 for command in (demo, up, down, scale, status, ingest, pretokenize, ask, serve):
-    app.command()(command)
-app.command("eval")(evaluate)
+    app.command(help=help_of(command))(command)
+app.command("eval", help=help_of(evaluate))(evaluate)
 app.add_typer(model, name="model")
 # The benchmarks know their own options, --help among them.
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(bench)
-app.command()(config)
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+app.command(help=help_of(bench), context_settings=_PASSED_ON)(bench)
+app.command(help=help_of(config))(config)
 
 
 def exit_code(error: BaseException) -> int:

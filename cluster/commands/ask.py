@@ -26,7 +26,7 @@ def ask(
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
 ) -> None:
-    """Ask the cluster a question. Exits 0 also when the documents hold no answer.
+    """Ask the cluster a question. The exit code is 0 also when the documents hold no answer.
 
     Examples:
 
@@ -46,7 +46,7 @@ def ask(
 
 
 def _check(settings: Settings, question: str, options: AskOptions) -> None:
-    """Refuse, before anything is asked, what the cluster would refuse: that is wrong usage."""
+    """Refuse here what the cluster would refuse: it is wrong usage."""
     limits = AskLimits(question_max_chars=settings.question_max_chars, top_k_max=settings.top_k_max)
     try:
         check_question(question, options, limits)
@@ -55,7 +55,7 @@ def _check(settings: Settings, question: str, options: AskOptions) -> None:
 
 
 def show(result: AskResult) -> None:
-    """Print the answers; not those that nothing speaks for, unless there is no better one."""
+    """Print the answers, except those with a score of 0.00 that are not the best."""
     if not result.answerable:
         console.say("no answer in the documents")
     tables.table(

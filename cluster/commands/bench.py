@@ -15,7 +15,7 @@ from ..terminal import console
 
 
 def bench(context: typer.Context) -> None:
-    """Run the measurements of the README. They live in the source checkout (tests/benchmarks), not in the package.
+    """Run the measurements of the README. They are part of the source checkout (tests/benchmarks), not of the package.
 
     Example: qa-cluster bench --help
     """

@@ -23,8 +23,8 @@ def config(
 ) -> None:
     """Show every setting, its value and where it comes from. Secrets are masked.
 
-    A setting comes from, the later wins: its default, qa-cluster.toml (or --config FILE, or QA_CONFIG), the environment
-    (QA_SHARDS=5), the command line (--set shards=5).
+    A setting comes from its default, from qa-cluster.toml (or --config FILE, or QA_CONFIG), from the environment
+    (QA_SHARDS=5) or from the command line (--set shards=5); the later one of these wins.
 
     Example: QA_HTTP_PORT=9000 qa-cluster config --json
     """

@@ -36,7 +36,7 @@ def demo(
     once: Annotated[bool, typer.Option("--once", help="Print the answers, stop everything and exit.")] = False,
     port: Annotated[int | None, typer.Option(help="Port of the REST service.", show_default="8080")] = None,
 ) -> None:
-    """Three shards, the Python language reference, the REST service and a few questions, each asked twice.
+    """Start three shards and the REST service, read the Python language reference, and ask a few questions twice.
 
     Everything runs in a temporary folder, or in the folder given with --data-dir, and ends with this command: at
     Ctrl-C, or after the table with --once.

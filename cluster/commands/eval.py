@@ -33,10 +33,12 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         typer.Option(help="Folder of the reader.", exists=True, file_okay=False, show_default="setting 'reader'"),
     ] = None,
     given: Annotated[
-        bool, typer.Option("--context/--no-context", help="Measure the reader, the context given.")
+        bool, typer.Option("--context/--no-context", help="Measure the reader, with the context given.")
     ] = True,
     ranking: Annotated[bool, typer.Option("--ranking/--no-ranking", help="Measure recall of the ranking.")] = True,
-    system: Annotated[bool, typer.Option("--system/--no-system", help="Measure the answers of the whole.")] = True,
+    system: Annotated[
+        bool, typer.Option("--system/--no-system", help="Measure the answers of the whole system.")
+    ] = True,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -46,10 +48,10 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         ),
     ] = None,
     running: Annotated[
-        bool, typer.Option("--running", help="Ask the cluster that runs; it must hold the contexts.")
+        bool, typer.Option("--running", help="Ask the running cluster; it must hold the contexts.")
     ] = False,
     retriever_k: Annotated[
-        int | None, typer.Option(help="Sentences read of a question at most.", min=1, max=MAX_K, show_default="8")
+        int | None, typer.Option(help="Most sentences read for a question.", min=1, max=MAX_K, show_default="8")
     ] = None,
     context_tokens: Annotated[
         int | None,
@@ -59,20 +61,22 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
             show_default="the manifest's",
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many questions, spread over the file.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Of the confidence intervals.", min=0)] = 0,
+    limit: Annotated[
+        int | None, typer.Option(help="How many questions to ask, spread over the file.", min=1, show_default="all")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the confidence intervals.", min=0)] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write JSON with every question's answers to this file.", dir_okay=False)
     ] = None,
 ) -> None:
-    """How good the answers to a question set are: of the reader, of the ranking, and of the whole system.
+    """Measure how good the answers to a question set are: of the reader, of the ranking, and of the whole system.
 
     The reader is measured with each question's context given: exact match and F1. Then all contexts become the corpus
-    of a cluster that is started for it and ends with the command: how often a sentence that answers is among the first
-    1, 5, 8 and 20, and exact match and F1 of the answers, read in waves and reading all candidates. With --running, or
-    --cluster-url, a cluster is asked into which the file has been ingested. Intervals are 95 % bootstrap intervals over
-    questions; `docs/evaluation.md` says how everything is counted.
+    of a cluster that starts and ends with the command. There it measures how often a sentence that answers is among the
+    first 1, 5, 8 and 20, and exact match and F1 of the answers, read in waves and reading all candidates. With
+    --running or --cluster-url it asks a cluster into which the file has been ingested. Intervals are 95 % bootstrap
+    intervals over questions; `docs/evaluation.md` says how everything is counted.
 
     Examples:
 

@@ -18,7 +18,7 @@ from .shared_options import load_settings
 def ingest(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(help="Files and folders.", exists=True, metavar="PATH..")],
-    on_error: Annotated[str, typer.Option(help="At a document that cannot be read: stop or skip.")] = "stop",
+    on_error: Annotated[str, typer.Option(help="What to do at a document that cannot be read: stop or skip.")] = "stop",
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until questions are answered from the documents.")
     ] = True,
@@ -26,8 +26,7 @@ def ingest(
     """Store documents from .txt, .md, .jsonl, SQuAD JSON and CORD-19 JSON files; the shards split and tokenize them.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata may be left out.
-    A document that was stored before under the same id is replaced; of two with one id in one run, the second is an
-    error.
+    A document replaces the one that was stored before under its id; the same id twice in one run is an error.
 
     Examples:
 

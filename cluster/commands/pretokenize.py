@@ -21,7 +21,7 @@ def pretokenize(
 ) -> None:
     """Split and tokenize, on the shards, all documents that are stored but not tokenized yet.
 
-    Needed only after text was written while no functions were registered, or (--force) to measure.
+    This is needed only after text was written while no functions were registered, or with --force to measure.
 
     Example: qa-cluster pretokenize --background
     """

@@ -18,9 +18,9 @@ from .shared_options import load_settings
 
 def scale(
     context: typer.Context,
-    shards: Annotated[int, typer.Argument(help="How many shards there shall be.", min=1, max=1000)],
+    shards: Annotated[int, typer.Argument(help="How many shards the cluster will have.", min=1, max=1000)],
 ) -> None:
-    """Give the local cluster more shards. It goes on answering while documents move; safe to repeat when interrupted.
+    """Give the local cluster more shards. It keeps answering while documents move; after an interruption, repeat it.
 
     Example: qa-cluster scale 4
     """

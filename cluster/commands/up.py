@@ -29,7 +29,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
         bool, typer.Option("--bare", help="Servers with the module only: no reader, no functions.")
     ] = False,
 ) -> None:
-    """Start the local cluster and make it able to answer. Safe to repeat: only what is missing is done.
+    """Start the local cluster and make it able to answer. It is safe to repeat: it does only what is missing.
 
     The data is kept in the data folder (.qa-cluster) and survives `down` and `up`. With --cluster-url no server is
     started: the cluster at that address gets the reader and the functions.
@@ -57,7 +57,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
 
 
 def _interrupted(settings: Settings, started: bool) -> str:
-    """What an `up` that was interrupted leaves."""
+    """What an interrupted `up` leaves."""
     if settings.cluster_url:
         return "interrupted: the cluster is not completely set up; repeat the command to go on"
     if started:

@@ -72,7 +72,7 @@ def rank_all(settings: Settings, url: str, questions: QuestionSet, advance: Adva
 
 
 def _sentence(questions: QuestionSet, key: str) -> str:
-    """The text of a ranked sentence, empty where it is of a document that is not of the question set."""
+    """The text of a ranked sentence, empty when its document is not part of the question set."""
     ref = parse_sentence(key)
     sentences = questions.sentences.get(ref.document_id, [])
     return sentences[ref.index] if ref.index < len(sentences) else ""
@@ -81,9 +81,9 @@ def _sentence(questions: QuestionSet, key: str) -> str:
 def ask_all(
     settings: Settings, questions: QuestionSet, *, waves: bool, retriever_k: int, advance: Advance
 ) -> list[AskResult | RequestError]:
-    """Ask every question, past the caches of whole answers; the error where the question itself is refused.
+    """Ask every question, past the caches of whole answers; an error stands for a question that is refused.
 
-    The best spans are asked for however improbable, and whether there is an answer as well.
+    The best spans come back however improbable they are, together with whether there is an answer.
     """
     results: dict[int, AskResult | RequestError] = {}
     waiting = iter(range(len(questions.examples)))

@@ -12,7 +12,7 @@ _DEPTHS = ("@1", "@5", "@8", "@20")
 
 
 def show(report: Mapping[str, Any]) -> None:
-    """Print the parts that are there."""
+    """Print the parts that the report has."""
     level = f"{report['intervals']['level']:.0%}"
     console.say(
         f"{report['file']}: {console.counted(report['questions'], 'question')},"

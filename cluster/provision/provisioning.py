@@ -30,7 +30,6 @@ from .inspection import inspect_cluster, missing_commands, registrations
 
 PARTITIONS_PER_SHARD = 4
 REGISTER_SCRIPT = "from qa_cluster.gears.functions.register import register_all; register_all()"
-# What the functions read with configGet(): how long a shard keeps what one sentence answers.
 _PARTITIONS_SECONDS = 8.0
 
 

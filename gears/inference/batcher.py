@@ -260,14 +260,14 @@ def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[ItemOutcome]
         if len(batch) > 1:
             return [outcome for item in batch for outcome in _run([item], totals)]
         head.run_us = round((time.perf_counter() - started) * 1e6)
-        return [ItemOutcome(head, error=_told(error))]
+        return [ItemOutcome(head, error=_as_failure(error))]
     took_us = round((time.perf_counter() - started) * 1e6)
     for item in batch:
         item.run_us = took_us
     return [ItemOutcome(item, arrays) for item, arrays in zip(batch, results, strict=True)]
 
 
-def _told(error: Exception) -> Exception:
+def _as_failure(error: Exception) -> Exception:
     if isinstance(error, (QAError, GearsError)):
         return error
     return InferenceFailed(" ".join(str(error).split())[:500])

@@ -67,7 +67,7 @@ class ModelStore:
         self.scripts = ScriptStore(host, devices, loader, self.get_blocking)
 
     def reference(self, key: str) -> ModelReference:
-        """Which model is at `key`; GearsError when there is none. Trusted for a second where no rights are asked."""
+        """Which model is at `key`; GearsError when there is none. Trusted for a second, unless rights matter."""
         execution = current.get()
         known = self._keys.get(key) if execution is None or not execution.user else None
         now = time.monotonic()
@@ -158,7 +158,7 @@ class ModelStore:
         for key, _tag in self._host.execute("AI._MODELSCAN"):
             name = key.decode("utf-8", "replace")
             try:
-                # a replica serves the keys of its primary to who asks for it: its models are warm before it is promoted
+                # after READONLY a replica serves the keys of its primary: its models are warm before it is promoted
                 replies = self._host.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
                 await self.get(int(raise_on_error(replies[1])[0]))
             except (QAError, GearsError) as error:

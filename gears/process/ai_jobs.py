@@ -94,14 +94,14 @@ async def run_dag(models: ModelStore, arguments: list[Any]) -> JobResult:
         await dag.run(models, wait_ms)
     except TimedOut:
         return ("TIMEDOUT",)
-    told: list[Argument] = ["DAG", len(steps)]
+    reply: list[Argument] = ["DAG", len(steps)]
     for result in dag.results:
-        told += (result.state, result.took_us, result.samples, result.error)
-    told.append(len(wanted))
+        reply += (result.state, result.took_us, result.samples, result.error)
+    reply.append(len(wanted))
     for slot in wanted:
-        told += _told(dag.slots.get(slot))
-    return tuple(told)
+        reply += _packed(dag.slots.get(slot))
+    return tuple(reply)
 
 
-def _told(array: Array | None) -> tuple[Argument, ...]:
+def _packed(array: Array | None) -> tuple[Argument, ...]:
     return ("NA",) if array is None else to_wire(array)

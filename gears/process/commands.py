@@ -1,6 +1,6 @@
 """The `RG.*` commands about executions and sessions, whose state the workers keep.
 
-An execution of several shards is known to each of them: what concerns it is asked of, or told, all shards over the bus.
+Each shard that takes part in an execution knows it: what concerns an execution goes to all shards over the bus.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def _get_results(runtime: Runtime, name: str, arguments: list[str]) -> byt
 
 
 def _own_plan(runtime: Runtime, execution_id: str) -> list[Any] | None:
-    """This shard's part of an execution as `RG.GETEXECUTION` tells it; None when it is not known here."""
+    """This shard's part of an execution as `RG.GETEXECUTION` shows it; None when this shard does not know it."""
     execution = runtime.history.get(execution_id)
     if execution is None:
         return None
@@ -125,16 +125,16 @@ async def _dump_executions(runtime: Runtime, name: str, arguments: list[str]) ->
 async def _drop(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     execution_id = _argument(name, arguments)
     known = runtime.history.drop(execution_id)
-    return await _tell_others(runtime, DROP, execution_id, known)
+    return await _pass_on(runtime, DROP, execution_id, known)
 
 
 async def _abort(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     execution_id = _argument(name, arguments)
     known = runtime.history.abort(execution_id)
-    return await _tell_others(runtime, ABORT, execution_id, known)
+    return await _pass_on(runtime, ABORT, execution_id, known)
 
 
-async def _tell_others(runtime: Runtime, kind: str, execution_id: str, known: bool) -> bytes:
+async def _pass_on(runtime: Runtime, kind: str, execution_id: str, known: bool) -> bytes:
     answers = await _ask_others(runtime, kind, execution_id)
     # a shard that was asked twice says the second time that it does not know the execution
     if not known and not any(answers.values()):

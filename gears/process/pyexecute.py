@@ -13,7 +13,7 @@ from ..registrations.script_source import ScriptRun, execute_source, forget_sour
 from ..registrations.sessions import ScriptSession
 from ..runs.plan import ExecutionPlan
 from ..runs.sources import CommandSource
-from ..scripting.api import script_globals
+from ..scripting.names import script_globals
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution

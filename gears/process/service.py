@@ -25,7 +25,7 @@ from ..registrations.timers import Timers
 from ..runs.distributed import Distributor
 from ..runs.history import ExecutionHistory
 from ..runs.settings import GearsSettings
-from ..scripting import api
+from ..scripting.names import install_modules, script_globals
 from ..scripting.runtime import Runtime, bind
 from ..shard.atomic import AtomicBlock
 from ..shard.executions import IdSource
@@ -137,7 +137,7 @@ class WorkerService:
             history=history,
             streams=streams,
             timers=timers,
-            names=api.script_globals(),
+            names=script_globals(),
         )
         runtime = Runtime(host, peers, models, history, settings, distributor, sessions, timers, streams, registrar)
         peers.on("register", registrar.take)
@@ -148,7 +148,7 @@ class WorkerService:
         peers.on("abort", distributor.abort)
         answer_about_executions(runtime)
         bind(runtime)
-        api.install_modules()
+        install_modules()
         inherit_contexts()
         return runtime
 

@@ -1,4 +1,4 @@
-"""New shards get the functions too: a worker asks each primary that it has not met for the sessions it lacks.
+"""New shards get the functions too: a worker asks each primary that is new to it for the sessions that it lacks.
 
 A shard that joins a cluster starts empty, and gets slots only later; so the shards of `CLUSTER SLOTS` are looked at
 every few seconds. What was written before the sessions came is repaired by their `onRegistered`. Streams that came with

@@ -1,8 +1,8 @@
 """Registering: a session's registrations go to this shard's module and to all other shards, or nowhere.
 
-A new version of a session is first taken by the own shard (which validates it), then by all others; if one refuses or
-is silent, everyone gets the old version back, told again until they say so. `onRegistered` then runs on every shard, as
-it does after a restart: a plain function at once, a coroutine in the background.
+The own shard is the first to take a new version of a session (and validates it), then all others do; if one refuses or
+is silent, all get the old version back, and get it again until they confirm. `onRegistered` then runs on every shard,
+as it does after a restart: a plain function at once, a coroutine in the background.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Registrar:
         self._undoing: asyncio.Task[None] | None = None
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        """Register a session on all shards; on any failure nothing has changed and GearsError tells why."""
+        """Register a session on all shards; on any failure nothing has changed and GearsError says why."""
         async with self._publishing:
             await self._publish(session, replaced)
 
     async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        if self._undoing is not None:  # what is told again would come after the new version
+        if self._undoing is not None:  # what is sent again would arrive after the new version
             await asyncio.wait({self._undoing})
         payload = dump(session.registrations.values(), session.requirements)
         stored = StoredSession(session.id, session.description, session.script_source, payload)
@@ -105,10 +105,10 @@ class Registrar:
         request = self._peers.request_all
         for change in steps:
             step = replace(change, number=next(self._numbers))
-            told = (request([node], "register", step, UNDO_SECONDS) for node in others)
-            for outcome in await asyncio.gather(*told, return_exceptions=True):
+            sent = (request([node], "register", step, UNDO_SECONDS) for node in others)
+            for outcome in await asyncio.gather(*sent, return_exceptions=True):
                 if isinstance(outcome, Exception):
-                    logger.error("a shard could not be told to put a session back: %s", error_line(outcome))
+                    logger.error("a shard did not put a session back: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
         """Add a registration that a running function asked for; the other shards follow in the background."""

@@ -7,6 +7,7 @@ is run once more, without its runs.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from ..shard.failures import GearsError
 from .script_source import remember_source, rerun
 from .sessions import Registration, ScriptSession
 
+logger = logging.getLogger(__name__)
 # the number grows whenever a class of this package that is in a payload gets another module, name or field
 FORMAT = 3
 _PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode()
@@ -41,10 +43,14 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """What a payload holds; None when another Python wrote it."""
+    """What a payload holds; None when another Python or version wrote it: then the source has to be run again."""
     if not payload.startswith(_PREFIX):
         return None
-    stored: StoredRegistrations = cloudpickle.loads(payload[len(_PREFIX) :])
+    try:
+        stored: StoredRegistrations = cloudpickle.loads(payload[len(_PREFIX) :])
+    except (ImportError, AttributeError) as error:
+        logger.warning("a stored session names what is not here any more, its source is run again: %s", error)
+        return None
     return stored
 
 
@@ -95,9 +101,9 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a shard is told to do: take `stored`, drop the session `removed`.
+    """What a shard is to do: take `stored`, drop the session `removed`.
 
-    A change that may be told again has a number, which grows: what has been unregistered since must not come back.
+    A change that may be sent again has a number, which grows: what has been unregistered since must not come back.
     """
 
     stored: StoredSession | None

@@ -24,7 +24,7 @@ class Phase(enum.Enum):
 
 
 class Delivery(enum.IntEnum):
-    """Which entries of a stream are read, in this order: run twice already, delivered once, not delivered yet."""
+    """Which entries of a stream are read, in this order: those run a second time, delivered ones, new ones."""
 
     SECOND = 0
     FIRST = 1

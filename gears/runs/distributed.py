@@ -2,8 +2,8 @@
 
 The origin sends the plan, with one map of slots for the whole run, to all primaries. At a *repartition* a record goes
 to the owner of its key's slot; at a *collect* to the origin. A shard that has finished a stage sends an end marker to
-everyone who may have got records from it; a stage is over when all its markers are there. The bus loses messages when
-a link breaks: a run without progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
+all that may have got records from it; a stage is over when all its markers are there. The bus loses messages when a
+link breaks: a run without progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Distributor:
         except asyncio.CancelledError:
             if not execution.aborted or execution.task is None:
                 raise
-            # told by RG.ABORTEXECUTION: only the run ends, not the job or function that waits for it
+            # by RG.ABORTEXECUTION: only the run ends, not the job or function that waits for it
             execution.task.uncancel()
             execution.add_error(ABORTED)
         except (GearsError, ClusterError) as error:  # another shard cannot be reached
@@ -117,7 +117,7 @@ class Distributor:
             await self._with_watchdog(part, self._lead_part(part, source))
         finally:
             for node in part.unfinished:
-                self._tell_abort(node, start.id)
+                self._send_abort(node, start.id)
 
     async def _lead_part(self, part: RunPart, source: AsyncIterator[Any]) -> None:
         await self._run_part(part, source)
@@ -129,7 +129,7 @@ class Distributor:
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # the origin gives up first, and tells the others
+        # the origin gives up first, and lets the others know
         patience = part.start.max_idle_seconds * (1 if part.is_origin else 2)
         try:
             for packet in self._take_early(part.start.id):
@@ -209,7 +209,7 @@ class Distributor:
         source = start.plan.source.records(self._host) if reads else None
         self._report(part, done=False)
         try:
-            if start.id in self._ended:  # told to stop before this task began
+            if start.id in self._ended:  # the order to stop came before this task began
                 execution.abort()
             await self._with_watchdog(part, self._run_part(part, source))
         except asyncio.CancelledError:
@@ -225,7 +225,7 @@ class Distributor:
         try:
             self._peers.send(part.start.origin, "state", PartState(part.start.id, done, errors))
         except GearsError as error:  # the origin's own watchdog ends the run
-            logger.warning("run %s: the origin could not be told: %s", part.start.id, error)
+            logger.warning("run %s: a report did not reach the origin: %s", part.start.id, error)
 
     def packet(self, sender: str, packet: Packet) -> None:
         """Take records or an end marker (message ``records``)."""
@@ -277,8 +277,8 @@ class Distributor:
     def _send_packet(self, node: str, packet: Packet) -> None:
         self._peers.send(node, "records", packet)
 
-    def _tell_abort(self, node: str, run_id: str) -> None:
+    def _send_abort(self, node: str, run_id: str) -> None:
         try:
             self._peers.send(node, "abort", run_id)
         except GearsError as error:
-            logger.warning("run %s: shard %s could not be told to stop: %s", run_id, node, error)
+            logger.warning("run %s: the order to stop did not reach shard %s: %s", run_id, node, error)

@@ -1,7 +1,7 @@
 """What lets functions work beyond their step: futures that suspend a record, and coroutines of their own.
 
 A coroutine that a function schedules keeps the execution it belongs to: its rights, and the client of a hooked
-command, who is answered when the last of them has ended.
+command, which gets its answer when the last of them has ended.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Chain:
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
         """Send a record through the steps from `index` on; what is returned has to be awaited.
 
-        A step that fails is told to the execution.
+        The execution keeps the error of a step that fails.
         """
         try:
             rest = self._advance(record, index, _now() if since is None else since)
@@ -107,9 +107,9 @@ class Chain:
         except BaseException as error:  # SystemExit of a function must not end the worker either
             self._execution.fail(error)
             return None
-        return None if rest is None else self._told(rest)
+        return None if rest is None else self._with_errors_kept(rest)
 
-    async def _told(self, rest: Coroutine[Any, Any, None]) -> None:
+    async def _with_errors_kept(self, rest: Coroutine[Any, Any, None]) -> None:
         try:
             await rest
         except (asyncio.CancelledError, GeneratorExit):

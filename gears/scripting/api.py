@@ -10,7 +10,6 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from types import ModuleType
 from typing import Any
 
 from qa_cluster.hashtags import hashtag_for_slot, shard_tag
@@ -18,16 +17,7 @@ from qa_cluster.hashtags import hashtag_for_slot, shard_tag
 from ..registrations.script_source import running_script
 from ..registrations.sessions import session_of
 from ..registrations.timers import check_timer
-from ..runs.futures import (
-    GearsFuture,
-    GearsSession,
-    create_future,
-    get_gears_session,
-    run_coroutine,
-    set_future_exception,
-    set_future_results,
-    set_gears_session,
-)
+from ..runs.futures import GearsFuture
 from ..runs.key_values import SCAN_COUNT
 from ..runs.sources import KeysOnlySource
 from ..shard.atomic import atomic_block
@@ -38,11 +28,9 @@ from ..shard.host import current_host
 from ..shard.link import Argument
 from ..shard.peers import RESEND_SECONDS, RESEND_SOON_SECONDS
 from ..shard.replies import decode_reply
-from . import redis_ai
 from .builder import GearsBuilder
 from .held_model import HeldModel, with_references
 from .runtime import current_runtime
-from .source_options import NO_HOOK
 
 # What functions may use besides what this module defines.
 __all__ = ["RESEND_SOON_SECONDS", "GearsBuilder", "HeldModel", "with_references"]
@@ -186,7 +174,7 @@ def config_get(key: str) -> str | None:
 
 
 def flat_error(message: object) -> GearsError:
-    """An error that is told by its text alone, without a traceback."""
+    """An error that shows as its text alone, without a traceback."""
     return FlatError(str(message))
 
 
@@ -213,25 +201,6 @@ def register_time_event(seconds: float, f: Callable[[], Any], key: object = None
     return True
 
 
-def call_next(*_: object) -> None:
-    """Left out, like command hooks."""
-    raise GearsError(f"call_next is left out: {NO_HOOK}")
-
-
-def get_command() -> None:
-    """Left out, like command hooks."""
-    raise GearsError(f"Can not get CommandHook ctx: {NO_HOOK}")
-
-
-def gears_ctx(*_: object) -> None:
-    """Left out: pipelines are made by `GearsBuilder` only."""
-    raise GearsError("gearsCtx is left out: use GearsBuilder")
-
-
-def register_gears_thread() -> None:
-    """Threads that a function starts need no registration: they have its execution and its rights."""
-
-
 def create_keys_only_reader(
     pattern: str = "*",
     count: int = SCAN_COUNT,
@@ -252,18 +221,6 @@ def shard_reader_callback() -> Iterator[str]:
     yield info.shard_id if info.cluster else "1"
 
 
-class _Loop:
-    """The worker's event loop, for scripts: it can be in the globals of a function that is stored."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(current_host().loop, name)
-
-    def __reduce__(self) -> tuple[type[_Loop], tuple[()]]:
-        return _Loop, ()
-
-
 def gears_future() -> GearsFuture:
     """An object that suspends the step that returns it."""
     return GearsFuture()
@@ -282,57 +239,3 @@ async def ask_shard(
 def answer_shards(kind: str, handler: Callable[[str, Any], Any]) -> None:
     """Let `handler(sender, body)`, plain or a coroutine, answer what other shards ask (not in RedisGears)."""
     current_runtime().peers.on(kind, handler)
-
-
-_NAMES: dict[str, Any] = {
-    **dict.fromkeys(("GearsBuilder", "GB"), GearsBuilder),
-    **dict.fromkeys(("execute", "executeCommand"), execute),
-    **dict.fromkeys(("execute_many", "executeMany"), execute_many),
-    **dict.fromkeys(("execute_later", "executeLater"), execute_later),
-    **dict.fromkeys(("override_reply", "overrideReply"), override_reply),
-    **dict.fromkeys(("atomic", "atomicCtx"), atomic),
-    **dict.fromkeys(("isInAtomicBlock", "is_in_atomic_block"), is_in_atomic_block),
-    **dict.fromkeys(("isAsyncAllow", "is_async_allow"), is_async_allow),
-    **dict.fromkeys(("hashtag", "getMyHashTag"), hashtag),
-    **dict.fromkeys(("log", "Log"), log),
-    **dict.fromkeys(("configGet", "config_get", "ConfigGet"), config_get),
-    **dict.fromkeys(("gearsConfigGet", "gears_config_get", "GearsConfigGet"), gears_config_get),
-    **dict.fromkeys(("flat_error", "flatError"), flat_error),
-    **dict.fromkeys(("gearsFuture", "gears_future", "gearsFutureCtx"), gears_future),
-    **dict.fromkeys(("GearsFuture",), GearsFuture),
-    **dict.fromkeys(("createFuture",), create_future),
-    **dict.fromkeys(("setFutureResults",), set_future_results),
-    **dict.fromkeys(("setFutureException",), set_future_exception),
-    **dict.fromkeys(("runCoroutine",), run_coroutine),
-    **dict.fromkeys(("GearsSession",), GearsSession),
-    **dict.fromkeys(("getGearsSession",), get_gears_session),
-    **dict.fromkeys(("setGearsSession",), set_gears_session),
-    **dict.fromkeys(("registerTE", "registerTimeEvent"), register_time_event),
-    **dict.fromkeys(("call_next", "callNext"), call_next),
-    **dict.fromkeys(("get_command", "getCommand"), get_command),
-    **dict.fromkeys(("gearsCtx",), gears_ctx),
-    **dict.fromkeys(("registerGearsThread",), register_gears_thread),
-    **dict.fromkeys(("createKeysOnlyReader",), create_keys_only_reader),
-    **dict.fromkeys(("shardReaderCallback",), shard_reader_callback),
-    **dict.fromkeys(("loop",), _Loop()),
-    **dict.fromkeys(("error", "GearsError"), GearsError),
-}
-
-
-def script_globals() -> dict[str, Any]:
-    """The names that every script finds in its globals."""
-    names = {name: value for name, value in _NAMES.items() if name != "error"}
-    return {**names, "asyncio": asyncio, "redisAI": redis_ai}
-
-
-def install_modules() -> None:
-    """Make `redisgears`, `rg`, `gears` and `redisAI` importable in this process."""
-    for module_name in ("redisgears", "rg", "gears"):
-        module = ModuleType(module_name, __doc__)
-        module.__dict__.update(_NAMES)
-        sys.modules[module_name] = module
-    sys.modules["redisAI"] = redis_ai
-    # redgrease looks for the builder and the settings there
-    vars(sys.modules["__main__"]).update(
-        {name: _NAMES[name] for name in ("GB", "GearsBuilder", "configGet", "gearsConfigGet")}
-    )

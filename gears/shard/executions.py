@@ -101,7 +101,7 @@ class Execution:
         self.status = "running"
 
     def fail(self, error: BaseException) -> None:
-        """Keep the error of a record or reader."""
+        """Keep the error of a record or of the source."""
         if self.first_failure is None:
             self.first_failure = error_line(error)
         self.add_error(error_text(error))
@@ -133,7 +133,7 @@ class Execution:
             self.task.cancel()
 
     def finish(self, status: str = "done") -> None:
-        """The run is over: wake who waits for it."""
+        """The run is over: wake all that wait for it."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None

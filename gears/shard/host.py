@@ -1,4 +1,4 @@
-"""The shard as the worker's other parts see it: commands with the right rights, the loop, ids and settings.
+"""The shard as the worker's other parts see it: commands with the rights they need, the loop, ids and settings.
 
 Every part of the worker gets the `Host` when it is made. Functions reach it through module-level calls, and a worker
 process serves one shard, so it is also bound once at start.
@@ -45,7 +45,7 @@ class Host:
         return self.execute_own(*self._with_rights(arguments))
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, whoever calls: for what the worker itself has to know."""
+        """Run a command with the worker's own rights, also in a function: for what the worker itself has to know."""
         if self.atomic.entered_here:
             return self.atomic.execute(*arguments)
         return self.links.link().execute(*arguments)

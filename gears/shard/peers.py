@@ -28,12 +28,12 @@ Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
 MAX_UNFINISHED = 64
 RESEND_SECONDS = 2.0  # the bus of a young cluster loses messages; handlers of requests may get one twice
-RESEND_SOON_SECONDS = 0.25  # where an answer costs little and somebody waits for it
+RESEND_SOON_SECONDS = 0.25  # where an answer costs little and a client waits for it
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one worker tells another: `request` is 0 unless an answer is wanted; answers have the kind ``answer``."""
+    """What one worker sends another: `request` is 0 unless an answer is wanted; answers have the kind ``answer``."""
 
     kind: str
     body: Any
@@ -151,7 +151,11 @@ class Peers:
 
     def receive(self, sender: str, payload: bytes) -> None:
         """Take a `message` job."""
-        message = self._whole(sender, cloudpickle.loads(payload))
+        try:
+            message = self._whole(sender, cloudpickle.loads(payload))
+        except (ImportError, AttributeError) as error:
+            logger.error("a message of shard %s cannot be read, is its worker of another version? %s", sender, error)
+            return
         if message is None:
             return
         if message.kind == "answer":
@@ -171,7 +175,7 @@ class Peers:
                 task.add_done_callback(self._answering.discard)
                 return
             answer = PeerAnswer(None, value)
-        except Exception as error:  # a request is told; anything else can only be logged
+        except Exception as error:  # a request gets it as its answer; anything else can only be logged
             answer = self._refusal(sender, message, error)
         if message.request:
             self.send(sender, "answer", answer, message.request)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from qa_cluster.cluster.commands import ask
 from qa_cluster.cluster.terminal import console, tables
+from qa_cluster.cluster.terminal.help_text import help_of
 from qa_cluster.types import Answer, AskResult, CacheUse, Index, Model, Timings, Usage
 
 ROWS = [
@@ -81,3 +82,16 @@ def test_runner_ups_that_are_worth_nothing_are_not_shown(capsys: pytest.CaptureF
     assert "answer1" in said and "answer2" in said and "answer3" not in said
     ask.show(result(0.001))
     assert "answer1" in capsys.readouterr().out
+
+
+def test_paragraphs_of_a_help_text_are_broken_by_the_terminal_alone() -> None:
+    def up() -> None:
+        """Start it.
+
+        It stays
+        until `down`.
+
+            qa-cluster up
+        """
+
+    assert help_of(up) == "Start it.\n\nIt stays until `down`.\n\n    qa-cluster up"

@@ -1,7 +1,7 @@
 """What a function may not run: the list of commands that wait for the worker is that of the module's source.
 
-In a function such a command would wait for the worker that waits for it. Which they are, the C source says: handlers
-that reach `RedisModule_BlockClient`. Which commands there are, a running server says.
+In a function such a command would wait for the worker that waits for it. The C source says which they are: those whose
+handlers reach `RedisModule_BlockClient`. A running server says which commands there are.
 """
 
 from __future__ import annotations

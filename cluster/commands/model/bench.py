@@ -22,10 +22,10 @@ def bench(
     rounds: Annotated[int, typer.Option(help="Runs of each shape.", min=1, max=10_000)] = 30,
     json: Json = False,
 ) -> None:
-    """Measure a reader where it is, through each shard's worker: runs by length and batch, and one question's reading.
+    """Measure a reader on the shards: its runs by length and batch, and the reading of one question.
 
-    Times are milliseconds as a client of the shard sees them: median, and in JSON also the 95th percentile. What is
-    stored for it is removed again. Other load on the shards counts in.
+    Times are milliseconds as a client of the shard sees them: the median, and in JSON also the 95th percentile. The
+    command removes what it stores. Other load on the shards makes them longer.
 
     Example: qa-cluster model bench my-reader --rounds 100
     """

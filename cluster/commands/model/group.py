@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ...terminal.help_text import help_of
 from .bench import bench
 from .card import card
 from .evaluate import evaluate
@@ -18,12 +19,12 @@ from .use import use
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 model = typer.Typer(
-    help="Train and export a reader, load it onto the shards, choose which of those there answers.",
+    help="Train and export a reader, load it onto the shards, and choose which of the loaded ones answers.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 for program in (export, train, evaluate):
-    model.command(context_settings=_PASSED_ON)(program)
+    model.command(help=help_of(program), context_settings=_PASSED_ON)(program)
 for command in (card, load, use, unload, bench):
-    model.command()(command)
-model.command("list")(list_readers)
+    model.command(help=help_of(command))(command)
+model.command("list", help=help_of(list_readers))(list_readers)

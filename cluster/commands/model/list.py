@@ -22,8 +22,8 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
     rows = summary(found)
     for name, addresses in reader_listing.parts(place, found).items():
         console.notice(
-            f"{name} is not whole on {', '.join(addresses)}: it is being loaded now, or was left behind; then load it"
-            f" again, or remove it with `qa-cluster model unload {name}`"
+            f"{name} is not whole on {', '.join(addresses)}: it is being loaded now, or an interrupted command left it;"
+            f" then load it again, or remove it with `qa-cluster model unload {name}`"
         )
     if json:
         console.say_json(rows)
@@ -50,7 +50,7 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
 
 
 def _default_text(row: dict[str, Any]) -> str:
-    """A change of the default that one shard has missed is not to look like no default at all."""
+    """Whether a reader is the default: on all shards, on some of them (one has missed a change), or on none."""
     if row["default"]:
         return "yes"
     return f"on {len(row['default_on'])} of {row['shards']}" if row["default_on"] else ""

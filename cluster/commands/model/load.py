@@ -35,7 +35,7 @@ def load(  # noqa: PLR0917 - one parameter is one option
             show_default="the setting context_tokens, else the manifest's",
         ),
     ] = None,
-    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the former default reader beside it.")] = False,
+    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the former default reader loaded.")] = False,
     beside: Annotated[
         bool, typer.Option("--beside", help="Only load it: the default reader stays the default.")
     ] = False,
@@ -43,9 +43,9 @@ def load(  # noqa: PLR0917 - one parameter is one option
 ) -> None:
     """Put a reader on every shard and let it answer in place of the one that is there, without a pause.
 
-    It is stored beside the present one and compiled on every shard; then all shards change over, and the former one is
-    removed. Answers of the former one are not used any more. If anything fails before the change, nothing has changed.
-    A shard's worker needs memory for about three times the model's size (qa.worker-memory-mb).
+    Every shard stores and compiles it beside the present one; then all shards change over, remove the former one and
+    forget its answers. If anything fails before the change, nothing has changed. A shard's worker needs memory for
+    about three times the model's size (qa.worker-memory-mb).
 
     Examples:
 
@@ -67,7 +67,7 @@ def load(  # noqa: PLR0917 - one parameter is one option
 
 
 def _need_functions(settings: Settings, url: str) -> None:
-    """A cluster that was never set up gets partitions and functions first."""
+    """Give a cluster that was never set up its partitions and functions."""
     shards = shards_of(settings, url)
     try:
         lacking = not all(shard_readers.has_functions(client) for _, client in shards)

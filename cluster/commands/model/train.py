@@ -8,7 +8,7 @@ from ...servers import model_program
 
 
 def train(context: typer.Context) -> None:
-    """Fine-tune a Hugging Face checkpoint, or a bare encoder, on SQuAD-format files; to be exported then.
+    """Fine-tune a Hugging Face checkpoint, or a bare encoder, on SQuAD-format files; then export it.
 
     Needs the extra `train` (torch): pip install 'qa-cluster[train]'. Its options: qa-cluster model train --help
 

@@ -14,7 +14,9 @@ from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
 def unload(
     context: typer.Context,
     name: LoadedName,
-    force: Annotated[bool, typer.Option("--force", help="Also the default reader: nothing is answered then.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove even the default reader: then nothing is answered.")
+    ] = False,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
     """Remove a reader from every shard, and its cached answers.

@@ -10,7 +10,7 @@ from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
 
 
 def use(context: typer.Context, name: LoadedName, timeout: Timeout = TIMEOUT_SECONDS) -> None:
-    """Let a reader that is loaded answer by default. The former default one stays loaded; no question is lost.
+    """Let a loaded reader answer by default. The former default stays loaded, and no question is lost.
 
     Example: qa-cluster model use my-reader
     """

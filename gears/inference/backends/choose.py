@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
-    """Compile a model; ModelError tells in one line why it cannot be."""
+    """Compile a model; ModelError says in one line why that cannot be done."""
     if backend.upper() == "TORCH":
         return _load_torch(device, file, limits)
     if backend.upper() != "ONNX":
