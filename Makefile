@@ -7,9 +7,10 @@ BIN    := $(VENV)/bin
 PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 # Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
-JOBS   ?= 3
+JOBS   ?= 4
 
-.PHONY: help demo install build check lint types test test-asan test-cluster test-model conformance parity fuzz soak bench picture clean
+.PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
+	conformance parity fuzz soak bench picture clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,16 +52,23 @@ types: $(VENV)/.test  ## mypy, strict
 	@ln -s $(CURDIR)/qa_cluster/* $(foreach folder,gears models api cluster,$(CURDIR)/$(folder)) build/types/qa_cluster/
 	@cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml -p qa_cluster
 
-check: lint types  ## lint, types and the native unit tests under sanitizers
+check: lint types check-native  ## lint, types and the native unit tests under sanitizers
+
+check-native:
 	@$(MAKE) --silent --no-print-directory -C native check
 
-test: install check  ## everything but the long suites, on every server binary found
+# The tests wait more than they compute: the other checks run beside them.
+test: install lint  ## everything but the long suites, on every server binary found
 ifeq ($(ARGS),)
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --ignore tests/system --ignore tests/soak
-	@$(BIN)/python -m pytest tests/system tests/soak  # these measure time
+	@mkdir -p build; nice $(MAKE) --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile; tests=$$?; \
+	wait $$checks; checks=$$?; cat build/check.log; test $$tests -eq 0 && test $$checks -eq 0
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-rounds: install $(VENV)/.test  ## make test 10 times beside two busy processes; ARGS='--rounds N --busy N --fresh'
+	@$(BIN)/python -m tests.harness.rounds $(ARGS)
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
 	@$(MAKE) --silent --no-print-directory -C native asan

@@ -15,12 +15,12 @@ import orjson
 
 from qa_cluster.asking.questions import (
     CACHE_MODES,
-    MAX_DOC_ID_BYTES,
     MAX_DOC_IDS,
     MAX_MODEL_BYTES,
     AskLimits,
     AskOptions,
 )
+from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong
 
 from .error_map import HttpProblem
@@ -91,7 +91,7 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
             "string",
             "only answers from this document; repeatable",
             minimum=1,
-            maximum=MAX_DOC_ID_BYTES,
+            maximum=MAX_ID_BYTES,
             repeated=True,
         ),
         Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),

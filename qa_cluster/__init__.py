@@ -19,7 +19,7 @@ __all__ = ["__version__", "pipeline"]
 
 
 def __getattr__(name: str) -> Any:
-    # numpy, tokenizers and what comes with them are loaded only for those who use it
+    # numpy, tokenizers and what comes with them are loaded only when it is used
     if name == "pipeline":
         from qa_cluster.huggingface.pipeline import pipeline
 

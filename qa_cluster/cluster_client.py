@@ -135,7 +135,7 @@ class AsyncClusterClient:
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, so many at a time; `on_progress` is told how many are done. Returns how many.
+        """Store many documents, so many at a time; `on_progress` gets the count so far. Returns how many.
 
         The first error ends it, after the writes under way; what was stored stays stored.
         """
@@ -325,7 +325,7 @@ class ClusterClient:
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, so many at a time; `on_progress` is told how many are done, in the client's thread."""
+        """Store many documents, so many at a time; `on_progress` gets the count so far, in the client's thread."""
         return self._run(
             self._client.put_documents(
                 documents, concurrency=concurrency, on_progress=on_progress, wait=wait, timeout=timeout

@@ -1,4 +1,4 @@
-"""What the functions on the shards are called, and what those who register, call and configure them must know.
+"""Names and times of the functions on the shards that the code which registers, calls and configures them needs.
 
 The functions themselves run in the shards' workers (`gears/functions`); services, clients and the set-up of a cluster
 use them by these names.

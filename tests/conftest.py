@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def anyio_backend() -> str:
     """Coroutine functions that are tests or fixtures run in one event loop of asyncio (`anyio_mode` is `auto`)."""
     return "asyncio"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile` is finer here (distribution.py)."""
+    from tests.harness.distribution import ByFileAndServer
+
+    return ByFileAndServer(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In several processes, what takes long comes first."""
+    if hasattr(config, "workerinput"):
+        from tests.harness.distribution import rank_of
+
+        items.sort(key=lambda item: rank_of(item.nodeid))
 
 
 @pytest.fixture(autouse=True)

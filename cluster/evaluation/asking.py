@@ -17,7 +17,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, NotFound, QAError, RequestError
 from qa_cluster.evaluation.figures import (
     DEPTHS,
-    Told,
+    GivenAnswer,
     Verdicts,
     answer_rows,
     figures,
@@ -147,12 +147,12 @@ async def _in_parallel(
             raise errors.exceptions[0] from None
 
 
-def told_by(results: Sequence[AskResult | RequestError]) -> list[Told]:
+def told_by(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
     """What the cluster answered to every question; a question that it refuses has no answer."""
     return [
-        Told("", answerable=False)
+        GivenAnswer("", answerable=False)
         if isinstance(result, RequestError) or result.best is None
-        else Told(result.best.answer, result.answerable, result.best.score)
+        else GivenAnswer(result.best.answer, result.answerable, result.best.score)
         for result in results
     ]
 
@@ -162,12 +162,12 @@ class JudgedRun:
     """One way of answering all questions, judged."""
 
     name: str
-    told: list[Told]
+    told: list[GivenAnswer]
     verdicts: Verdicts
     sentences_read: list[int]
 
     @classmethod
-    def of(cls, name: str, questions: QuestionSet, told: list[Told], sentences_read: list[int]) -> JudgedRun:
+    def of(cls, name: str, questions: QuestionSet, told: list[GivenAnswer], sentences_read: list[int]) -> JudgedRun:
         """Judge the answers."""
         return cls(name, told, judge(questions.examples, told), sentences_read)
 

@@ -14,7 +14,7 @@ from qa_cluster import __version__
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, RequestError
-from qa_cluster.evaluation.figures import Told, recall, recall_by_type, recall_difference
+from qa_cluster.evaluation.figures import GivenAnswer, recall, recall_by_type, recall_difference
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
 from qa_cluster.evaluation.question_set import QuestionSet
 from qa_cluster.reading.tokenization import ReaderTokenizer
@@ -214,6 +214,6 @@ def _reference_runs(plan: EvaluationPlan, reference: dict[str, Any]) -> list[Jud
     read = [min(plan.retriever_k, reference["sentences"])] * len(plan.questions.examples)
     names = {"plain": "PyTorch on BM25", "ranked": f"the same + {reference['rank_weight']:g} × BM25"}
     return [
-        JudgedRun.of(name, plan.questions, [Told(text, score > 0) for text, score in reference[key]], read)
+        JudgedRun.of(name, plan.questions, [GivenAnswer(text, score > 0) for text, score in reference[key]], read)
         for key, name in names.items()
     ]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 _Part = TypeVar("_Part")
 
 
-class State:
+class FunctionState:
     """The parts of all modules, by their classes."""
 
     def __init__(self) -> None:
@@ -31,4 +31,4 @@ class State:
         self._parts.clear()
 
 
-state = State()
+state = FunctionState()

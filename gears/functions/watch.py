@@ -1,6 +1,6 @@
 """Looks after the shard's surroundings several times a second: role, slots, number of partitions, readers.
 
-Events tell what happens to keys; what happens to slots and servers, and all on a replica, is seen by looking. A replica
+Events say what happens to keys; what happens to slots and servers, and all on a replica, is seen by looking. A replica
 has its readers loaded and the number of partitions at hand, so that it can answer as soon as it is promoted.
 """
 

@@ -29,7 +29,7 @@ from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 from qa_cluster.waves import wave_ends
 
 from .answer_cache import AnswerCache
-from .assembly import Assembled, Record, assemble, distinct, parse_record
+from .assembly import Assembled, CitedDocument, assemble, distinct, parse_cited_document
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
@@ -390,7 +390,7 @@ class Asker:
             raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
         return reply
 
-    async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, Record]:
+    async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
         keys = {
             reading.sentence.document_id: document_key(reading.sentence.document_id, reading.sentence.tag)
             for reading in readings
@@ -400,7 +400,7 @@ class Asker:
         )
         records = {}
         for document_id, reply in zip(keys, replies, strict=True):
-            record = parse_record(reply)
+            record = parse_cited_document(reply)
             if record is not None:
                 records[document_id] = record
         return records

@@ -12,11 +12,11 @@ from typing import Any, TypedDict
 import orjson
 
 from qa_cluster.config import Settings
+from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 
 CACHE_MODES = ("use", "refresh", "only", "off")
 MAX_DOC_IDS = 100
-MAX_DOC_ID_BYTES = 512
 MAX_MODEL_BYTES = 512
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -179,14 +179,9 @@ def _check_options(options: AskOptions, limits: AskLimits) -> None:
     if len(options.doc_id) > MAX_DOC_IDS:
         raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}")
     for doc_id in options.doc_id:
-        check_document_id(doc_id, "doc_id")
+        _check_name("doc_id", doc_id, MAX_ID_BYTES)
     if options.model:
         _check_name("model", options.model, MAX_MODEL_BYTES)
-
-
-def check_document_id(doc_id: str, name: str = "document id") -> None:
-    """InvalidInput unless this may be the id of a document."""
-    _check_name(name, doc_id, MAX_DOC_ID_BYTES)
 
 
 def _check_name(name: str, value: str, limit: int) -> None:

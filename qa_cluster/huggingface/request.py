@@ -42,7 +42,7 @@ class PipelineLimits:
     windows: int = 1024
 
 
-# What the shards themselves allow, to whoever asks; a service may allow less.
+# What the shards themselves allow to every client; a service may allow less.
 SHARD_LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
 
 

@@ -16,7 +16,7 @@ from qa_cluster.errors import ReplyError
 from qa_cluster.huggingface.request import InvalidRequest, PipelineLimits, parse_request
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 
 PAIR = {"question": "Who wrote it?", "context": "Ada wrote it."}
 JSON = {"content-type": "application/json"}
@@ -231,7 +231,7 @@ async def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster
     async with serving(reading) as client:
         response = await client.post("/models/default?timeout_ms=1000", json={"inputs": PAIR})
         assert_problem(response, 504, "deadline-exceeded", "1000 ms")
-        await until(lambda: reading.cancelled == 1)
+        await eventually_async(lambda: reading.cancelled == 1)
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/models/default"), ("PUT", "/documents/d"), ("POST", "/qa")])
@@ -256,7 +256,7 @@ async def test_more_than_so_many_at_once_are_refused_and_questions_are_not(readi
             asyncio.ensure_future(client.post("/models/default?timeout_ms=10000", json={"inputs": PAIR}))
             for _ in range(2)
         ]
-        await until(lambda: reading.count("qa.pipeline") == 2)
+        await eventually_async(lambda: reading.count("qa.pipeline") == 2)
         third = await client.post("/models/default", json={"inputs": PAIR})
         assert_problem(third, 503, "overloaded", "pipeline_max_requests")
         assert (await client.get("/qa", params={"question": "Who wrote it?"})).json()["answerable"]

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.client.scripted_cluster import Node, ScriptedCluster, never
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
 
 
@@ -57,7 +57,7 @@ async def serving(
             except httpx.TransportError:
                 return False
 
-        await until(ready, 30)
+        await eventually_async(ready, 30)
         yield child, client, output
 
 
@@ -73,7 +73,7 @@ async def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, how: s
             return await tier() == "near"
 
         assert await tier() == "none"
-        await until(near)  # not while its subscriptions have just told something
+        await eventually_async(near)  # not while its subscriptions have just told something
         child.send_signal(how)
         await child.wait()
         assert child.returncode in (0, -how)
@@ -90,7 +90,7 @@ async def test_a_question_under_way_is_answered_before_the_end(cluster: Scripted
     async with serving(cluster) as (child, client, _):
         cluster.triggers["qa.rank"] = slow
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-        await until(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
         child.terminate()
         assert (await asked).status_code == 200
         await child.wait()
@@ -100,22 +100,22 @@ async def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluste
     async with serving(cluster) as (_, client, _):
         cluster.triggers["qa.rank"] = never
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-        await until(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
         asked.cancel()
         await asyncio.wait([asked])
-        await until(lambda: cluster.cancelled == 3)
+        await eventually_async(lambda: cluster.cancelled == 3)
 
 
 async def test_killing_it_leaves_nothing_running_on_the_shards(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as (child, client, _):
         cluster.triggers["qa.rank"] = never
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-        await until(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
         child.kill()
         with pytest.raises(httpx.TransportError):
             await asked
-        await until(lambda: cluster.cancelled == 3)
-        await until(lambda: all(len(node.clients) == 0 for node in cluster.nodes))
+        await eventually_async(lambda: cluster.cancelled == 3)
+        await eventually_async(lambda: all(len(node.clients) == 0 for node in cluster.nodes))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import httpx
 from qa_cluster.types import AskResult
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 
 ASK = {"question": "Who wrote it?"}
 
@@ -42,7 +42,7 @@ async def test_get_and_post_give_the_same_result_from_every_tier(cluster: Script
         async def elsewhere() -> bool:
             return bool((await other.get("/qa", params={**ASK, "cache": "only"})).is_success)
 
-        await until(elsewhere)
+        await eventually_async(elsewhere)
         assert AskResult.from_json(first.content).answers == AskResult.from_json(again.content).answers
 
 
@@ -100,7 +100,7 @@ async def test_beyond_the_request_limit_the_answer_is_503_while_others_wait(clus
     async with serving(cluster, max_requests=2) as client:
         cluster.triggers["qa.rank"] = wait
         held = [asyncio.create_task(client.get("/qa", params={"question": f"Who is {n}?"})) for n in range(2)]
-        await until(lambda: cluster.count("qa.rank") == 6 or any(task.done() for task in held))
+        await eventually_async(lambda: cluster.count("qa.rank") == 6 or any(task.done() for task in held))
         assert [task.result().text for task in held if task.done()] == []
         assert_problem(await client.get("/qa", params=ASK), 503, "overloaded", "http_max_requests")
         assert not any(task.done() for task in held)
@@ -115,7 +115,7 @@ async def test_the_deadline_is_504(cluster: ScriptedCluster) -> None:
         cluster.triggers["qa.rank"] = never
         response = await client.get("/qa", params={**ASK, "timeout_ms": 50})
         assert_problem(response, 504, "deadline-exceeded", "50 ms")
-        await until(lambda: cluster.cancelled == cluster.count("qa.rank"))
+        await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank"))
 
 
 async def test_a_client_that_leaves_cancels_its_question(cluster: ScriptedCluster) -> None:
@@ -140,10 +140,10 @@ async def test_a_client_that_leaves_cancels_its_question(cluster: ScriptedCluste
             "headers": [],
         }  # fmt: skip
         request = asyncio.create_task(app(scope, receive, send))
-        await until(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
         gone.set()
         await request
-        await until(lambda: cluster.cancelled == 3)
+        await eventually_async(lambda: cluster.cancelled == 3)
         text = (await client.get("/metrics")).text
         assert "qa_http_disconnects_total 1" in text
         assert 'qa_http_requests_total{route="/qa",method="GET",status="499"} 1' in text

@@ -10,7 +10,7 @@ from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.topology import Address
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
 
 _SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+\Z')
@@ -48,7 +48,7 @@ async def test_not_ready_names_what_is_missing_where(cluster: ScriptedCluster) -
         async def ready() -> bool:
             return (await client.get("/readyz")).status_code == 200
 
-        await until(ready)
+        await eventually_async(ready)
 
 
 async def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: ScriptedCluster) -> None:

@@ -11,7 +11,7 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.types import AskResult
 from tests.client.scripted_cluster import ScriptedCluster
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 
 
 @asynccontextmanager
@@ -47,4 +47,4 @@ async def noticed(engine: Engine) -> AsyncIterator[None]:
     """What changes in here about models or partitions is known to the engine afterwards."""
     before = engine.freshness.manifest_changes
     yield
-    await until(lambda: engine.freshness.manifest_changes > before)
+    await eventually_async(lambda: engine.freshness.manifest_changes > before)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -22,13 +21,3 @@ async def cluster(shared_cluster: ScriptedCluster) -> ScriptedCluster:
     """The cluster without documents or clients, its functions as written."""
     await shared_cluster.reset()
     return shared_cluster
-
-
-async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
-    """Wait for something to become true."""
-    async with asyncio.timeout(seconds):
-        while True:
-            value = condition()
-            if value is True or (value is not False and await value):
-                return
-            await asyncio.sleep(0.005)

@@ -53,7 +53,8 @@ async def split(shard: Connection) -> None:
         text = (await shard.execute("GET", keys.paragraphs_key(*parsed))).decode()
         spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
         sentences = [text[start:end] for start, end in spans]
-        await shard.execute(*documents.split_document(*parsed, version.decode(), spans, sentences).command())
+        call = documents.split_document(*parsed, version.decode(), spans, sentences, splitter="")
+        await shard.execute(*call.command())
         await shard.execute("HSET", key, "tokenized", version)
         await shard.execute("INCR", keys.epoch_key(parsed[1]))
 

@@ -15,7 +15,7 @@ from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, M
 from qa_cluster.keys import PARTITIONS_KEY
 from tests.client.engines import ask, noticed, opened, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 
 QUESTION = "Who wrote programs?"
 
@@ -29,12 +29,12 @@ async def ada(engine: Engine) -> None:
 async def test_work_is_cancelled_when_the_last_asker_leaves(cluster: ScriptedCluster, engine: Engine) -> None:
     cluster.triggers["qa.rank"] = never
     askers = [asyncio.create_task(ask(engine, QUESTION)) for _ in range(2)]
-    await until(lambda: cluster.count("qa.rank") == 3)
+    await eventually_async(lambda: cluster.count("qa.rank") == 3)
     askers[0].cancel()
     await asyncio.sleep(0.05)
     assert (engine.asker.flights, cluster.cancelled) == (1, 0)
     askers[1].cancel()
-    await until(lambda: cluster.cancelled == 3)
+    await eventually_async(lambda: cluster.cancelled == 3)
     assert engine.asker.flights == 0
     assert all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all)
 
@@ -43,7 +43,7 @@ async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedClus
     cluster.triggers["qa.rank"] = never
     with pytest.raises(DeadlineExceeded, match="100 ms"):
         await ask(engine, "Who?", timeout_ms=100)
-    await until(lambda: cluster.cancelled == cluster.count("qa.rank"))
+    await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank"))
 
 
 def inside(text: str) -> Trigger:
@@ -101,7 +101,7 @@ async def test_too_many_questions_at_a_shard_are_refused_while_others_wait(clust
         cluster.triggers["qa.rank"] = wait
         asked = [asyncio.create_task(ask(engine, f"Who sang number {n}?")) for n in range(4)]
         pools = [engine.shards.pool(shard.address) for shard in engine.shards.all]
-        await until(lambda: cluster.count("qa.rank") == 6 and all(pool._waiting == 2 for pool in pools))
+        await eventually_async(lambda: cluster.count("qa.rank") == 6 and all(pool._waiting == 2 for pool in pools))
         with pytest.raises(QueueFull):
             await ask(engine, "Who is one too many?")
         assert not any(task.done() for task in asked)

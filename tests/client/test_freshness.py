@@ -13,7 +13,7 @@ from qa_cluster.keys import document_key, epoch_key
 from qa_cluster.topology import Shard
 from tests.client.engines import ask, opened
 from tests.client.scripted_cluster import ScriptedCluster
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 
 STEPS = 1500
 
@@ -100,7 +100,7 @@ async def test_without_tracking_cached_answers_are_bypassed_until_it_is_back(
     bypassed = await ask(engine, "Who wrote it?")
     assert (bypassed.cache.status, bypassed.cache.ttl_s) == ("miss", 0)
     asked.set()
-    await until(engine.freshness.drained)
+    await eventually_async(engine.freshness.drained)
     assert engine.freshness.generation > generation
     await ask(engine, "Who wrote it?")
     assert (await ask(engine, "Who wrote it?")).cache.tier == "near"
@@ -112,7 +112,7 @@ async def test_flushing_a_server_voids_what_was_answered_from_it(engine: Engine)
     changes = engine.freshness.generation
     owner = engine.shards.shard_of_key(document_key("d", engine.documents.tag_of("d")))
     await engine.shards.execute_on(owner, "FLUSHALL")
-    await until(lambda: engine.freshness.generation > changes)
+    await eventually_async(lambda: engine.freshness.generation > changes)
     assert (await ask(engine, "Who wrote it?")).answers == ()
 
 

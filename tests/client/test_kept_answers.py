@@ -10,7 +10,7 @@ from qa_cluster.asking.asker import CacheMiss
 from qa_cluster.asking.engine import Engine
 from tests.client.engines import ask, kept, noticed, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, manifest
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 
 QUESTION = "Who wrote programs?"
 
@@ -37,7 +37,7 @@ async def test_another_process_has_it_from_the_shard_and_then_near(
         found = await kept(second_engine, QUESTION)
         return found is not None and found.cache.tier == "shard"
 
-    await until(stored)  # it is kept in the background
+    await eventually_async(stored)  # it is kept in the background
     assert (await ask(second_engine, QUESTION)).cache.tier == "near"
     assert cluster.count("qa.rank") == 3
 
@@ -84,7 +84,7 @@ async def test_a_question_after_a_write_does_not_join_work_from_before_it(
 
     cluster.triggers["qa.rank"] = rank
     before = asyncio.create_task(ask(engine, QUESTION))
-    await until(lambda: held == 3)
+    await eventually_async(lambda: held == 3)
     await write(engine, "Bob wrote programs.")
     assert [answer.answer for answer in (await ask(engine, QUESTION)).answers] == ["Bob"]
     release.set()

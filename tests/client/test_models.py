@@ -21,7 +21,7 @@ from qa_cluster.topology import Address
 from qa_cluster.types import AskResult
 from tests.client.engines import ask, kept, noticed, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, manifest, plain_server, refusal
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 from tests.harness.servers import Server
 
 QUESTION = "Who wrote programs?"
@@ -59,7 +59,7 @@ async def test_answers_of_one_model_are_not_given_for_another(
         found = await kept(second_engine, QUESTION, model="other")
         return found is not None and named_by(found) == ("other", "c" * 12)
 
-    await until(shared)  # it is stored in the background
+    await eventually_async(shared)  # it is stored in the background
 
 
 async def test_a_model_that_is_not_loaded_is_named_with_those_that_are(
@@ -121,7 +121,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(ser
             question = check_question(QUESTION, AskOptions(), AskLimits())
             digest = engine.asker._digest(question, manifest("a"))
             engine._answers.put(digest, body, epochs)
-            await until(lambda: bool(other.exists(whole_answer_key(partition_of(digest, 4), digest))))
+            await eventually_async(lambda: bool(other.exists(whole_answer_key(partition_of(digest, 4), digest))))
             outcome = await engine.ask(QUESTION, AskOptions(cache="only"))
             assert (outcome.body, outcome.cache.tier) == (body, "shard")
 
@@ -130,7 +130,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(ser
                 assert outcome.body == body
                 return outcome.cache.tier == "near"
 
-            await until(near)  # not while its subscription has just told something
+            await eventually_async(near)  # not while its subscription has just told something
             other.set(stored, after.to_json())
             other.ping()
             with pytest.raises(CacheMiss):

@@ -14,7 +14,7 @@ from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
 from qa_cluster.keys import slot
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import Node, ScriptedCluster
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 
 KEY = "moving:{zz9}"
 
@@ -113,7 +113,7 @@ async def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: Scripte
         shard = shards.shard_of_key(KEY)
         pop = ("BLPOP", "later:{zz9}", 30)
         waiting = [asyncio.create_task(shards.execute_on(shard, *pop, blocking=True)) for _ in range(3)]
-        await until(lambda: shards.pool(shard.address).in_use == 2)
+        await eventually_async(lambda: shards.pool(shard.address).in_use == 2)
         with pytest.raises(QueueFull, match="wait for a connection"):
             await shards.execute_on(shard, *pop, blocking=True)
         await shards.execute("later:{zz9}", "RPUSH", "later:{zz9}", "a", "b", "c")

@@ -15,7 +15,7 @@ from qa_cluster.asking.freshness import Freshness
 from qa_cluster.asking.shards import Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import plain_server
-from tests.client.scripted_fixtures import until
+from tests.harness.polling import eventually_async
 from tests.harness.servers import Server
 
 WRITES = 200
@@ -71,7 +71,7 @@ async def test_a_server_that_dies_takes_readiness_with_it(server: Server) -> Non
     async with subscribed(server, "t") as freshness:
         assert freshness.drained()
         server.stop()
-        await until(lambda: not freshness.ready)
+        await eventually_async(lambda: not freshness.ready)
         assert not freshness.drained()
         assert await freshness.epochs() is None
 
@@ -80,7 +80,7 @@ async def test_a_server_that_falls_silent_is_not_relied_on(server: Server) -> No
     async with subscribed(server, "t") as freshness:
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            await until(lambda: not freshness.drained())
+            await eventually_async(lambda: not freshness.drained())
         finally:
             os.kill(server.pid, signal.SIGCONT)
-        await until(freshness.drained)
+        await eventually_async(freshness.drained)

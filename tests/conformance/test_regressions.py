@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import redis
 
-from tests.conformance.deployment import Deployment, eventually
+from tests.conformance.deployment import Deployment
 from tests.gears.onnx_file import add_model
+from tests.harness.polling import eventually
 
 covers = pytest.mark.covers
 RECOVERY_SECONDS = 40.0

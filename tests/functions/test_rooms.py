@@ -12,7 +12,7 @@ import cloudpickle
 import pytest
 
 from qa_cluster.gears.functions import register
-from qa_cluster.gears.functions.state import State
+from qa_cluster.gears.functions.state import FunctionState
 from qa_cluster.gears.scripting import api
 
 FOLDER = Path(api.__file__).parents[1] / "functions"
@@ -126,7 +126,7 @@ def test_functions_are_stored_by_their_names(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_part_of_the_state_is_made_once() -> None:
-    state = State()
+    state = FunctionState()
     part = state.of(list)
     assert state.of(list) is part
     state.forget()

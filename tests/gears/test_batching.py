@@ -35,7 +35,8 @@ async def test_requests_wait_for_the_minimum_and_run_as_one(store: ModelStore) -
 
 
 async def test_the_timeout_counts_from_the_oldest() -> None:
-    loop, model, batching = asyncio.get_running_loop(), ServedModel(1, AddModel()), Batching(8, 8, 1000)
+    loop = asyncio.get_running_loop()
+    model, batching = ServedModel(1, AddModel()), Batching(8, 8, 1000)
 
     def item(rows: int, queued_at: float) -> Item:
         return Item(model, pair(rows), loop.create_future(), rows, batching=batching, queued_at=queued_at)
@@ -55,9 +56,10 @@ async def test_requests_too_few_for_the_minimum_run_when_their_timeout_is_up(sto
 
 async def test_waiting_requests_hold_up_nobody_else(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
-    held = asyncio.ensure_future(outputs(store, pair(1, width=3), Batching(4, 4, 60_000)))
+    never = Batching(4, 4, 3_600_000)
+    held = asyncio.ensure_future(outputs(store, pair(1, width=3), never))
     await asyncio.sleep(0.05)
-    assert await outputs(store, pair(4), Batching(4, 4, 60_000)) == [[2.0, 2.0]] * 4
+    assert await outputs(store, pair(4), never) == [[2.0, 2.0]] * 4
     assert (await store.run(1, pair(1)))[0].tolist() == [[2.0, 2.0]]
     assert model.shapes == [(4, 2), (1, 2)] and not held.done()
     held.cancel()

@@ -44,10 +44,7 @@ async def ask(bus: Bus, seconds: float, resend_seconds: float) -> Any:
 
 async def test_a_lost_request_is_sent_again_until_it_is_answered() -> None:
     bus = Bus(lost=3)
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    assert await ask(bus, 60.0, 0.3) == 42
-    assert loop.time() - begun >= 0.85
+    assert await ask(bus, 60.0, 0.2) == 42
     assert bus.sent == 5
 
 

@@ -219,7 +219,7 @@ def test_an_exit_of_a_function_is_an_error_of_its_record(error: type[BaseExcepti
     assert error.__name__ in run(lambda gb: gb.map(leave), [1]).errors[0]
 
 
-def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
+async def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
     block: Any = SimpleNamespace(active=True)
 
     async def waits() -> str:
@@ -229,14 +229,10 @@ def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
             return str(error)
         return "waited"
 
-    async def main() -> str:
-        text: str = await guarded(waits(), block)
-        return text
-
-    assert asyncio.run(main()) == "await is not allow inside atomic block"
+    assert await guarded(waits(), block) == "await is not allow inside atomic block"
 
 
-def test_bulk_runs_give_others_their_turn(clock: SimpleNamespace) -> None:
+async def test_bulk_runs_give_others_their_turn(clock: SimpleNamespace) -> None:
     turns: list[int] = []
     records: list[int] = []
 
@@ -245,17 +241,14 @@ def test_bulk_runs_give_others_their_turn(clock: SimpleNamespace) -> None:
         records.append(x)
         return x
 
-    async def main() -> None:
-        async def other() -> None:
-            while True:
-                turns.append(len(records))
-                await asyncio.sleep(0)
+    async def other() -> None:
+        while True:
+            turns.append(len(records))
+            await asyncio.sleep(0)
 
-        watcher = asyncio.create_task(other())
-        await run_local(stream(range(9)), plan_of(lambda gb: gb.map(slow)).steps, Execution("x", None), NO_BLOCK)
-        watcher.cancel()
-
-    asyncio.run(main())
+    watcher = asyncio.create_task(other())
+    await run_local(stream(range(9)), plan_of(lambda gb: gb.map(slow)).steps, Execution("x", None), NO_BLOCK)
+    watcher.cancel()
     assert turns == [3, 6, 9]
 
 

@@ -19,6 +19,7 @@ from qa_cluster.gears.runs.sources import KeysSource
 from qa_cluster.gears.shard.executions import Execution, IdSource
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.test_stored_sessions import SHARED, registrations_of
+from tests.harness.polling import eventually_async
 
 
 def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None) -> Registrar:
@@ -30,24 +31,19 @@ def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None) -> R
     return Registrar(host, nobody, sessions=registry, history=history, streams=streams, timers=timers, names={})
 
 
-def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_the_same(
+async def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registrar, "CONFIRM_SECONDS", 0.05)
     started: list[str] = []
-
-    async def main() -> None:
-        host: Any = SimpleNamespace(loop=asyncio.get_running_loop(), execute=lambda *_: None)
-        taking = lone_registrar(host, start=lambda _, registration: started.append(registration.id))
-        for name in ("confirmed", "orphaned"):
-            taking.take("node", Change(StoredSession(name, "", SHARED, dump(registrations_of(SHARED)))))
-        assert started == []
-        taking.confirmed("node", "confirmed")
-        assert started == ["r-0", "r-1"]
-        await asyncio.sleep(0.2)
-        assert started == ["r-0", "r-1"] * 2
-
-    asyncio.run(main())
+    host: Any = SimpleNamespace(loop=asyncio.get_running_loop(), execute=lambda *_: None)
+    taking = lone_registrar(host, start=lambda _, registration: started.append(registration.id))
+    for name in ("confirmed", "orphaned"):
+        taking.take("node", Change(StoredSession(name, "", SHARED, dump(registrations_of(SHARED)))))
+    assert started == []
+    taking.confirmed("node", "confirmed")
+    assert started == ["r-0", "r-1"]
+    await eventually_async(lambda: started == ["r-0", "r-1"] * 2)
 
 
 def test_a_session_that_was_taken_back_stays_away() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.training.data import write_examples
-from qa_cluster.models.training.settings import Settings
+from qa_cluster.models.training.settings import TrainingSettings
 from qa_cluster.models.training.state import STATE_FILE
 from qa_cluster.models.training.train import RECORD_FILE, Interrupted, train
 from tests.model.toy_training import Silent, settings, toy, weights
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 class Straight:
     """A run that was not stopped."""
 
-    settings: Settings
+    settings: TrainingSettings
     losses: list[float]
     record: dict[str, Any]
     weights: dict[str, Any]

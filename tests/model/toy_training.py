@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.models.training.data import Labelled
-from qa_cluster.models.training.settings import Settings, Stage
+from qa_cluster.models.training.settings import Stage, TrainingSettings
 from tests.model.tiny_checkpoints import FAMILIES
 
 FILLER = (
@@ -63,9 +63,9 @@ class Silent:
         return lambda: len(self.losses) >= steps
 
 
-def settings(data: Path, *stages: str, **changed: Any) -> Settings:
+def settings(data: Path, *stages: str, **changed: Any) -> TrainingSettings:
     sizes = {"max_tokens": 48, "doc_stride": 8, "max_question_tokens": 8, "batch_size": 16, "threads": 1, **changed}
-    return Settings(stages=tuple(Stage.parse(f"{data}:{stage}") for stage in stages or ("1:5e-3",)), **sizes)
+    return TrainingSettings(stages=tuple(Stage.parse(f"{data}:{stage}") for stage in stages or ("1:5e-3",)), **sizes)
 
 
 def weights(folder: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
 
 However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
-document it was read from still stands when it is stored; else, for who began to ask only then, the new one is read.
+document it was read from still stands when it is stored; else the new version is read, for the clients that began to
+ask only then.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import Any
 
 import orjson
 
-from qa_cluster import keys
-from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
+from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
 from qa_cluster.gears.functions.readers import loaded
@@ -26,7 +26,7 @@ from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.shard.calls import run_script, run_script_later
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, slot
+from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, parse_sentence, slot
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.shard_functions import READ_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL_SECONDS
@@ -120,7 +120,7 @@ def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Futu
     parsed: list[SentenceRef | Exception] = []
     for name in names:
         try:
-            parsed.append(keys.parse_sentence(name))
+            parsed.append(parse_sentence(name))
         except (InvalidInput, TypeError) as error:
             parsed.append(error)
     found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)], model)
@@ -150,7 +150,7 @@ async def _one(
 
 
 def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-    """Cached answers that belong to the version and the model of now; an error for what is not on this shard."""
+    """Cached answers of the current version by the current model; an error for what is not on this shard."""
     reader = loaded.named(model)
     commands: list[tuple[str, ...]] = []
     for sentence in sentences:
@@ -173,7 +173,7 @@ def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[Sent
     place = _place(model, reader)
     replies = _each([_read_call(sentence, question, place, reader).command() for sentence in sentences])
     return {
-        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence(reply), reader)
+        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence_record(reply), reader)
         for sentence, reply in zip(sentences, replies, strict=True)
     }
 
@@ -189,7 +189,7 @@ def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader)
 
 
 def _place(model: str, reader: Reader) -> str:
-    """The model in the keys of the answers: who names the default one by its revision shares what is cached for it."""
+    """The model in the keys of the answers: the default one named by its revision shares what is cached for it."""
     return "" if model == reader.name and loaded.is_default(reader) else model
 
 
@@ -215,7 +215,7 @@ def read(
 
     `fetched` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
 
-    It runs in a task of its own, outside of any execution: the first who asks may go away, the others still wait.
+    It runs in a task of its own, outside of any execution: the first client may go away while others still wait.
     """
     key = answer_key(sentence, question, model)
     reads = state.of(_Reads)
@@ -246,7 +246,7 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
         reader = loaded.named(model)
         place = _place(model, reader)
         if fetched is None or attempt or fetched.reader is not reader:
-            fetched = _Fetched(parse_sentence(run_script(_read_call(sentence, question, place, reader))), reader)
+            fetched = _Fetched(parse_sentence_record(run_script(_read_call(sentence, question, place, reader))), reader)
         record = fetched.record
         if record is None:
             return None
@@ -274,7 +274,7 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
             ttl_seconds=_ttl_seconds(),
         )
         if answer_key(sentence, question, model) not in state.of(_Reads).joined:
-            # Who asked did so before the sentence was read: the answer is right for them whether or not it is kept.
+            # All clients asked before the sentence was read: the answer is right for them whether or not it is kept.
             run_script_later(call)
             return value
         if run_script(call) == 1:

@@ -79,7 +79,7 @@ async def read_passage(
     recent = state.of(_Recent).tasks
     task = recent.get(key)
     if task is None:
-        # A task of its own: whoever asked first may go away, the others still wait.
+        # A task of its own: the first client may go away while others still wait.
         task = asyncio.get_running_loop().create_task(_read(passage, question, reader), context=Context())
         recent[key] = task
         task.add_done_callback(lambda done: _finished(key, done))

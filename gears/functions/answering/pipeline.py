@@ -36,7 +36,7 @@ LOOP_CHARS = 8192
 
 @dataclass
 class _Load:
-    """What all requests here come to; who reads a portion holds the lane."""
+    """What all requests here come to; the one whose portion is read holds the lane."""
 
     requests: int = 0
     chars: int = 0

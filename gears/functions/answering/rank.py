@@ -136,7 +136,7 @@ def _rank(tags: Sequence[str], count: int, question: str) -> str:
 
 
 def _current_partitions(tags: Sequence[str]) -> list[_Partition]:
-    """The partitions on this shard, each at the epoch of now."""
+    """The partitions on this shard, each at its current epoch."""
     here = [state.of(_Index).partition(tag) for tag in tags]
     stale = []
     # The second key keeps all from being answered while the partition's slot is on its way.

@@ -1,6 +1,6 @@
 """Work on partitions whose slots are on their way: put off until they rest, and done if that is here.
 
-What moves is complete again on the other side, but who works on it in between finds half of it on either.
+What moves is complete again on the other side, but work on it in between finds half of it on either.
 """
 
 from __future__ import annotations

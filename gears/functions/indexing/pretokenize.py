@@ -30,13 +30,13 @@ CONCURRENCY = 2
 def run(*, force: bool = False) -> None:
     """Pre-tokenize on all shards; the result of each is a JSON object of its final progress.
 
-    Documents that are tokenized already, by the reader of now, are passed over unless ``force``.
+    Documents that are tokenized already, by the current reader, are passed over unless ``force``.
     """
     rg.GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force)).run(convertToStr=False)
 
 
 def start(*, force: bool = False) -> None:
-    """The same in the background: returns at once, and `progress:{h}` tells the rest."""
+    """The same in the background: returns at once, and `progress:{h}` shows the rest."""
     rg.GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force)).run(convertToStr=False)
 
 

@@ -29,7 +29,7 @@ from qa_cluster.gears.functions.shard.calls import run_pipeline, run_script
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, partition_of
-from qa_cluster.sentences import split_sentences
+from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
 
 MAX_ATTEMPTS = 5
 MAX_FORWARDING = 16
@@ -85,10 +85,11 @@ async def _attempt(document_id: str, tag: str) -> str:
         adopted = parse_put(await asyncio.to_thread(run_script, call))
         if adopted.status in ("stale", "conflict"):
             return "stale"
-    elif record.sentences is not None:
+    elif record.sentences is not None and record.splitter == SPLITTER_VERSION:
         return "unchanged"
     spans = await asyncio.to_thread(split_sentences, text)
-    call = split_document(document_id, tag, document.version, spans, [text[start:end] for start, end in spans])
+    sentences = [text[start:end] for start, end in spans]
+    call = split_document(document_id, tag, document.version, spans, sentences, splitter=SPLITTER_VERSION)
     status = str((await asyncio.to_thread(run_script, call))[0])
     if status == "stored" and not spans:
         # There is no hash whose event would go on.

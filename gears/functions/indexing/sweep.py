@@ -1,7 +1,8 @@
 """Repairs what events have missed: at start, after a failover, after a full queue, when a reader or slot has come.
 
 Looks at every document of the shard and brings it through splitting and tokenizing where that is not done for its
-current text; then works off the garbage. Cached answers of another reader, or of another version, go.
+current text, by the current splitter and the current tokenizer; then works off the garbage. Cached answers of another
+reader, or of another version, go.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ async def _sweep_until_settled() -> None:
                 request(tags)
                 raise
         sweeping.complaint = ""
-    except Exception as error:  # nobody awaits this task: its error is told here or nowhere
+    except Exception as error:  # nobody awaits this task: its error is logged here or nowhere
         if str(error) != sweeping.complaint:
             sweeping.complaint = str(error)
             rg.log(f"sweep failed: {error}", "warning")

@@ -78,6 +78,7 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
         document_id=document_id,
         tag=tag,
         version=record.version,
+        splitter=record.splitter,
         tokenizer=reader.tokenizer_id,
         fingerprint=reader.tokenizer.fingerprint,
         spans=spans,

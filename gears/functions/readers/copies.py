@@ -1,4 +1,4 @@
-"""Keeps a copy of every reader on this shard, whatever happens to its slots, with nobody's help.
+"""Keeps a copy of every reader on this shard, whatever happens to its slots, without help from outside.
 
 The shard's own copies are in keys with the tag of its lowest slot. Slots move, and those keys with them: then the shard
 takes a copy that came to it under another tag, else one from another shard, piece by piece, over the workers' own
@@ -6,8 +6,8 @@ messages. A shard that has no slot yet follows them in memory and is warm when t
 tags than the shard's own are removed when they are the same. A reader that no shard has any more is given up.
 
 The others are asked when this shard lacks what it has in memory, when its slots have changed, and one after the other
-all the time: what they have and it does not, and still have a moment later (who removes a reader removes it from all
-shards, but not from all at once), it takes too.
+all the time: what they have and it does not, and still have a moment later (a reader is removed from all shards,
+but not from all at once), it takes too.
 
 The model travels as the server's own dump of its key, so a copy differs in nothing, is checked when it is restored, and
 never overwrites what somebody has stored meanwhile.
@@ -36,7 +36,7 @@ ASK_NEXT_SECONDS = 1.0
 # So long after it was first seen elsewhere, and still there, a reader that is not known here is taken.
 STAYS_SECONDS = 1.5
 FORGET_SECONDS = 30.0
-# Keys that are all there and do not make a reader are not written over; who stored them may still be at it.
+# Keys that are all there and do not make a reader are not written over: a client may still be storing them.
 IN_VAIN_SECONDS = 30.0
 
 
@@ -97,7 +97,7 @@ async def _to_memory(view: View) -> None:
     copies = state.of(_Copies)
     nodes = [node for node, _ in view.others]
     copies.asked_at = time.monotonic()
-    everyone_told, origins = await _ask(view, nodes)
+    all_answered, origins = await _ask(view, nodes)
     default = next((origin.offer.name for origin in origins if origin.offer.is_default), "")
     for origin in _distinct(origins):
         known = next((r for r in loaded.everyone() if r.model and r.manifest_text == origin.offer.manifest), None)
@@ -105,7 +105,7 @@ async def _to_memory(view: View) -> None:
         is_default = reader.name == default
         if known is None or (is_default and not loaded.is_default(reader)):
             loaded.add(reader, default=is_default)
-    if view.tag is None and everyone_told and nodes:
+    if view.tag is None and all_answered and nodes:
         offered = {origin.offer.name for origin in origins}
         for reader in loaded.everyone():
             if reader.name in offered:
@@ -128,21 +128,21 @@ async def _read(origin: _Origin) -> Reader:
 
 async def _complete(view: View, tag: str, lacking: list[Reader], whole: bool) -> None:
     """The shard's keys lack readers, or a part of them: get them, the default one first."""
-    everyone_told, elsewhere = await _ask(view, [node for node, _ in view.others])
+    all_answered, elsewhere = await _ask(view, [node for node, _ in view.others])
     origins = [*_here(view), *elsewhere]
     if not whole:
-        await _complete_default(tag, origins, everyone_told)
+        await _complete_default(tag, origins, all_answered)
     for reader in lacking:
         if loaded.is_default(reader) or reader.tag == tag:
             continue
         found = next((origin for origin in origins if origin.offer.name == reader.name), None)
         if found is not None:
             await _copy(tag, reader.name, found)
-        elif everyone_told:
+        elif all_answered:
             _give_up(reader)
 
 
-async def _complete_default(tag: str, origins: list[_Origin], everyone_told: bool) -> None:
+async def _complete_default(tag: str, origins: list[_Origin], all_answered: bool) -> None:
     own = stored.read(manifest_key(tag))
     known = loaded.if_loaded()
     fitting = [origin for origin in origins if own in (None, origin.offer.manifest)]
@@ -153,7 +153,7 @@ async def _complete_default(tag: str, origins: list[_Origin], everyone_told: boo
     found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
     if found is not None:
         await _copy(tag, "", found)
-    elif everyone_told and known is not None:
+    elif all_answered and known is not None:
         _give_up(known)
 
 
@@ -180,16 +180,16 @@ async def _compare(view: View, tag: str) -> None:
 
 
 async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Origin]]:
-    """What other shards offer, and whether all of them have told."""
+    """What other shards offer, and whether all of them have answered."""
     origins: list[_Origin] = []
-    everyone_told = True
+    all_answered = True
     for node in nodes:
         try:
             origins += [_Origin("", node, offer) for offer in await exchange.offered(node)]
         except (rg.error, QAError) as error:
-            everyone_told = False
-            rg.log(f"reader: shard {node[:8]} does not tell what it has: {error}", "warning")
-    return everyone_told, origins
+            all_answered = False
+            rg.log(f"reader: shard {node[:8]} does not say what it has: {error}", "warning")
+    return all_answered, origins
 
 
 def _here(view: View) -> list[_Origin]:
@@ -218,7 +218,7 @@ async def _copy(tag: str, name: str, origin: _Origin) -> None:
         else:
             tokenizer = await exchange.fetch(origin.node, offer, "tokenizer")
             dump = await exchange.fetch(origin.node, offer, "dump")
-            # A large one takes seconds: who has removed it everywhere meanwhile does not want it back.
+            # A large one takes seconds: a reader that was removed everywhere meanwhile is not wanted back.
             if offer not in await exchange.offered(origin.node):
                 return
         if tokenizer is None or dump is None or slots.current(0).tag != tag:

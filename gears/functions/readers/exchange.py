@@ -1,4 +1,4 @@
-"""What shards tell each other of their readers: which there are, and the pieces of one."""
+"""What shards ask each other about their readers: which there are, and the pieces of one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Offer:
 
     @property
     def is_default(self) -> bool:
-        """Whether it answers those who name none."""
+        """Whether it answers questions that name no reader."""
         return not self.key_name
 
 
@@ -50,7 +50,7 @@ def under(tag: str) -> list[Offer]:
         try:
             if item.ref is not None:
                 offers.append(Offer(Manifest.from_json(item.manifest).name, item.name, item.manifest))
-        except ModelError:  # told where it is looked at as the shard's own
+        except ModelError:  # reported where it is looked at as the shard's own
             continue
     return offers
 

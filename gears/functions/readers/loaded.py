@@ -83,7 +83,7 @@ def named(model: str) -> Reader:
 
 
 def is_default(reader: Reader) -> bool:
-    """Whether it answers those who name none."""
+    """Whether it answers questions that name no reader."""
     return reader is state.of(_Loaded).default
 
 

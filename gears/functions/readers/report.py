@@ -1,4 +1,4 @@
-"""Tells which readers this shard has: the triggers `qa.models` and `qa.reader`."""
+"""Reports which readers this shard has: the triggers `qa.models` and `qa.reader`."""
 
 from __future__ import annotations
 

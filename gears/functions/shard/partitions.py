@@ -1,7 +1,7 @@
 """Which partitions this shard holds.
 
-Their tags follow from the number of partitions, one key on one shard: who needs it first asks that shard, and who comes
-meanwhile waits for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody
+Their tags follow from the number of partitions, one key on one shard. The first use asks that shard, and uses
+meanwhile wait for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody
 has set it, the tags seen in keys are taken. Which of them are here is read from the server's slot table.
 """
 
@@ -69,7 +69,7 @@ async def local_tags() -> tuple[str, ...]:
         return ()
     of = (view, known, len(partitions.seen))
     if of != partitions.local_of:
-        # A document under another tag is in no partition: whole answers that hold it could not be told from stale ones.
+        # A document under another tag is in no partition: nothing would say that a whole answer from it is stale.
         tags = partition_tags(known) if known else sorted(partitions.seen)
         partitions.local, partitions.local_of = tuple(tag for tag in tags if view.has(slot(tag))), of
     return partitions.local
@@ -93,7 +93,7 @@ def _read() -> int | None:
 
 
 async def _ask() -> None:
-    """Read the key, or ask its shard; what cannot be told now stays as it was."""
+    """Read the key, or ask its shard; what nobody answers now stays as it was."""
     partitions = state.of(_Partitions)
     found = _read()
     view = slots.current()

@@ -1,6 +1,6 @@
 """What this shard serves: whether it is a primary, which slots it has, and which of them are on their way.
 
-Read from `CLUSTER NODES`, the one reply that tells all of it. A replica sees the slots of its primary.
+Read from `CLUSTER NODES`, the one reply that holds all of it. A replica sees the slots of its primary.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _LastView:
 
 
 def current(max_age_seconds: float = MAX_AGE_SECONDS) -> View:
-    """The view of now, or of a moment ago."""
+    """The current view, or that of a moment ago."""
     now = time.monotonic()
     last = state.of(_LastView)
     if now - last.at >= max_age_seconds:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_cluster.asking.assembly import Record, assemble, distinct
+from qa_cluster.asking.assembly import CitedDocument, assemble, distinct
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
@@ -20,7 +20,7 @@ def sentence_reading(document: str, *spans: tuple[int, int, float]) -> SentenceR
     return SentenceReading(SentenceRef(document, "t", 0), found, "v", "x" * 99, 0, "m", "s", False, 1, False)
 
 
-RECORDS = {name: Record("v", "", {}) for name in "abcd"}
+RECORDS = {name: CitedDocument("v", "", {}) for name in "abcd"}
 
 
 @pytest.mark.parametrize("readings", [[], [sentence_reading("a")], [sentence_reading("a"), sentence_reading("b")]])
