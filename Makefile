@@ -9,7 +9,8 @@ ARGS   ?=
 # Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
 JOBS   ?= 4
 
-.PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model conformance parity fuzz soak bench clean
+.PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model conformance parity \
+	fuzz soak bench picture clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,9 +41,10 @@ $(VENV)-export/.done: pyproject.toml constraints.txt
 build:  ## the native module, native/build/qa.so
 	@$(MAKE) --silent --no-print-directory -C native
 
-lint: $(VENV)/.test  ## ruff
+lint: $(VENV)/.test  ## ruff, and clang-format for native/
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(MAKE) --silent --no-print-directory -C native format-check CLANG_FORMAT=$(abspath $(BIN))/clang-format
 
 # mypy does not know setuptools' package-dir: it is shown the tree as it is imported.
 types: $(VENV)/.test  ## mypy, strict
@@ -116,6 +118,10 @@ soak: $(VENV)/.test build  ## 30 minutes of load and faults on 3 shards; ARGS='-
 
 bench: $(VENV)-export/.done build  ## the measurements of the README (installs torch for the baseline)
 	@$(VENV)-export/bin/python -m tests.benchmarks.run $(ARGS)
+
+picture: $(VENV)/.test build  ## docs/page.png from the running page, and the README's badges; needs Chromium
+	@$(BIN)/python -m tests.docs.badges
+	@$(BIN)/python -m tests.docs.picture
 
 clean:  ## remove what was built
 	@$(MAKE) --no-print-directory -C native clean

@@ -95,14 +95,7 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
             repeated=True,
         ),
         Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),
-        Field(
-            "timeout_ms",
-            "integer",
-            "longest wait in milliseconds",
-            default=limits.timeout_ms,
-            minimum=1,
-            maximum=limits.timeout_ms_max,
-        ),
+        _timeout(limits),
         Field(
             "cache",
             "string",
@@ -126,6 +119,17 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
     )
 
 
+def _timeout(limits: AskLimits) -> Field:
+    return Field(
+        "timeout_ms",
+        "integer",
+        "longest wait in milliseconds",
+        default=limits.timeout_ms,
+        minimum=1,
+        maximum=limits.timeout_ms_max,
+    )
+
+
 def document_fields(max_bytes: int) -> tuple[Field, ...]:
     """The fields of the body that writes a document."""
     return (
@@ -139,29 +143,13 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """The query parameters of writing a document."""
     return (
         Field("wait", "boolean", "answer only when questions are answered from this version", default=True),
-        Field(
-            "timeout_ms",
-            "integer",
-            "longest wait in milliseconds",
-            default=limits.timeout_ms,
-            minimum=1,
-            maximum=limits.timeout_ms_max,
-        ),
+        _timeout(limits),
     )
 
 
 def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """The query parameters of reading contexts that come with the question."""
-    return (
-        Field(
-            "timeout_ms",
-            "integer",
-            "longest wait in milliseconds",
-            default=limits.timeout_ms,
-            minimum=1,
-            maximum=limits.timeout_ms_max,
-        ),
-    )
+    return (_timeout(limits),)
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:

@@ -85,13 +85,13 @@ def _serve(line: bytes, control: socket.socket) -> None:
 
     import uvloop
 
-    from .process.service import Service
+    from .process.service import WorkerService
     from .shard.shard import Start
 
     start = Start.parse(line)
 
     async def serve() -> None:
-        await Service(start, control).run()
+        await WorkerService(start, control).run()
 
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)

@@ -41,6 +41,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank_of(item.nodeid))
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Coroutine functions that are tests or fixtures run in one event loop of asyncio (`anyio_mode` is `auto`)."""
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No QA_* setting of the developer's shell reaches a test (QA_TEST_* choose what is tested)."""
@@ -79,12 +85,6 @@ def server_binary(request: pytest.FixtureRequest) -> Path:
 def shared_binary(request: pytest.FixtureRequest) -> Path:
     """Each server in turn, for what all tests of a file share."""
     return binary_or_skip(request.param)
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """Coroutine functions that are tests or fixtures run in one event loop of asyncio (`anyio_mode` is `auto`)."""
-    return "asyncio"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from qa_cluster.errors import ClusterError
 
-from ..registrations.session_dump import dump_sessions
+from ..registrations.session_dump import SessionDump
 from ..runs.history import MISSING_EXECUTION
 from ..scripting.runtime import Runtime
 from ..shard import replies
@@ -87,7 +87,7 @@ async def _get_execution(runtime: Runtime, name: str, arguments: list[str]) -> b
     where = arguments[1].upper() if len(arguments) > 1 else "CLUSTER"
     if where not in ("SHARD", "CLUSTER") or len(arguments) > 2:
         raise GearsError(f"ERR unknown argument of RG.GETEXECUTION: {arguments[-1]}, expected SHARD or CLUSTER")
-    plans = {runtime.info.shard_id: _own_plan(runtime, execution_id)}
+    plans = {runtime.host.info.shard_id: _own_plan(runtime, execution_id)}
     if where == "CLUSTER":
         plans.update(await _ask_others(runtime, PLAN, execution_id))
     known = {shard_id: plan for shard_id, plan in plans.items() if plan is not None}
@@ -143,7 +143,8 @@ async def _tell_others(runtime: Runtime, kind: str, execution_id: str, known: bo
 
 
 async def _dump_sessions(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    return replies.encode_data(dump_sessions(runtime, arguments))
+    sessions = SessionDump(runtime.host, runtime.sessions, runtime.history, runtime.timers)
+    return replies.encode_data(sessions.dump(arguments))
 
 
 _COMMANDS: dict[str, Callable[[Runtime, str, list[str]], Awaitable[bytes]]] = {

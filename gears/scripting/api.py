@@ -15,7 +15,8 @@ from typing import Any
 
 from qa_cluster.hashtags import hashtag_for_slot, shard_tag
 
-from ..registrations.sessions import running_script
+from ..registrations.script_source import running_script
+from ..registrations.sessions import session_of
 from ..registrations.timers import check_timer
 from ..runs.futures import (
     GearsFuture,
@@ -27,16 +28,24 @@ from ..runs.futures import (
     set_future_results,
     set_gears_session,
 )
-from ..runs.sources import SCAN_COUNT, KeysOnlyReader
+from ..runs.key_values import SCAN_COUNT
+from ..runs.sources import KeysOnlySource
 from ..shard.atomic import atomic_block
 from ..shard.executions import current
 from ..shard.failures import FlatError, GearsError
+from ..shard.forbidden import refuse_forbidden
+from ..shard.host import current_host
 from ..shard.link import Argument
-from ..shard.peers import RESEND_SECONDS
+from ..shard.peers import RESEND_SECONDS, RESEND_SOON_SECONDS
 from ..shard.replies import decode_reply
 from . import redis_ai
-from .builder import NO_HOOK, GearsBuilder
+from .builder import GearsBuilder
+from .held_model import HeldModel, with_references
 from .runtime import current_runtime
+from .source_options import NO_HOOK
+
+# What functions may use besides what this module defines.
+__all__ = ["RESEND_SOON_SECONDS", "GearsBuilder", "HeldModel", "with_references"]
 
 error = GearsError
 _LEVELS = ("debug", "verbose", "notice", "warning")
@@ -57,9 +66,9 @@ def execute(command: str, *args: object) -> Any:
     """
     if not isinstance(command, str):
         raise GearsError("the given command must be a string")
-    runtime = current_runtime()
-    runtime.refuse_forbidden(command)
-    return decode_reply(runtime.execute(command, *[_argument(value) for value in args]))
+    host = current_host()
+    refuse_forbidden(command)
+    return decode_reply(host.execute(command, *[_argument(value) for value in args]))
 
 
 def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
@@ -68,14 +77,14 @@ def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
     >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
     ['1', ['field', 'value']]
     """
-    runtime = current_runtime()
+    host = current_host()
     packed: list[tuple[Argument, ...]] = []
     for command, *args in commands:
         if not isinstance(command, str):
             raise GearsError("the given command must be a string")
-        runtime.refuse_forbidden(command)
+        refuse_forbidden(command)
         packed.append((command, *[_argument(value) for value in args]))
-    replies = runtime.execute_many(packed)
+    replies = host.execute_many(packed)
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
     if failed is not None:
         raise GearsError(str(failed))
@@ -87,18 +96,18 @@ def execute_later(command: str, *args: object) -> None:
 
     It has run before the client of the job that sends it is answered.
     """
-    runtime = current_runtime()
-    runtime.refuse_forbidden(command)
+    host = current_host()
+    refuse_forbidden(command)
 
     def failed(text: str) -> None:
         log(f"{command} failed: {text}", "warning")
 
-    runtime.execute_later(failed, command, *[_argument(value) for value in args])
+    host.execute_later(failed, command, *[_argument(value) for value in args])
 
 
 async def commands_sent() -> None:
     """Wait until every command of `execute_later` has run (not in RedisGears)."""
-    reporting = current_runtime().reporting
+    reporting = current_host().reporting
     if reporting is not None:
         ran: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         reporting.call(ran.set_result, "PING")
@@ -119,11 +128,11 @@ def hashtag() -> str:
 
     Outside a cluster it is ``06S`` (slot 0).
     """
-    runtime = current_runtime()
-    if not runtime.info.cluster:
+    host = current_host()
+    if not host.info.cluster:
         return hashtag_for_slot(0)
-    reply = runtime.execute_own("CLUSTER", "SLOTS")
-    own = runtime.info.shard_id.encode()
+    reply = host.execute_own("CLUSTER", "SLOTS")
+    own = host.info.shard_id.encode()
     return shard_tag([(int(first), int(last)) for first, last, primary, *_ in reply if primary[2] == own])
 
 
@@ -148,12 +157,12 @@ def atomic() -> AbstractContextManager[None]:
     >>> with atomic():  # doctest: +SKIP
     ...     execute("SET", "a", int(execute("GET", "a")) + 1)
     """
-    return atomic_block(current_runtime().atomic)
+    return atomic_block(current_host().atomic)
 
 
 def is_in_atomic_block() -> bool:
     """Whether the caller is inside `atomic()`."""
-    return current_runtime().atomic.entered_here
+    return current_host().atomic.entered_here
 
 
 def is_async_allow() -> bool:
@@ -169,7 +178,7 @@ def gears_config_get(key: str, default: Any = None) -> Any:
 
 def config_get(key: str) -> str | None:
     """A setting of the module (`RG.CONFIGSET`), or None."""
-    reply = decode_reply(current_runtime().execute_own("RG.CONFIGGET", key))
+    reply = decode_reply(current_host().execute_own("RG.CONFIGGET", key))
     value = reply[0] if isinstance(reply, list) and reply else None
     if value is None or (isinstance(value, str) and value.startswith(("(error)", "-"))):
         return None
@@ -197,9 +206,10 @@ def register_time_event(seconds: float, f: Callable[[], Any], key: object = None
         script.timers.append((seconds, f))
         return True
     execution = current.get()
-    if execution is None or execution.session is None:
+    session = session_of(execution)
+    if execution is None or session is None:
         raise GearsError("registerTE can only be called by a script or a function of a session")
-    current_runtime().timers.start(execution.session, seconds, f, execution.id, execution.user)
+    current_runtime().timers.start(session, seconds, f, execution.id, execution.user)
     return True
 
 
@@ -231,14 +241,14 @@ def create_keys_only_reader(
     """A generator function for a `PythonReader` that yields the names of the shard's keys."""
 
     def read() -> AsyncIterator[Any]:
-        return KeysOnlyReader(pattern, count, noScan, patternGenerator).records(current_runtime())
+        return KeysOnlySource(pattern, count, noScan, patternGenerator).records(current_host())
 
     return read
 
 
 def shard_reader_callback() -> Iterator[str]:
     """A generator function for a `PythonReader` that yields the shard's id."""
-    info = current_runtime().info
+    info = current_host().info
     yield info.shard_id if info.cluster else "1"
 
 
@@ -248,7 +258,7 @@ class _Loop:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(current_runtime().loop, name)
+        return getattr(current_host().loop, name)
 
     def __reduce__(self) -> tuple[type[_Loop], tuple[()]]:
         return _Loop, ()

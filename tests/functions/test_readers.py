@@ -15,8 +15,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.gears.functions.readers import reader as readers
-from qa_cluster.gears.functions.readers import warming as reader_warming
+from qa_cluster.gears.functions.readers import loaded, warming
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
 from qa_cluster.scripts import ScriptCall
@@ -350,13 +349,13 @@ def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_only(mon
     model = Failing()
     manifest = SimpleNamespace(shapes=SimpleNamespace(lengths=(16,), batches=(1,)), window_tokens=48)
     reader = SimpleNamespace(name="failing", warm=False, model=model, problem="", manifest=manifest)
-    monkeypatch.setattr(readers, "everyone", lambda: [reader])
+    monkeypatch.setattr(loaded, "everyone", lambda: [reader])
     logged: list[str] = []
-    monkeypatch.setattr(reader_warming.rg, "log", lambda text, level: logged.append(text))
+    monkeypatch.setattr(warming.rg, "log", lambda text, level: logged.append(text))
 
     async def run() -> None:
         for _ in range(10):
-            reader_warming.go_on()
+            warming.go_on()
             await asyncio.sleep(0)
 
     asyncio.run(run())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 import redis
 
+from qa_cluster.gears.inference.model_store import ModelStore
+from tests.gears.runtimes import opened_store
 from tests.harness.clusters import Cluster, ready_cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
@@ -71,3 +73,10 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
         execute(node, "ACL", "DELUSER", "tenant")
         execute(node, "FLUSHALL")
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[ModelStore]:
+    """A store of models that asks no shard."""
+    async with opened_store() as made:
+        yield made

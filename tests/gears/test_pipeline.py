@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import ClusterError
-from qa_cluster.gears.registrations.sessions import Plan, ScriptRun, Session, script_run
+from qa_cluster.gears.registrations.script_source import ScriptRun, script_run
+from qa_cluster.gears.registrations.sessions import ScriptSession
 from qa_cluster.gears.runs.distributed import Distributor
-from qa_cluster.gears.runs.pipeline import Chain, Step, StepKind, key_text, run_local, split_stages
-from qa_cluster.gears.runs.sources import ShardsIDReader
+from qa_cluster.gears.runs.pipeline import Chain, key_text, run_local
+from qa_cluster.gears.runs.plan import ExecutionPlan, Step, StepKind, split_stages
+from qa_cluster.gears.runs.sources import ShardsIDSource
 from qa_cluster.gears.scripting.builder import GearsBuilder
 from qa_cluster.gears.shard.executions import Execution
 from qa_cluster.gears.shard.failures import GearsError
@@ -35,7 +37,7 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
     """Run a pipeline over records as a script's `run()` on a shard alone."""
     builder = GearsBuilder("ShardsIDReader")
     describe(builder)
-    script = ScriptRun(Session("s", "", ""))
+    script = ScriptRun(ScriptSession("s", "", ""))
     token = script_run.set(script)
     try:
         builder.run(convertToStr=convert)
@@ -174,7 +176,7 @@ def test_each_step_is_charged_its_own_time() -> None:
 def test_what_moves_records_is_charged_to_the_boundary() -> None:
     execution = Execution("x", None)
     steps = [Step(StepKind.MAP, str), Step(StepKind.REPARTITION, key=str)]
-    execution.begin(steps)
+    execution.begin([step.outline for step in steps])
     sent: list[Any] = []
 
     def send(record: Any) -> None:
@@ -331,7 +333,7 @@ def test_misuse_is_refused(misuse: Callable[[], object], message: str) -> None:
 
 
 def test_one_run_per_script() -> None:
-    script = ScriptRun(Session("s", "", ""))
+    script = ScriptRun(ScriptSession("s", "", ""))
     token = script_run.set(script)
     try:
         GearsBuilder().run()
@@ -345,11 +347,12 @@ def test_a_run_that_cannot_ask_the_other_shards_tells_why() -> None:
     def no_slots() -> None:
         raise ClusterError("no shard serves slots")
 
-    runtime: Any = SimpleNamespace(
-        settings=SimpleNamespace(keep_fresh=lambda: None), peers=SimpleNamespace(topology=no_slots)
-    )
+    nothing: Any = SimpleNamespace()
+    peers: Any = SimpleNamespace(topology=no_slots)
+    settings: Any = SimpleNamespace(keep_fresh=lambda: None)
     execution = Execution("x", None)
-    asyncio.run(Distributor(lambda: runtime).run(Plan(ShardsIDReader(), (), "async"), execution))
+    distributor = Distributor(nothing, peers, nothing, settings, nothing)
+    asyncio.run(distributor.run(ExecutionPlan(ShardsIDSource(), (), "async"), execution))
     assert execution.finished
     assert [error for error in execution.errors if "no shard serves slots" in error] == execution.errors != []
     assert execution.failure == "CLUSTER no shard serves slots"

@@ -70,6 +70,7 @@ class Batches:
 def test_an_answer_alone_equals_the_answer_in_a_batch(
     runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]
 ) -> None:
+    pairs = pairs[::4]
     together = Batches(runner, encoder, pairs)
     alone = [together.read([index])[0] for index in range(len(pairs))]
     for batch_size in (2, 8, 13):
@@ -85,7 +86,7 @@ def test_an_answer_alone_equals_the_answer_in_a_batch(
 def test_runtimes_mostly_agree(
     reader: Path, encoder: TextPairEncoder, manifest: Manifest, pairs: list[tuple[str, str]]
 ) -> None:
-    examples = [Example(question, context, ()) for question, context in pairs]
+    examples = [Example(question, context, ()) for question, context in pairs[::3]]
     spans = [
         [
             (found.start, found.end)

@@ -16,7 +16,7 @@ from typing import Any
 import redis
 
 from qa_cluster.client import Client, NotFound
-from qa_cluster.cluster.nodes.nodes import slot_ranges
+from qa_cluster.cluster.nodes.formation import slot_ranges
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.fuzz.words import encode
 from tests.gears.onnx_file import add_model

@@ -28,7 +28,7 @@ PROOFS = [
     Proof(
         Mistake(
             "a call leaks 256 bytes",
-            "cmd_trigger.c",
+            "functions/cmd_trigger.c",
             "static void free_trigger(void *data) {\n",
             "#include <string.h>\nstatic void free_trigger(void *data) {\n"
             "    memset(RedisModule_Alloc(256), 1, 256);\n",
@@ -38,7 +38,7 @@ PROOFS = [
     Proof(
         Mistake(
             "a full queue has an error that clients do not know",
-            "jobs.c",
+            "jobs/jobs.c",
             '"OVERLOADED queue is full',
             '"ERR queue is full',
         ),

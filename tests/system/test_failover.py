@@ -147,9 +147,7 @@ def test_a_replica_that_was_down_gets_everything_by_a_full_synchronisation(shard
     assert kept(shards, replica) == kept(shards, primary)
 
 
-def measured_failover(
-    shards: Replicated, document_id: str, act: Callable[[Server, Server], object]
-) -> Load:
+def measured_failover(shards: Replicated, document_id: str, act: Callable[[Server, Server], object]) -> Load:
     """Ask and write while `act(primary, replica)` lets the replica take over, which loads nothing for that."""
     primary, replica = shards.pair_of(document_id)
     shards.in_sync()

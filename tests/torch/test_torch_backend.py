@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from qa_cluster.errors import InferenceFailed, ModelError
-from qa_cluster.gears.inference.backends.choose import CompiledModel, RuntimeLimits
+from qa_cluster.gears.inference.backends.base import CompiledModel, RuntimeLimits
 from tests.gears.files import load_bytes
 from tests.torch import models
 

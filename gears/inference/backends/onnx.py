@@ -16,7 +16,7 @@ from qa_cluster.errors import InferenceFailed, ModelError
 
 from ..model_file import ModelFile
 from ..tensors import Array
-from .choose import Port, RuntimeLimits
+from .base import Port, RuntimeLimits
 
 _WATCH_SECONDS = 0.1
 _NO_MEMORY = "Onnxruntime memory limit exceeded, memory allocation failed."

@@ -13,6 +13,7 @@ import pytest
 from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.answering import passage as reading
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
@@ -53,9 +54,9 @@ class CountingReader:
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
     """No passage of another test is known."""
-    reading._recent.clear()
+    state.forget()
     yield
-    reading._recent.clear()
+    state.forget()
 
 
 def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> Passage:
@@ -96,7 +97,7 @@ def test_what_differs_is_read_anew(manifest: Manifest) -> None:
         await read(reader, texts=TEXTS[:1])  # alone: nobody else has this passage
         await read(reader, texts=TEXTS[:1])
         assert reader.runs == 5
-        assert len(reading._recent) == 4
+        assert len(state.of(reading._Recent).tasks) == 4
 
     asyncio.run(body())
 
@@ -148,7 +149,7 @@ def test_only_so_many_are_kept(manifest: Manifest, monkeypatch: pytest.MonkeyPat
         reader = CountingReader(manifest)
         for question in ("who", "what", "is", "it", "who"):
             await read(reader, question=question)
-        assert (reader.runs, len(reading._recent)) == (5, 3)
+        assert (reader.runs, len(state.of(reading._Recent).tasks)) == (5, 3)
 
     asyncio.run(body())
 
