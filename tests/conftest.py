@@ -1,4 +1,4 @@
-"""Rules for every test: the package is installed, the environment is clean, and no process outlives the run."""
+"""Rules for every test: the environment is clean, and no process outlives the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,6 @@ from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 from tests.harness.processes import descendants
 from tests.harness.programs import binary_or_skip, chosen_servers
-
-if find_spec("qa_cluster.gears") is None:
-    raise pytest.UsageError("qa_cluster is not installed: run `make install` or `pip install -e .`")
 
 # A run in the background inherits an ignored SIGINT, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
