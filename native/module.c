@@ -24,7 +24,7 @@
  * the queue, in the list of running jobs, or ended and waiting for the server to write its client's reply. Only jobs.c
  * moves it. A client that leaves ends its job; if the worker was on it already, a tombstone remembers the id until the
  * worker says that it is done, or is killed for not saying so. A Registration (registry.c) belongs to its Session; jobs
- * refer to it by id, never by pointer, because it may be gone when they end. A link (link.c) is no more than a client
+ * refer to it by id, never by pointer, because it may be gone when they end. A link (links.c) is no more than a client
  * id; its rights hang on the token of the current worker and end with it.
  *
  * ORDER. A client is blocked before its job can be seen by the worker, so no answer can come too early. Jobs leave the

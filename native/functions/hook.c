@@ -134,7 +134,7 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
     if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that they come from has acted on them */
     for (Registration *at = registry_first(); at; at = at->next) {
-        if (at->reader != READER_KEYS || !registration_matches_key(at, text, length)) continue;
+        if (at->source != SOURCE_KEYS || !registration_matches_key(at, text, length)) continue;
         if (!registration_wants_event(at, event)) continue;
         if (miss) on_miss(ctx, at, key);
         else queue_event(ctx, at, event, key);
@@ -149,7 +149,7 @@ static int is_hooked_key(const RedisModuleString *key, const HookedCommand *comm
     const char *text = RedisModule_StringPtrLen(key, &length);
     if (!registry_may_match_key(text, length)) return 0;
     for (Registration *at = registry_first(); at; at = at->next)
-        if (at->reader == READER_KEYS && registration_matches_key(at, text, length) &&
+        if (at->source == SOURCE_KEYS && registration_matches_key(at, text, length) &&
             registration_list_has(at->fields[REG_COMMANDS], command->name, command->length))
             return 1;
     return 0;

@@ -53,7 +53,7 @@ Registration *registry_find(RedisModuleString *id) {
 
 Registration *registry_find_trigger(RedisModuleString *trigger) {
     for (Registration *at = registrations; at; at = at->next)
-        if (at->reader == READER_COMMAND && same(at->fields[REG_MATCH], trigger)) return at;
+        if (at->source == SOURCE_COMMAND && same(at->fields[REG_MATCH], trigger)) return at;
     return NULL;
 }
 
@@ -124,13 +124,13 @@ static int is_in_order(RedisModuleString *args) {
 static Registration *new_registration(RedisModuleString **fields) {
     Registration *registration = RedisModule_Calloc(1, sizeof *registration);
     memcpy(registration->fields, fields, sizeof registration->fields);
-    const char *reader = RedisModule_StringPtrLen(fields[REG_READER], NULL);
-    registration->reader = !strcmp(reader, "KeysReader")     ? READER_KEYS
-                           : !strcmp(reader, "StreamReader") ? READER_STREAM
-                                                             : READER_COMMAND;
+    const char *name = RedisModule_StringPtrLen(fields[REG_SOURCE], NULL);
+    registration->source = !strcmp(name, "KeysReader")     ? SOURCE_KEYS
+                           : !strcmp(name, "StreamReader") ? SOURCE_STREAM
+                                                           : SOURCE_COMMAND;
     registration->match = RedisModule_StringPtrLen(fields[REG_MATCH], &registration->match_length);
     registration->match_exact = 1;
-    if (registration->reader == READER_COMMAND) {
+    if (registration->source == SOURCE_COMMAND) {
         registration->in_order = is_in_order(fields[REG_ARGS]);
     } else if (registration->match_length && registration->match[registration->match_length - 1] == '*') {
         registration->match_length--;
@@ -159,27 +159,27 @@ static RedisModuleString *check_mode(RedisModuleString *mode) {
 static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registration *registration) {
     RedisModuleString *const *fields = registration->fields;
     size_t length;
-    if (!is_one_of(fields[REG_READER], "KeysReader", "CommandReader", "StreamReader"))
+    if (!is_one_of(fields[REG_SOURCE], "KeysReader", "CommandReader", "StreamReader"))
         return RedisModule_CreateStringPrintf(
             NULL, "ERR unknown reader: %s, expected KeysReader, CommandReader or StreamReader",
-            RedisModule_StringPtrLen(fields[REG_READER], NULL));
+            RedisModule_StringPtrLen(fields[REG_SOURCE], NULL));
     RedisModuleString *error = check_mode(fields[REG_MODE]);
     if (error) return error;
     const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
     if (!resp_valid(args, length, 0))
         return RedisModule_CreateStringPrintf(NULL, "ERR args of a registration is not RESP");
     const char *events = RedisModule_StringPtrLen(fields[REG_EVENTS], &length);
-    if (registration->reader == READER_STREAM && length && strcmp(events, "xadd"))
+    if (registration->source == SOURCE_STREAM && length && strcmp(events, "xadd"))
         return RedisModule_CreateStringPrintf(NULL, "ERR a StreamReader is called for xadd only, not for: %s", events);
     RedisModule_StringPtrLen(fields[REG_COMMANDS], &length);
     if (!length) return NULL;
-    if (registration->reader != READER_KEYS || !registration_list_has(fields[REG_EVENTS], "keymiss", 7))
+    if (registration->source != SOURCE_KEYS || !registration_list_has(fields[REG_EVENTS], "keymiss", 7))
         return RedisModule_CreateStringPrintf(NULL, "ERR Can not hook a command without the keymiss event");
     return hooked_commands_check(ctx, fields[REG_COMMANDS]);
 }
 
 static int same_trigger(const Registration *a, const Registration *b) {
-    return a->reader == READER_COMMAND && b->reader == READER_COMMAND &&
+    return a->source == SOURCE_COMMAND && b->source == SOURCE_COMMAND &&
            same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
 }
 
@@ -237,7 +237,7 @@ static void index_sessions(void) {
             *end = session->registrations[i];
             end = &(*end)->next;
             registration_count++;
-            stream_count += session->registrations[i]->reader == READER_STREAM;
+            stream_count += session->registrations[i]->source == SOURCE_STREAM;
         }
     }
     *end = NULL;
@@ -245,7 +245,7 @@ static void index_sessions(void) {
     memset(first_bytes, 0, sizeof first_bytes);
     hooked_commands_clear();
     for (const Registration *at = registrations; at; at = at->next)
-        if (at->reader == READER_KEYS) index_keys(at);
+        if (at->source == SOURCE_KEYS) index_keys(at);
 }
 
 /* A registration that stays (same id) keeps its counters. */

@@ -7,7 +7,7 @@
 
 enum {
     REG_ID,
-    REG_READER,
+    REG_SOURCE,
     REG_MODE,
     REG_DESCRIPTION,
     REG_MATCH,
@@ -18,7 +18,7 @@ enum {
     REG_FIELDS
 };
 
-typedef enum { READER_KEYS, READER_COMMAND, READER_STREAM } Reader;
+typedef enum { SOURCE_KEYS, SOURCE_COMMAND, SOURCE_STREAM } Source;
 
 /* What a StreamReader says of itself; the order is that of the names in registry_stats.c. */
 typedef enum { STREAM_OK, STREAM_WAITING, STREAM_ABORTED, STREAM_PAUSED } StreamStatus;
@@ -32,7 +32,7 @@ typedef struct RunCounters {
 typedef struct Registration {
     RedisModuleString *fields[REG_FIELDS];
     struct Registration *next; /* of all, in order of registration */
-    Reader reader;
+    Source source;
     const char *match; /* the prefix, without the star; CommandReader: the trigger */
     size_t match_length;
     int match_exact; /* no star */

@@ -56,7 +56,7 @@ static void notify(const JobClass *class, RedisModuleString *id, int paused) {
 
 static int set_paused(RedisModuleString *id, int paused) {
     Registration *registration = registry_find(id);
-    if (!registration || registration->reader != READER_STREAM) return 0;
+    if (!registration || registration->source != SOURCE_STREAM) return 0;
     registration->paused = paused;
     registration->status = STREAM_OK; /* what it says next will tell */
     notify(&PAUSED, id, paused);
@@ -154,10 +154,10 @@ int RG_PAUSEREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     for (int i = 1; i < argc; i++) {
         const Registration *registration = registry_find(argv[i]);
         if (!registration) return RedisModule_ReplyWithError(ctx, "execution is not registered");
-        if (registration->reader == READER_STREAM) continue;
+        if (registration->source == SOURCE_STREAM) continue;
         char error[96];
         snprintf(error, sizeof error, "Reader %.32s does not support pause",
-                 RedisModule_StringPtrLen(registration->fields[REG_READER], NULL));
+                 RedisModule_StringPtrLen(registration->fields[REG_SOURCE], NULL));
         return RedisModule_ReplyWithError(ctx, error);
     }
     for (int i = 1; i < argc; i++) {

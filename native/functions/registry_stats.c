@@ -99,7 +99,7 @@ static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
     if (!caller_is_log(ctx) && !link_require(ctx, "QA.STREAM")) return REDISMODULE_OK;
     if (argc != 3 && argc != 7) return RedisModule_WrongArity(ctx);
     Registration *registration = registry_find(argv[1]);
-    if (!registration || registration->reader != READER_STREAM) {
+    if (!registration || registration->source != SOURCE_STREAM) {
         char error[128];
         snprintf(error, sizeof error, "NOREG no such registration: %.64s", RedisModule_StringPtrLen(argv[1], NULL));
         return RedisModule_ReplyWithError(ctx, error);
@@ -160,7 +160,7 @@ static void reply_average(RedisModuleCtx *ctx, const char *name, double total, u
 static void reply_data(RedisModuleCtx *ctx, const Registration *registration) {
     size_t length;
     const RunCounters *counters = &registration->counters;
-    int is_stream = registration->reader == READER_STREAM;
+    int is_stream = registration->source == SOURCE_STREAM;
     unsigned long long runs = counters->succeeded + counters->failed + counters->aborted;
     RedisModule_ReplyWithArray(ctx, is_stream ? 26 : 20);
     RedisModule_ReplyWithCString(ctx, "mode");
@@ -197,7 +197,7 @@ int RG_DUMPREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
         RedisModule_ReplyWithCString(ctx, "id");
         RedisModule_ReplyWithString(ctx, at->fields[REG_ID]);
         RedisModule_ReplyWithCString(ctx, "reader");
-        RedisModule_ReplyWithString(ctx, at->fields[REG_READER]);
+        RedisModule_ReplyWithString(ctx, at->fields[REG_SOURCE]);
         RedisModule_ReplyWithCString(ctx, "desc");
         RedisModule_StringPtrLen(at->fields[REG_DESCRIPTION], &length);
         if (length) RedisModule_ReplyWithString(ctx, at->fields[REG_DESCRIPTION]);

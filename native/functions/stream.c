@@ -68,7 +68,7 @@ static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
     for (Registration *at = registry_first(); at; at = at->next)
-        if (at->reader == READER_STREAM && registration_matches_key(at, text, length)) announce(at, key);
+        if (at->source == SOURCE_STREAM && registration_matches_key(at, text, length)) announce(at, key);
     return REDISMODULE_OK;
 }
 
