@@ -15,7 +15,7 @@ from starlette.routing import Route
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import SHARD_TIMEOUT_SECONDS
 from qa_cluster.errors import QAError
-from qa_cluster.metrics import CONTENT_TYPE, sample
+from qa_cluster.exposition import CONTENT_TYPE, sample
 from qa_cluster.topology import Shard
 
 from .lifespan import ServiceState

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.metrics import Registry, sample
+from qa_cluster.exposition import Registry, sample
 from qa_cluster.types import CacheUse, Timings
 
 _NAME = re.compile(r"[^a-zA-Z0-9_]")

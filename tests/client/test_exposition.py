@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.metrics import Registry, sample
+from qa_cluster.exposition import Registry, sample
 
 
 def test_counters_gauges_and_histograms_are_exposed() -> None:
