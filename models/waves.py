@@ -19,7 +19,7 @@ from qa_cluster.evaluation.scoring import f1
 from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.reading.manifest import WaveFit
 from qa_cluster.sentences import split_sentences
-from qa_cluster.waves import WAVES
+from qa_cluster.waves import WAVES, certainty, is_sure
 
 from .evaluate import Prediction
 
@@ -85,7 +85,7 @@ class Simulation:
     """What waves would have answered, from the readings of all candidates.
 
     Attributes:
-        best: [questions, waves] the best score over null after each wave.
+        best: [questions, waves] how sure the reader is after each wave (`certainty`).
         read: [questions, waves] sentences read after each wave.
         f1: [questions, waves] F1 of the answer after each wave.
     """
@@ -107,12 +107,12 @@ class Simulation:
                 part = candidates[:end]
                 self.read[row, wave] = len(part)
                 if part:
-                    self.best[row, wave] = max(found.score for found, _ in part)
+                    self.best[row, wave] = certainty(found.score for found, _ in part)
                     self.f1[row, wave] = f1(_answer(part, rank_weight, no_answer_threshold), example.answers)
 
     def at(self, threshold: float) -> tuple[FloatArray, FloatArray]:
         """F1 and number of sentences read of every question, stopping at `threshold`."""
-        sure = self.best >= threshold
+        sure = np.array([[is_sure(best, threshold) for best in waves] for waves in self.best.tolist()])
         sure[:, -1] = True
         last = sure.argmax(axis=1)
         rows = np.arange(len(last))

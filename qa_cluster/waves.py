@@ -1,11 +1,13 @@
 """Waves: the sentences found for a question are read a few at a time, until the reader is sure enough of an answer.
 
-Services read in waves, and the export fits the score that is sure enough (the manifest's `wave_threshold`) to the same.
+Both halves of the rule are here, for services (`asking/asker.py`) and for the export, which fits the score that is sure
+enough (the manifest's `wave_threshold`): how many sentences each wave reads, and after which one reading stops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import inf
 
 # How many sentences have been read after each wave, unless the setting `waves` says otherwise.
 WAVES = (1, 3, 8)
@@ -18,3 +20,21 @@ def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
     ([1, 3, 5], [5], [])
     """
     return [*(end for end in waves if end < sentences), sentences] if sentences else []
+
+
+def certainty(scores: Iterable[float]) -> float:
+    """How sure the reader is after a wave, from the scores over null of all sentences that have been read so far.
+
+    >>> certainty([-2.5, 7.0, 1.0]), certainty([])
+    (7.0, -inf)
+    """
+    return max(scores, default=-inf)
+
+
+def is_sure(certainty: float, threshold: float) -> bool:
+    """Whether no further wave is read.
+
+    >>> is_sure(7.0, 7.0), is_sure(6.9, 7.0)
+    (True, False)
+    """
+    return certainty >= threshold

@@ -26,7 +26,7 @@ from qa_cluster.reading.readings import SentenceReading, parse_readings
 from qa_cluster.shard_functions import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
-from qa_cluster.waves import wave_ends
+from qa_cluster.waves import certainty, is_sure, wave_ends
 
 from .answer_cache import AnswerCache
 from .assembly import Assembled, CitedDocument, assemble, distinct, parse_cited_document
@@ -363,7 +363,7 @@ class Asker:
             readings += await self._read_wave(question, ranking.candidates[done:until], manifest)
             clock.read.append(perf_counter() - begun)
             done, waves = until, waves + 1
-            if readings and max(reading.score for reading in readings) >= manifest.wave_threshold:
+            if is_sure(certainty(reading.score for reading in readings), manifest.wave_threshold):
                 break
         return readings, waves
 
