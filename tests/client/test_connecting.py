@@ -1,0 +1,51 @@
+"""What the settings say reaches the engine, each under its own name, and answers live as long as it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qa_cluster.asking.connecting import target_of
+from qa_cluster.config import Settings
+from tests.client.engines import ask, opened, write
+from tests.client.scripted_cluster import ScriptedCluster
+
+QUESTION = "Who wrote programs?"
+# Values that differ from each other and from all defaults.
+GIVEN: dict[str, Any] = {
+    "near_cache_entries": 11,
+    "near_cache_ttl_s": 12,
+    "whole_answer_ttl_s": 13,
+    "pipeline_max_requests": 15,
+    "question_max_chars": 16,
+    "top_k_max": 17,
+    "retriever_k": 18,
+    "request_timeout_ms": 19,
+    "connect_timeout_ms": 20_000,
+    "waves": (2, 21),
+    "cluster_url": "redis://ada:secret@one:7001,two:7002",
+}
+
+
+def test_every_setting_has_its_place() -> None:
+    target = target_of(Settings(**GIVEN))
+    options, limits = target.options, target.options.limits
+    assert (options.near_cache_entries, options.pipeline_max_requests, options.waves) == (11, 15, (2, 21))
+    assert (options.near_cache_ttl_seconds, options.whole_answer_ttl_seconds) == (12, 13)
+    assert (limits.question_max_chars, limits.top_k_max, limits.retriever_k, limits.timeout_ms) == (16, 17, 18, 19)
+    assert [str(seed) for seed in target.seeds] == ["one:7001", "two:7002"]
+    assert (target.login.username, target.login.password, target.login.tls) == ("ada", "secret", None)
+    assert target.login.connect_timeout_seconds == 20
+
+
+@pytest.mark.parametrize(("near", "whole"), [(50, 900), (900, 50)])
+async def test_an_answer_near_lives_as_long_as_the_shorter_of_both(
+    cluster: ScriptedCluster, near: int, whole: int
+) -> None:
+    async with opened(cluster, near_cache_ttl_seconds=near, whole_answer_ttl_seconds=whole) as engine:
+        await write(engine, "Ada wrote programs.")
+        await ask(engine, QUESTION)
+        kept = (await ask(engine, QUESTION)).cache
+        assert kept.tier == "near"
+        assert 0 < kept.ttl_s <= 50
