@@ -14,6 +14,7 @@ from qa_cluster import __version__
 from qa_cluster.cluster.cli import app
 from qa_cluster.config import SETTINGS
 from tests.docs.blocks import DOCUMENTS, ROOT, blocks, steps
+from tests.fuzz.shapes import SHAPES
 from tests.harness.servers import Server
 
 TEXTS = {path.name: path.read_text() for path in (*DOCUMENTS, ROOT / "CONTRIBUTING.md")}
@@ -46,6 +47,12 @@ def test_commands_of_the_module(server_binary: Path) -> None:
         known = {name.decode() if isinstance(name, bytes) else name for name in client.execute_command("COMMAND LIST")}
     present = {name.upper() for name in known if name.lower().startswith(("ai.", "rg.", "qa."))}
     assert named == present - PRIVATE
+
+
+def test_every_ai_command_is_fuzzed_with_arguments_of_its_own() -> None:
+    named = set(re.findall(r"`(AI\.[A-Z_]+)`", section("commands.md", "On the wire")))
+    assert len(named) > 20
+    assert named - SHAPES.keys() == set()
 
 
 def test_subcommands() -> None:
@@ -105,7 +112,7 @@ def test_planted_commands_are_found(command: str, gone: str) -> None:
 
 def test_settings_that_documents_name_exist() -> None:
     named: set[str] = set()
-    for name in ("README.md", "rest-service.md", "operations.md", "limitations.md", "commands.md", "changing.md"):
+    for name in ("README.md", "rest-service.md", "operations.md", "limitations.md", "commands.md"):
         named |= {span for span in spans(TEXTS[name]) if re.fullmatch(r"[a-z]+(?:_[a-z]+)+", span)}
     fields = {"ask_fields", "wave_threshold"}
     assert named - OTHER_NAMES - fields <= set(SETTINGS)
@@ -148,7 +155,7 @@ def test_links_lead_somewhere(document: str) -> None:
 
 
 def rooms() -> set[str]:
-    """The folders of code, as the architecture names them: below the five folders of the checkout."""
+    """The folders of code, as the architecture names them: below the six folders of code."""
     named: set[str] = set()
     for folder in ("qa_cluster", "gears", "native", "cluster", "api", "models"):
         files = [path for pattern in ("*.py", "*.c", "*.lua") for path in (ROOT / folder).rglob(pattern)]
@@ -166,12 +173,57 @@ def test_planted_paths_and_anchors_are_found() -> None:
     assert anchors("# A title\n## `AI.*`: an end") == {"a-title", "ai-an-end"}
 
 
-def test_a_recipe_opens_three_files_at_most() -> None:
+def unknown_names(recipe: str) -> set[str]:
+    """Names of code between backticks that stand in none of the files which the recipe names."""
+    files = [path for name in paths(recipe) if (path := ROOT / name).is_file()]
+    known = set(re.findall(r"\w+", " ".join(path.read_text() for path in files)))
+    names = [span for span in spans(recipe) if re.fullmatch(r"[A-Za-z]\w+(?:\.\w+)?|_\w+", span)]
+    return {part for name in names for part in name.split(".") if part not in known} - {"ONNX", "md"}
+
+
+def test_names_of_code_in_recipes_exist() -> None:
+    recipes = TEXTS["changing.md"].split("\n## ")[1:]
+    assert [unknown_names(recipe) for recipe in recipes] == [set()] * 10
+    assert unknown_names("`qa_cluster/waves.py`: `wave_ends`, `fly`, `WAVES.soon`") == {"fly", "soon"}
+
+
+OPEN_FIRST = re.compile(r"\n\nOpen first: ((?:`[^`]+`(?:, )?)+)\.\n")
+
+
+def unfit(recipe: str) -> str:
+    """What a recipe lacks: the files to open first, three at most, and tests that go red; empty when it has them."""
+    title = recipe.partition("\n")[0]
+    found = OPEN_FIRST.match(recipe[len(title) :])
+    if found is None:
+        return f"{title}: does not begin with the files to open first"
+    first = re.findall(r"`([^`]+)`", found[1])
+    if len(first) > 3 or [path for path in first if not (ROOT / path).is_file()]:
+        return f"{title}: {first} are not at most three files"
+    *_, red = recipe.split("\nRed: ")
+    if red == recipe or not any(path.startswith("tests/") and path.endswith(".py") for path in paths(red)):
+        return f"{title}: names no test that goes red"
+    return ""
+
+
+def test_every_recipe_names_the_files_to_open_first_and_the_tests_that_go_red() -> None:
     recipes = TEXTS["changing.md"].split("\n## ")[1:]
     assert len(recipes) == 10
-    for recipe in recipes:
-        numbered = re.findall(r"^(\d)\. ", recipe, re.MULTILINE)
-        assert numbered == ["1", "2", "3"][: len(numbered)]
-        assert numbered
-        red = recipe.split("\nRed: ")[1]
-        assert any(path.startswith("tests/") for path in paths(red)), recipe.split("\n")[0]
+    assert [unfit(recipe) for recipe in recipes] == [""] * 10
+
+
+@pytest.mark.parametrize(
+    ("recipe", "problem"),
+    [
+        ("A\n\nOpen first: `README.md`, `Makefile`.\n\nRed: `tests/conftest.py`.\n", ""),
+        ("A\n\n1. `README.md`\n\nRed: `tests/conftest.py`.\n", "A: does not begin with the files to open first"),
+        ("A\n\nOpen first: `fly.py`.\n\nRed: `tests/conftest.py`.\n", "A: ['fly.py'] are not at most three files"),
+        (
+            "A\n\nOpen first: `LICENSE`, `LICENSE`, `LICENSE`, `LICENSE`.\n\nRed: `tests/conftest.py`.\n",
+            "A: ['LICENSE', 'LICENSE', 'LICENSE', 'LICENSE'] are not at most three files",
+        ),
+        ("A\n\nOpen first: `README.md`.\n", "A: names no test that goes red"),
+        ("A\n\nOpen first: `README.md`.\n\nRed: nothing.\n", "A: names no test that goes red"),
+    ],
+)
+def test_a_planted_recipe_that_is_unfit_is_found(recipe: str, problem: str) -> None:
+    assert unfit(recipe) == problem
