@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.tokenization import ReaderTokenizer
@@ -17,6 +18,10 @@ from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 from tests.harness.distribution import rank_of, server_of
 from tests.harness.processes import descendants
 from tests.harness.programs import binary_or_skip, chosen_servers
+
+# Neither a slow example nor a slow strategy is a fault: on a busy machine any is slow.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # A run in the background inherits an ignored SIGINT, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
