@@ -5,8 +5,8 @@
  * lift a sentence above the k-th best score so far, all together, are not essential: whatever is to be found holds another
  * one. The ids are gone through in windows. In each the partition is made anew with the maxima of the blocks that reach into
  * the window; often nothing is essential, and the window is passed without a block being unpacked. Otherwise the essential
- * terms' codes are written into a row for each id, and the rows that can still win are completed from the other terms, best
- * first, each only while the rest can lift the row above the k-th.
+ * terms' codes are written into a row for each id, with sums in floats that tell which rows can still win; these are completed
+ * from the other terms, best first, each only while the rest can lift the row above the k-th.
  *
  * Bounds are sums in another order than the score's, so they are raised by more than rounding can take; the score itself is
  * always summed in the order of the query's terms, from tables, and is the same on every machine. */
@@ -15,10 +15,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { WINDOW = 2048, NOT_DECODED = 0xffffffff };
+/* One look-up costs about as much as reading so many postings. */
+enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
 static const double EDGES = 0.3 * 0.5;
 static const double SAFETY = 1 + 1e-12;
+static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
+
+/* What an id of the window has of the essential terms; `codes` are as many as the query's terms, rounded up. */
+typedef struct Row {
+    float sum, roots;
+    uint8_t codes[];
+} Row;
 
 typedef struct Cursor {
     View view;
@@ -29,6 +37,8 @@ typedef struct Cursor {
     double idf, root_idf;
     double most, most_root; /* of any posting */
     uint8_t window_max;
+    uint32_t window_blocks;
+    float sums[256], roots[256]; /* by code; for the rows */
     Decoded at;
 } Cursor;
 
@@ -50,13 +60,13 @@ typedef struct Ranker {
     /* What the first i cursors can give together in this window. */
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
     unsigned count, essential; /* cursors; the first essential one in this window */
-    size_t stride;
+    size_t stride;    /* codes of a row */
     double threshold; /* the k-th best score; negative before there are k */
     Hit *heap;        /* the worst on top */
     size_t hits, k;
     uint8_t *rows;     /* of the window */
     uint8_t *hit_rows; /* of the hits */
-    uint64_t touched[WINDOW / 64];
+    uint64_t touched[WINDOW / 64], promising[WINDOW / 64];
     Place place;
     uint8_t *known; /* by document: 1 admitted, 2 refused by the filter */
 } Ranker;
@@ -117,13 +127,15 @@ static uint64_t next_id(Cursor *cursor, uint64_t id) {
     return first > id ? first : id;
 }
 
-/* The best code that the window may hold. */
+/* The best code that the window may hold, and the number of blocks that reach into it. */
 static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
+    cursor->window_blocks = 0;
     if (next_id(cursor, first) >= end) return 0;
     uint8_t max = 0;
     for (uint32_t block = cursor->block; block < cursor->view.total; block++) {
         uint8_t here = view_max(&cursor->view, block);
         if (here > max) max = here;
+        cursor->window_blocks++;
         if (view_last(&cursor->view, block) >= end - 1) break;
     }
     return max;
@@ -204,51 +216,13 @@ static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, doub
 
 /* ---- Windows ---- */
 
-/* The least code of a term that can win together with all that is not essential; 256 when none can. */
-static unsigned least_code(const Ranker *ranker, const Cursor *cursor) {
-    unsigned low = 1, high = 256;
-    while (low < high) {
-        unsigned middle = (low + high) / 2;
-        double sum = ranker->sums[ranker->essential] + code_weight[middle] * cursor->idf;
-        double roots = ranker->roots[ranker->essential] + code_root[middle] * cursor->root_idf;
-        if (bound(sum, roots) > ranker->threshold) high = middle;
-        else low = middle + 1;
-    }
-    return low;
+static inline Row *row_at(const Ranker *ranker, unsigned slot) {
+    return (Row *)(ranker->rows + slot * (sizeof(Row) + ranker->stride));
 }
 
-/* One essential term: its postings themselves are gone through. */
-static void scan_one(Ranker *ranker, uint64_t first, uint64_t end) {
-    Cursor *cursor = ranker->cursors[ranker->essential];
-    uint8_t row[INDEX_MAX_QUESTION_TERMS];
-    unsigned least = least_code(ranker, cursor);
-    for (; skip_blocks(cursor, first); first = view_last(&cursor->view, cursor->block) + 1) {
-        if (first >= end) return;
-        if (view_max(&cursor->view, cursor->block) < least) continue;
-        decode(cursor);
-        skip_postings(cursor, first);
-        uint64_t room = end - cursor->at.base;
-        uint32_t until = cursor->at.base >= end ? 0 : room > UINT32_MAX ? UINT32_MAX : (uint32_t)room;
-        uint32_t at = cursor->position;
-        for (; at < cursor->at.count && cursor->at.offsets[at] < until; at++) {
-            uint8_t code = cursor->at.codes[at];
-            if (code < least) continue;
-            memset(row, 0, ranker->stride);
-            row[cursor->column] = code;
-            consider(ranker, cursor->at.base + cursor->at.offsets[at], row, code_weight[code] * cursor->idf,
-                     code_root[code] * cursor->root_idf);
-            least = least_code(ranker, cursor);
-        }
-        if (at < cursor->at.count) {
-            cursor->position = at;
-            return;
-        }
-    }
-}
-
-/* Writes a term's codes of the window into the rows. */
+/* Enters a term's postings of the window into the rows. */
 static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
-    uint8_t *column = ranker->rows + cursor->column;
+    const unsigned column = cursor->column;
     for (uint64_t from = first; skip_blocks(cursor, from); from = view_last(&cursor->view, cursor->block) + 1) {
         if (from >= end) return;
         decode(cursor);
@@ -258,7 +232,11 @@ static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
         for (; at < cursor->at.count; at++) {
             uint32_t slot = cursor->at.offsets[at] + shift; /* modulo 2^32, as the base may be before the window */
             if (slot >= end - first) break;
-            column[slot * ranker->stride] = cursor->at.codes[at];
+            Row *row = row_at(ranker, slot);
+            uint8_t code = cursor->at.codes[at];
+            row->sum += cursor->sums[code];
+            row->roots += cursor->roots[code];
+            row->codes[column] = code;
             ranker->touched[slot / 64] |= UINT64_C(1) << slot % 64;
         }
         if (at < cursor->at.count) {
@@ -268,27 +246,87 @@ static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
     }
 }
 
-static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
-    unsigned essential = ranker->essential;
-    for (unsigned i = essential; i < ranker->count; i++)
-        if (ranker->cursors[i]->window_max) fill(ranker, ranker->cursors[i], first, end);
-    double rest = ranker->sums[essential], rest_roots = ranker->roots[essential];
-    for (unsigned word = 0; word < WINDOW / 64; word++) {
-        uint64_t bits = ranker->touched[word];
-        ranker->touched[word] = 0;
-        for (; bits; bits &= bits - 1) {
-            unsigned slot = word * 64 + (unsigned)__builtin_ctzll(bits);
-            uint8_t *row = ranker->rows + slot * ranker->stride;
-            double sum = 0, roots = 0;
-            for (unsigned i = essential; i < ranker->count; i++) {
-                const Cursor *cursor = ranker->cursors[i];
-                uint8_t code = row[cursor->column];
-                sum += code_weight[code] * cursor->idf;
-                roots += code_root[code] * cursor->root_idf;
-            }
-            if (bound(sum + rest, roots + rest_roots) > ranker->threshold) consider(ranker, first + slot, row, sum, roots);
-            memset(row, 0, ranker->stride);
+/* Adds the postings of a term that is not essential to the promising rows. */
+static void join(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
+    const unsigned column = cursor->column;
+    for (uint64_t from = first; skip_blocks(cursor, from); from = view_last(&cursor->view, cursor->block) + 1) {
+        if (from >= end) return;
+        decode(cursor);
+        skip_postings(cursor, from);
+        if (cursor->at.base >= end) return;
+        uint32_t at = cursor->position, shift = (uint32_t)(cursor->at.base - first);
+        for (; at < cursor->at.count; at++) {
+            uint32_t slot = cursor->at.offsets[at] + shift;
+            if (slot >= end - first) break;
+            if (!(ranker->promising[slot / 64] >> slot % 64 & 1)) continue;
+            Row *row = row_at(ranker, slot);
+            uint8_t code = cursor->at.codes[at];
+            row->sum += cursor->sums[code];
+            row->roots += cursor->roots[code];
+            row->codes[column] = code;
         }
+        if (at < cursor->at.count) {
+            cursor->position = at;
+            return;
+        }
+    }
+}
+
+/* Drops the promise of rows that cannot win with what the remaining terms can give; returns how many can. */
+static unsigned sift_rows(Ranker *ranker) {
+    const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
+    const float rest_roots = (float)ranker->roots[ranker->essential];
+    const float limit = (float)(ranker->threshold / COARSE_SAFETY);
+    unsigned left = 0;
+    for (unsigned word = 0; word < WINDOW / 64; word++) {
+        for (uint64_t bits = ranker->promising[word]; bits; bits &= bits - 1) {
+            const Row *row = row_at(ranker, word * 64 + (unsigned)__builtin_ctzll(bits));
+            float sum = row->sum + rest, roots = row->roots + rest_roots;
+            bool wins = sum + edges * (roots * roots - sum) >= limit;
+            left += wins;
+            if (!wins) ranker->promising[word] &= ~(bits & -bits);
+        }
+    }
+    return left;
+}
+
+static void consider_row(Ranker *ranker, uint64_t id, Row *row) {
+    double sum = 0, roots = 0;
+    for (unsigned i = ranker->essential; i < ranker->count; i++) {
+        const Cursor *cursor = ranker->cursors[i];
+        uint8_t code = row->codes[cursor->column];
+        sum += code_weight[code] * cursor->idf;
+        roots += code_root[code] * cursor->root_idf;
+    }
+    if (bound(sum + ranker->sums[ranker->essential], roots + ranker->roots[ranker->essential]) > ranker->threshold)
+        consider(ranker, id, row->codes, sum, roots);
+}
+
+static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
+    size_t row_bytes = sizeof(Row) + ranker->stride;
+    for (unsigned i = ranker->essential; i < ranker->count; i++)
+        if (ranker->cursors[i]->window_max) fill(ranker, ranker->cursors[i], first, end);
+    /* Of many rows it is cheaper to read another term's postings than to look each row up in them. */
+    memcpy(ranker->promising, ranker->touched, sizeof ranker->touched);
+    unsigned left = sift_rows(ranker);
+    while (left && ranker->essential) {
+        Cursor *cursor = ranker->cursors[ranker->essential - 1];
+        if (left * LOOKUP_POSTINGS < cursor->window_blocks * BLOCK_POSTINGS) break;
+        if (cursor->window_max) join(ranker, cursor, first, end);
+        ranker->essential--;
+        left = sift_rows(ranker);
+    }
+    for (unsigned word = 0; word < WINDOW / 64; word++) {
+        for (uint64_t bits = ranker->promising[word]; bits; bits &= bits - 1) {
+            unsigned slot = word * 64 + (unsigned)__builtin_ctzll(bits);
+            consider_row(ranker, first + slot, row_at(ranker, slot));
+        }
+        if (row_bytes == 16)
+            for (uint64_t bits = ranker->touched[word]; bits; bits &= bits - 1)
+                memset(row_at(ranker, word * 64 + (unsigned)__builtin_ctzll(bits)), 0, 16);
+        else if (ranker->touched[word])
+            memset(row_at(ranker, word * 64), 0, 64 * row_bytes);
+        ranker->touched[word] = ranker->promising[word] = 0;
     }
 }
 
@@ -302,9 +340,7 @@ static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
         if (ranker->essential == ranker->count && bound(ranker->sums[i + 1], ranker->roots[i + 1]) > ranker->threshold)
             ranker->essential = i;
     }
-    if (ranker->essential == ranker->count) return;
-    if (ranker->essential == ranker->count - 1) scan_one(ranker, first, end);
-    else scan_rows(ranker, first, end);
+    if (ranker->essential < ranker->count) scan_rows(ranker, first, end);
 }
 
 /* Goes through the windows of a range. */
@@ -396,6 +432,10 @@ static void open_cursors(Ranker *ranker, Cursor *cursors, const uint32_t *terms)
         cursor->root_idf = ranker->root_idf[i];
         cursor->most = code_weight[cursor->view.max] * cursor->idf;
         cursor->most_root = code_root[cursor->view.max] * cursor->root_idf;
+        for (unsigned code = 0; code < 256; code++) {
+            cursor->sums[code] = (float)(code_weight[code] * cursor->idf);
+            cursor->roots[code] = (float)(code_root[code] * cursor->root_idf);
+        }
     }
     qsort(ranker->cursors, ranker->count, sizeof *ranker->cursors, by_most);
 }
@@ -423,12 +463,12 @@ static void search(Ranker *ranker, const uint32_t *terms) {
     Cursor *cursors = memory_alloc(index, cursor_bytes);
     ranker->heap = memory_alloc(index, k * sizeof *ranker->heap);
     ranker->hit_rows = memory_alloc(index, k * stride);
-    ranker->rows = memory_zeroed(index, WINDOW * stride);
+    ranker->rows = memory_zeroed(index, WINDOW * (sizeof(Row) + stride));
     if (known_bytes) ranker->known = memory_zeroed(index, known_bytes);
     open_cursors(ranker, cursors, terms);
     if (!ranker->filter || !scan_documents(ranker)) scan_range(ranker, (Range){0, index->next_id});
     memory_free(index, ranker->known, known_bytes);
-    memory_free(index, ranker->rows, WINDOW * stride);
+    memory_free(index, ranker->rows, WINDOW * (sizeof(Row) + stride));
     memory_free(index, cursors, cursor_bytes);
 }
 
