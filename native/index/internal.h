@@ -289,12 +289,6 @@ void documents_replace(Index *index, uint32_t number, Document *document);
 enum { FORWARD_BYTES = 12 };
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count);
 
-/* Remembers the last range, so that ascending ids cost one comparison each. */
-static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
-    if (id < place->first || id >= place->end) *place = runs_find(index, id);
-    return place->document != NO_ITEM && document_at(index, place->document)->state == DOCUMENT_LIVE;
-}
-
 /* ---- fields.c and filter.c ---- */
 
 /* Checks one value at `at`; NULL when it is damaged, else where it ends. */
@@ -337,5 +331,13 @@ struct Index {
 };
 
 static inline Entry *entry_at(const Index *index, uint32_t term) { return chunks_at(&index->entries, term); }
+
+/* Remembers the last range, so that ascending ids cost one comparison each. */
+static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
+    if (id < place->first || id >= place->end) *place = runs_find(index, id);
+    if (place->document == NO_ITEM) return false;
+    /* Only open documents and those that are overdue are in the runs without being live; most are not worth a look. */
+    return (!index->pending && !index->work) || document_at(index, place->document)->state == DOCUMENT_LIVE;
+}
 
 #endif

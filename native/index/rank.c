@@ -179,11 +179,13 @@ static void keep(Ranker *ranker, double score, uint64_t id, const uint8_t *row) 
 
 /* Whether the sentence is live and admitted; each document is asked once. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
-    if (!id_is_live(ranker->index, id, &ranker->place)) return false;
+    const Index *index = ranker->index;
+    if (!ranker->filter && !index->dead_postings && !index->pending && !index->work) return true;
+    if (!id_is_live(index, id, &ranker->place)) return false;
     if (!ranker->filter) return true;
     uint32_t number = ranker->place.document;
     uint8_t *known = &ranker->known[number / 4], shift = number % 4 * 2;
-    if (!(*known >> shift & 3)) *known |= (filter_matches(ranker->filter, document_at(ranker->index, number)) ? 1 : 2) << shift;
+    if (!(*known >> shift & 3)) *known |= (filter_matches(ranker->filter, document_at(index, number)) ? 1 : 2) << shift;
     return (*known >> shift & 3) == 1;
 }
 

@@ -89,7 +89,8 @@ void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint
 
 void table_free(Index *index, Table *table) {
     uint64_t entries = UINT64_C(1) << table->depth;
-    for (uint64_t i = 0; i < entries; i++)
+    /* Downwards, as a segment's pattern is the lowest of the entries that point to it. */
+    for (uint64_t i = entries; i-- > 0;)
         if (table->directory[i]->pattern == i) memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));
     memory_free(index, table->directory, entries * sizeof *table->directory);
 }
