@@ -97,6 +97,11 @@ static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
 
 static inline void decode(Cursor *cursor) {
     if (cursor->decoded == cursor->block) return;
+    /* The next block is somewhere else in memory, and often the next to be read. */
+    if (cursor->block + 1 < cursor->view.block_count) {
+        const uint8_t *next = cursor->view.blocks[cursor->block + 1].data;
+        for (unsigned line = 0; line < 5; line++) __builtin_prefetch(next + line * 64);
+    }
     view_decode(&cursor->view, cursor->block, &cursor->at);
     cursor->decoded = cursor->block;
     cursor->position = 0;

@@ -76,9 +76,9 @@ class NativeIndex:
     def begin(self, identifier: str, fields: Fields) -> ctypes.c_void_p:
         """The handle of a new document."""
         handle, packed, name = ctypes.c_void_p(), pack_fields(fields), identifier.encode()
-        assert (
-            self.lib.shim_begin(self.pointer, name, len(name), packed, len(packed), ctypes.byref(handle)) == OK
-        ), identifier
+        assert self.lib.shim_begin(self.pointer, name, len(name), packed, len(packed), ctypes.byref(handle)) == OK, (
+            identifier
+        )
         return handle
 
     def add(self, handle: ctypes.c_void_p, sentences: Sequence[Sentence]) -> int:
@@ -120,12 +120,25 @@ class NativeIndex:
         totals = (ctypes.c_uint64 * 2)()
         compiled = self.filter(condition) if condition else None
         count = self.lib.shim_rank(
-            self.pointer, packed, n, k, corpus is not None, sentences, compiled, ids, numbers, scores, weights, df, totals
+            self.pointer,
+            packed,
+            n,
+            k,
+            corpus is not None,
+            sentences,
+            compiled,
+            ids,
+            numbers,
+            scores,
+            weights,
+            df,
+            totals,
         )
         self.lib.shim_filter_free(self.pointer, compiled)
         assert count >= 0
         hits = [
-            (name, numbers[i], scores[i], tuple(weights[i * n : (i + 1) * n])) for i, name in enumerate(_ids(ids, count))
+            (name, numbers[i], scores[i], tuple(weights[i * n : (i + 1) * n]))
+            for i, name in enumerate(_ids(ids, count))
         ]
         return hits, list(df[:n]), (totals[0], totals[1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ def test_code_table_is_the_documented_one() -> None:
     """The spelt-out table follows its formula, and no step in it is above 2 %."""
     native = [library().shim_code_weight(code) for code in range(256)]
     assert native == CODE_WEIGHTS
-    assert all(1 < b / a < 1.02 for a, b in zip(native[1:], native[2:], strict=False))
+    assert all(1 < b / a < 1.02 for a, b in itertools.pairwise(native))
 
 
 class History:
@@ -75,7 +76,7 @@ class History:
         if depth < 4 and kind < 0.45:
             return ("NOT", self.condition(depth + 1))
         if kind < 0.65:
-            ids = self.random.sample(self.known, min(len(self.known), self.random.choice([1, 3, 40]))) + ["none"]
+            ids = [*self.random.sample(self.known, min(len(self.known), self.random.choice([1, 3, 40]))), "none"]
             if self.random.random() < 0.4:
                 return (self.random.choice(["==", "!="]), "", ids[0])
             return (self.random.choice(["in", "in", "not in"]), "", ids)
@@ -92,7 +93,11 @@ class History:
 
     def begin(self) -> None:
         """A new document, or a new version of one."""
-        name = self.random.choice(self.known) if self.known and self.random.random() < 0.3 else f"document{len(self.known)}"
+        name = (
+            self.random.choice(self.known)
+            if self.known and self.random.random() < 0.3
+            else f"document{len(self.known)}"
+        )
         if name not in self.known:
             self.known.append(name)
         fields = self.fields()
@@ -164,7 +169,7 @@ class History:
 
     def ask(self) -> None:
         """One question, with or without a filter and the corpus's frequencies."""
-        pool = TERMS + ["unknown", *[f"rare{self.random.randrange(10**6)}"]]
+        pool = [*TERMS, "unknown", *[f"rare{self.random.randrange(10**6)}"]]
         few = TERMS[:5] if self.random.random() < 0.3 else pool
         terms = self.random.sample(few, self.random.choice([1, 2, 4, 5, 5] if len(few) == 5 else [1, 4, 6, 9, 20, 32]))
         k = self.random.choice([0, 1, 3, 8, 8, 50, 1000])
