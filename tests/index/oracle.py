@@ -1,4 +1,4 @@
-"""What the native index should answer, computed from everything at each question; and the binary forms of its arguments."""
+"""What the native index should answer, computed from everything each time; and its arguments in binary."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_code_table_is_the_documented_one() -> None:
     """The spelt-out table follows its formula, and no step in it is above 2 %."""
     native = [library().shim_code_weight(code) for code in range(256)]
     assert native == CODE_WEIGHTS
-    assert all(1 < b / a < 1.02 for a, b in itertools.pairwise(native))
+    assert all(1 < b / a < 1.02 for a, b in itertools.pairwise(native[1:]))
 
 
 class History:
