@@ -97,11 +97,6 @@ static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
 
 static inline void decode(Cursor *cursor) {
     if (cursor->decoded == cursor->block) return;
-    /* The next block is somewhere else in memory, and often the next to be read. */
-    if (cursor->block + 1 < cursor->view.block_count) {
-        const uint8_t *next = cursor->view.blocks[cursor->block + 1].data;
-        for (unsigned line = 0; line < 5; line++) __builtin_prefetch(next + line * 64);
-    }
     view_decode(&cursor->view, cursor->block, &cursor->at);
     cursor->decoded = cursor->block;
     cursor->position = 0;
@@ -286,13 +281,15 @@ static unsigned sift_rows(Ranker *ranker) {
     const float limit = (float)(ranker->threshold / COARSE_SAFETY);
     unsigned left = 0;
     for (unsigned word = 0; word < WINDOW / 64; word++) {
+        uint64_t wins = 0;
         for (uint64_t bits = ranker->promising[word]; bits; bits &= bits - 1) {
-            const Row *row = row_at(ranker, word * 64 + (unsigned)__builtin_ctzll(bits));
+            unsigned bit = (unsigned)__builtin_ctzll(bits);
+            const Row *row = row_at(ranker, word * 64 + bit);
             float sum = row->sum + rest, roots = row->roots + rest_roots;
-            bool wins = sum + edges * (roots * roots - sum) >= limit;
-            left += wins;
-            if (!wins) ranker->promising[word] &= ~(bits & -bits);
+            wins |= (uint64_t)(sum + edges * (roots * roots - sum) >= limit) << bit;
         }
+        ranker->promising[word] = wins;
+        left += (unsigned)__builtin_popcountll(wins);
     }
     return left;
 }
