@@ -137,9 +137,51 @@ static void damage(Payload *payload) {
     }
 }
 
+/* Each rule by itself, beside one payload that must load. */
+static void test_every_rule(void) {
+#define DOCUMENT "d\0\1\1\1x\0"
+    static const struct {
+        const char *bytes;
+        size_t length;
+        bool loads;
+    } PAYLOADS[] = {
+#define PAYLOAD(loads, text) {"QAINDEX1" text, sizeof("QAINDEX1" text) - 1, loads}
+        PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),
+        PAYLOAD(true, "n\0e"),
+        PAYLOAD(true, DOCUMENT "r\3\2\0n\7t\1a\2\1\5\4\6e"), /* a second run: ids 5 and 6 */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),              /* no code */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\0\5e"),              /* the document's own id */
+        PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),              /* an id of nobody */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\2\1\5\0\5e"),          /* an id twice */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\0e"),                  /* a term without postings */
+        PAYLOAD(false, DOCUMENT "n\2t\0\1\1\5e"),               /* without bytes */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\5t\1a\1\1\5e"),    /* twice */
+        PAYLOAD(false, DOCUMENT "n\1t\1a\1\1\5e"),              /* the next id is given out already */
+        PAYLOAD(false, DOCUMENT DOCUMENT "n\4e"),               /* a document twice */
+        PAYLOAD(false, DOCUMENT "r\0\0\0n\2e"),                 /* an empty run */
+        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                 /* of a document that is not there */
+        PAYLOAD(false, "d\0\1\1\0\0n\2e"),                     /* no id */
+        PAYLOAD(false, "d\0\1\1\1x\1?n\2e"),                   /* broken fields */
+        PAYLOAD(false, "d\xff\xff\xff\xff\xff\xff\x3f\1\1\1x\0n\2e"), /* ids have come to their end */
+        PAYLOAD(false, DOCUMENT "n\2x"),                        /* an unknown kind */
+        PAYLOAD(false, DOCUMENT "n\2ee"),                       /* more than all */
+    };
+    for (size_t i = 0; i < sizeof PAYLOADS / sizeof *PAYLOADS; i++) {
+        static Payload payload;
+        round_number = i;
+        payload = (Payload){.length = PAYLOADS[i].length, .piece = 1000};
+        memcpy(payload.bytes, PAYLOADS[i].bytes, payload.length);
+        Index *index = index_load(ALLOCATOR, KEY, read_payload, &payload);
+        CHECK((index != NULL) == PAYLOADS[i].loads);
+        if (index) index_free(index);
+        CHECK(held == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 4000, accepted = 0;
     static Payload whole, damaged;
+    test_every_rule();
     Index *index = index_new(ALLOCATOR, KEY);
     add_document(index, "first", 5, false);
     add_document(index, "parts", 40, true);
