@@ -151,6 +151,7 @@ static void test_every_rule(void) {
         PAYLOAD(true, DOCUMENT "r\3\2\0n\7t\1a\2\1\5\4\6e"), /* a second run: ids 5 and 6 */
         PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),              /* no code */
         PAYLOAD(false, DOCUMENT "n\2t\1a\1\0\5e"),              /* the document's own id */
+        PAYLOAD(false, DOCUMENT "d\0\1\1\1y\0n\4t\1a\1\2\5e"), /* another's */
         PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),              /* an id of nobody */
         PAYLOAD(false, DOCUMENT "n\2t\1a\2\1\5\0\5e"),          /* an id twice */
         PAYLOAD(false, DOCUMENT "n\2t\1a\0e"),                  /* a term without postings */
