@@ -7,9 +7,10 @@ BIN    := $(VENV)/bin
 PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 # Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
-JOBS   ?= 3
+JOBS   ?= 4
 
-.PHONY: help demo install build check lint types test test-asan test-cluster test-model conformance parity fuzz soak bench clean
+.PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
+	conformance parity fuzz soak bench picture clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,9 +41,10 @@ $(VENV)-export/.done: pyproject.toml constraints.txt
 build:  ## the native module, native/build/qa.so
 	@$(MAKE) --silent --no-print-directory -C native
 
-lint: $(VENV)/.test  ## ruff
+lint: $(VENV)/.test  ## ruff, and clang-format for native/
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(MAKE) --silent --no-print-directory -C native format-check CLANG_FORMAT=$(abspath $(BIN))/clang-format
 
 # mypy does not know setuptools' package-dir: it is shown the tree as it is imported.
 types: $(VENV)/.test  ## mypy, strict
@@ -50,16 +52,23 @@ types: $(VENV)/.test  ## mypy, strict
 	@ln -s $(CURDIR)/qa_cluster/* $(foreach folder,gears models api cluster,$(CURDIR)/$(folder)) build/types/qa_cluster/
 	@cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml -p qa_cluster
 
-check: lint types  ## lint, types and the native unit tests under sanitizers
+check: lint types check-native  ## lint, types and the native unit tests under sanitizers
+
+check-native:
 	@$(MAKE) --silent --no-print-directory -C native check
 
-test: install check  ## everything but the long suites, on every server binary found
+# The tests wait more than they compute: the other checks run beside them.
+test: install lint  ## everything but the long suites, on every server binary found
 ifeq ($(ARGS),)
-	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --ignore tests/system --ignore tests/soak
-	@$(BIN)/python -m pytest tests/system tests/soak  # these measure time
+	@mkdir -p build; nice $(MAKE) --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile; tests=$$?; \
+	wait $$checks; checks=$$?; cat build/check.log; test $$tests -eq 0 && test $$checks -eq 0
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-rounds: install $(VENV)/.test  ## make test 10 times beside two busy processes; ARGS='--rounds N --busy N --fresh'
+	@$(BIN)/python -m tests.harness.rounds $(ARGS)
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
 	@$(MAKE) --silent --no-print-directory -C native asan
@@ -109,6 +118,10 @@ soak: $(VENV)/.test build  ## 30 minutes of load and faults on 3 shards; ARGS='-
 
 bench: $(VENV)-export/.done build  ## the measurements of the README (installs torch for the baseline)
 	@$(VENV)-export/bin/python -m tests.benchmarks.run $(ARGS)
+
+picture: $(VENV)/.test build  ## docs/page.png from the running page, and the README's badges; needs Chromium
+	@$(BIN)/python -m tests.docs.badges
+	@$(BIN)/python -m tests.docs.picture
 
 clean:  ## remove what was built
 	@$(MAKE) --no-print-directory -C native clean

@@ -1,7 +1,7 @@
 """`python -m qa_cluster.api`: the REST service in this process, until SIGINT or SIGTERM.
 
 Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); the flags here are the few
-that a person changes most. `cluster_url` must name at least one server of the cluster.
+that people change most often. `cluster_url` must name at least one server of the cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError
 from qa_cluster.huggingface.request import PipelineLimits
 
-from .app import Service
+from .app import Application
 from .lifespan import ServiceOptions
 
 SHUTDOWN_SECONDS = 10
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     uvicorn.run(
-        Service(options),
+        Application(options),
         host=settings.http_host,
         port=settings.http_port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",

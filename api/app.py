@@ -20,7 +20,7 @@ from qa_cluster.errors import DeadlineExceeded, QueueFull
 
 from .error_map import HttpProblem, problem
 from .http import ClientGone, Receive, Scope, Send, header, send_response
-from .lifespan import ServiceOptions, State
+from .lifespan import ServiceOptions, ServiceState
 from .routes_documents import PREFIX, DocumentRoute
 from .routes_models import PREFIX as MODELS_PREFIX
 from .routes_models import ModelRoute
@@ -34,11 +34,11 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
-class Service:
+class Application:
     """The application. `uvicorn` runs it; see `python -m qa_cluster.api`."""
 
     def __init__(self, options: ServiceOptions) -> None:
-        self.state = State(options)
+        self.state = ServiceState(options)
         self._questions = QuestionRoute(self.state)
         self._documents = DocumentRoute(self.state)
         self._models = ModelRoute(self.state)

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: one place decides status, type and headers of everything that goes wrong.
+"""Errors as RFC 9457 problem documents: one place decides the status, type and headers of whatever goes wrong.
 
 A `QAError` brings its own status; `HttpProblem` is for what only HTTP knows (routes, methods, media types, conditions).
 Anything else is a 500 whose cause is in the log under the request id and not in the response.

@@ -99,7 +99,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def condition(scope: Scope) -> str | None:
-    """The version that a write asks for: of ``If-Match``, ``""`` for ``If-None-Match: *``, None without a condition."""
+    """The version that a write demands: that of ``If-Match``, ``""`` for ``If-None-Match: *``, None for any."""
     wanted = header(scope, b"if-match")
     absent = header(scope, b"if-none-match")
     if wanted is not None and absent is not None:

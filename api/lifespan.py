@@ -1,4 +1,4 @@
-"""What lives as long as the service: its options, its metrics and its engine, which is opened in the background.
+"""What lives as long as the service: its options, its metrics and its engine, which it opens in the background.
 
 The service starts without a cluster: until one can be reached and has a model, `/readyz` is false and questions are
 answered 503.
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What the service is started with."""
+    """What the service starts with."""
 
     target: Target
     max_requests: int = 256
@@ -39,7 +39,7 @@ class ServiceOptions:
         return self.target.options.limits
 
 
-class State:
+class ServiceState:
     """The engine, once it is there, and the metrics."""
 
     def __init__(self, options: ServiceOptions) -> None:

@@ -162,7 +162,6 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
     if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
     asked = {"200": ("the answers; none is answerable: false", "Result")}
     ask_problems = ["400", "404", "413", "422", "503", "504"]
-    text = {"200": {"description": "as it says"}, "503": {"description": "not ready"}}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -206,9 +205,15 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                     requestBody=openapi_models.request_body(pipeline),
                 ),
             },
-            "/livez": {"get": {"summary": "Whether the process runs", "responses": {"200": text["200"]}}},
-            "/readyz": {"get": {"summary": "Whether every shard can answer", "responses": text}},
-            "/metrics": {"get": {"summary": "Metrics for Prometheus", "responses": {"200": text["200"]}}},
+            "/livez": {"get": _operation("Whether the process runs", {"200": ("it runs", None)}, [])},
+            "/readyz": {
+                "get": _operation(
+                    "Whether every shard can answer",
+                    {"200": ("every shard can", None), "503": ("some cannot: what they lack", None)},
+                    [],
+                )
+            },
+            "/metrics": {"get": _operation("Metrics for Prometheus", {"200": ("the metrics", None)}, [])},
         },
         "components": {
             "schemas": {

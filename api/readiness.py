@@ -1,4 +1,4 @@
-"""Whether every shard can answer questions, and what is missing where it cannot. The verdict is kept for a second."""
+"""Whether every shard can answer questions, and what it lacks where it cannot. A verdict holds for a second."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qa_cluster.asking.asker import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import manifest_in_use
 from qa_cluster.errors import ModelError, QAError, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key, model_key, tokenizer_key
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.topology import Shard
 
-from .lifespan import State
+from .lifespan import ServiceState
 from .telemetry import parse_info
 
 KEEP_SECONDS = 1.0
@@ -37,7 +37,7 @@ class ShardReadiness:
 class Readiness:
     """The verdict about all shards."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._kept: tuple[float, dict[str, Any]] | None = None
         self._lock = asyncio.Lock()
@@ -89,7 +89,7 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(error) or "no answer in time",))
     model, tokenizer, manifest, registrations, info = replies
     if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
-        # Its keys may be on their way to or from another shard: what counts is what it answers with.
+        # Its keys may be on their way to or from another shard: what counts is the reader that it answers with.
         in_use = await _manifest_in_use(engine, shard)
         if in_use is not None:
             model, tokenizer, manifest = 1, 1, in_use

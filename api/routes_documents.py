@@ -11,7 +11,7 @@ from qa_cluster.errors import InvalidInput
 
 from .error_map import HttpProblem, RawHeaders
 from .http import JSON, Receive, Scope, Send, condition, header, read_body, require_json, send_response
-from .lifespan import State
+from .lifespan import ServiceState
 from .schemas import document_fields, parse_body, parse_query, write_parameters
 
 PREFIX = b"/documents/"
@@ -21,7 +21,7 @@ _ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
 class DocumentRoute:
     """One document by its id, which is the rest of the path and may hold anything, percent-encoded."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServiceState) -> None:
         self._state = state
         limits = state.options.limits
         self._fields = document_fields(state.options.body_max_bytes)

@@ -17,7 +17,7 @@ from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, pars
 
 from .error_map import HttpProblem
 from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
-from .lifespan import State
+from .lifespan import ServiceState
 from .schemas import parse_query, pipeline_parameters
 
 PREFIX = b"/models/"
@@ -27,7 +27,7 @@ DEFAULT = "default"
 class ModelRoute:
     """One model by its id, which is the rest of the path: ``owner/name@revision``, slashes as they are or encoded."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._parameters = pipeline_parameters(state.options.limits)
         self._timeout_ms = state.options.limits.timeout_ms

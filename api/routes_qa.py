@@ -18,7 +18,7 @@ from qa_cluster.types import Timings
 
 from .error_map import HttpProblem, RawHeaders
 from .http import JSON, ClientGone, Receive, Scope, Send, header, read_body, require_json, send_response
-from .lifespan import State
+from .lifespan import ServiceState
 from .schemas import ask_fields, ask_options, parse_body, parse_query
 
 MAX_ALIASES = 20_000
@@ -28,7 +28,7 @@ MAX_ALIAS_BYTES = 2048
 class QuestionRoute:
     """Both ways to ask."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._fields = ask_fields(state.options.limits)
         self._aliases: OrderedDict[bytes, tuple[str, bytes]] = OrderedDict()

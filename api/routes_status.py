@@ -18,7 +18,7 @@ from qa_cluster.errors import QAError
 from qa_cluster.metrics import CONTENT_TYPE, sample
 from qa_cluster.topology import Shard
 
-from .lifespan import State
+from .lifespan import ServiceState
 from .openapi import describe, docs_page
 from .readiness import Readiness
 from .telemetry import parse_info, shard_samples
@@ -42,7 +42,7 @@ def _page(name: str) -> str:
     return (files(__package__) / "page" / name).read_text("utf-8")
 
 
-def status_routes(state: State) -> list[Route]:
+def status_routes(state: ServiceState) -> list[Route]:
     """The routes."""
     readiness = Readiness(state)
     options = state.options

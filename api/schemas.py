@@ -15,12 +15,12 @@ import orjson
 
 from qa_cluster.asking.questions import (
     CACHE_MODES,
-    MAX_DOC_ID_BYTES,
     MAX_DOC_IDS,
     MAX_MODEL_BYTES,
     AskLimits,
     AskOptions,
 )
+from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong
 
 from .error_map import HttpProblem
@@ -91,18 +91,11 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
             "string",
             "only answers from this document; repeatable",
             minimum=1,
-            maximum=MAX_DOC_ID_BYTES,
+            maximum=MAX_ID_BYTES,
             repeated=True,
         ),
         Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),
-        Field(
-            "timeout_ms",
-            "integer",
-            "longest wait in milliseconds",
-            default=limits.timeout_ms,
-            minimum=1,
-            maximum=limits.timeout_ms_max,
-        ),
+        _timeout(limits),
         Field(
             "cache",
             "string",
@@ -126,6 +119,17 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
     )
 
 
+def _timeout(limits: AskLimits) -> Field:
+    return Field(
+        "timeout_ms",
+        "integer",
+        "longest wait in milliseconds",
+        default=limits.timeout_ms,
+        minimum=1,
+        maximum=limits.timeout_ms_max,
+    )
+
+
 def document_fields(max_bytes: int) -> tuple[Field, ...]:
     """The fields of the body that writes a document."""
     return (
@@ -139,29 +143,13 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """The query parameters of writing a document."""
     return (
         Field("wait", "boolean", "answer only when questions are answered from this version", default=True),
-        Field(
-            "timeout_ms",
-            "integer",
-            "longest wait in milliseconds",
-            default=limits.timeout_ms,
-            minimum=1,
-            maximum=limits.timeout_ms_max,
-        ),
+        _timeout(limits),
     )
 
 
 def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """The query parameters of reading contexts that come with the question."""
-    return (
-        Field(
-            "timeout_ms",
-            "integer",
-            "longest wait in milliseconds",
-            default=limits.timeout_ms,
-            minimum=1,
-            maximum=limits.timeout_ms_max,
-        ),
-    )
+    return (_timeout(limits),)
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:

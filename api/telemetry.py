@@ -1,4 +1,4 @@
-"""The service's own metrics, counted at one place each, and the shards' numbers as they report them themselves."""
+"""The service's own metrics, each counted in one place, and the numbers that the shards report themselves."""
 
 from __future__ import annotations
 

@@ -11,15 +11,22 @@ import typer
 from qa_cluster import __version__
 from qa_cluster.errors import CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
 
-from .commands import ask as cmd_ask
-from .commands import cluster as cmd_cluster
-from .commands import config as cmd_config
-from .commands import console
-from .commands import corpus as cmd_corpus
-from .commands import demo as cmd_demo
-from .commands import eval as cmd_eval
-from .commands import model as cmd_model
-from .commands.session import Session
+from .commands.ask import ask
+from .commands.bench import bench
+from .commands.config import config
+from .commands.demo import demo
+from .commands.down import down
+from .commands.eval import evaluate
+from .commands.ingest import ingest
+from .commands.model.group import model
+from .commands.pretokenize import pretokenize
+from .commands.scale import scale
+from .commands.serve import serve
+from .commands.shared_options import SharedOptions
+from .commands.status import status
+from .commands.up import up
+from .terminal import console
+from .terminal.help_text import help_of
 
 OK, FAILURE, USAGE, NOT_RUNNING, OVERLOADED = 0, 1, 2, 3, 4
 
@@ -96,11 +103,17 @@ def _options(  # noqa: PLR0917 - one parameter is one option
         flags[name.strip().replace("-", "_")] = value
     named = {"data_dir": data_dir, "cluster_url": cluster_url, "log_level": log_level}
     flags |= {name: value for name, value in named.items() if value is not None}
-    context.obj = Session(config, flags)
+    context.obj = SharedOptions(config, flags)
 
 
-for module in (cmd_demo, cmd_cluster, cmd_corpus, cmd_ask, cmd_eval, cmd_model, cmd_config):
-    module.add_to(app)
+for command in (demo, up, down, scale, status, ingest, pretokenize, ask, serve):
+    app.command(help=help_of(command))(command)
+app.command("eval", help=help_of(evaluate))(evaluate)
+app.add_typer(model, name="model")
+# The benchmarks know their own options, --help among them.
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+app.command(help=help_of(bench), context_settings=_PASSED_ON)(bench)
+app.command(help=help_of(config))(config)
 
 
 def exit_code(error: BaseException) -> int:

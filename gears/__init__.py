@@ -1,1 +1,1 @@
-"""What runs inside a shard worker process."""
+"""What runs inside the worker process of a shard: functions, models and scripts."""

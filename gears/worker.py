@@ -1,4 +1,4 @@
-"""The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module and by nobody else.
+"""The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module only.
 
 It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on
 descriptor 3 and runs the service. Threads: the event loop with all functions, those of each device, one that loads
@@ -85,13 +85,13 @@ def _serve(line: bytes, control: socket.socket) -> None:
 
     import uvloop
 
-    from .process.service import Service
+    from .process.service import WorkerService
     from .shard.shard import Start
 
     start = Start.parse(line)
 
     async def serve() -> None:
-        await Service(start, control).run()
+        await WorkerService(start, control).run()
 
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)

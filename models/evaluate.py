@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example, load_examples, spread
-from qa_cluster.evaluation.figures import Figures, Told, Trust, answer_rows, figures, figures_by_type, judge, trust
+from qa_cluster.evaluation.figures import (
+    Figures,
+    GivenAnswer,
+    Trust,
+    answer_rows,
+    figures,
+    figures_by_type,
+    judge,
+    trust,
+)
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading.runtimes import Runner, open_runner
 from qa_cluster.reading.spans import best_spans
@@ -70,7 +79,7 @@ class Report:
         return document
 
 
-class Reading:
+class ContextReader:
     """Reads contexts with one runner; counts the windows it read."""
 
     def __init__(self, encoder: TextPairEncoder, runner: Runner) -> None:
@@ -112,12 +121,12 @@ class Reading:
 
 
 def score(predictions: Sequence[Prediction], examples: Sequence[Example], no_answer_threshold: float = 0.0) -> Score:
-    """Return mean exact match and F1, and how often "no answer" was told rightly where questions have none.
+    """Return mean exact match and F1, and how often "no answer" was given rightly where questions have none.
 
     Where every question has an answer the threshold is not looked at: the best span counts, however low its score.
     """
-    told = [Told(found.text, found.score >= no_answer_threshold) for found in predictions]
-    verdicts = judge(examples, told)
+    given = [GivenAnswer(found.text, found.score >= no_answer_threshold) for found in predictions]
+    verdicts = judge(examples, given)
     without = [refused for refused, example in zip(verdicts.refused, examples, strict=True) if not example.answers]
     return Score(
         exact_match=sum(verdicts.exact_match) / len(examples),
@@ -158,12 +167,12 @@ def evaluate(
     if limit is not None:
         examples = spread(examples, limit)
     pairs = PairEncoder(manifest, window_tokens=window_tokens, doc_stride=doc_stride)
-    reading = Reading(
+    reading = ContextReader(
         TextPairEncoder(ReaderTokenizer(tokenizer_json), pairs), open_runner(model, runtime, threads=threads)
     )
     began = perf_counter()
-    told = _told(reading.predict(examples, progress, f"reading {dataset.name}"), manifest)
-    verdicts = judge(examples, told)
+    given = _given(reading.predict(examples, progress, f"reading {dataset.name}"), manifest)
+    verdicts = judge(examples, given)
     found = figures(examples, verdicts, seed=seed)
     return Report(
         model_id=manifest.model_id,
@@ -179,14 +188,14 @@ def evaluate(
         seconds=perf_counter() - began,
         figures=found,
         by_type=figures_by_type(examples, verdicts, seed=seed),
-        trust=trust(told, examples),
-        answers=answer_rows(examples, told, verdicts),
+        trust=trust(given, examples),
+        answers=answer_rows(examples, given, verdicts),
     )
 
 
-def _told(predictions: Sequence[Prediction], manifest: Manifest) -> list[Told]:
+def _given(predictions: Sequence[Prediction], manifest: Manifest) -> list[GivenAnswer]:
     return [
-        Told(
+        GivenAnswer(
             found.text,
             found.score >= manifest.no_answer_threshold,
             manifest.calibration.probability(found.score) if np.isfinite(found.score) else None,

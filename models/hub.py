@@ -181,7 +181,7 @@ def _require_whole(wanted: HubId, folder: Path) -> None:
 
 
 def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
-    """What is wrong, told of a checkpoint that was asked about or, `fetching`, whose files were being fetched."""
+    """What is wrong with a checkpoint that was asked about or, `fetching`, whose files were being fetched."""
     from huggingface_hub import errors
 
     what = repr(wanted.name if wanted.revision is None else f"{wanted.name}@{wanted.revision}")

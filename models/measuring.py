@@ -9,7 +9,7 @@ from qa_cluster.reading.runtimes import Runner
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 
-from .evaluate import Prediction, Progress, Reading, score
+from .evaluate import ContextReader, Prediction, Progress, score
 from .latency import LENGTHS, Latency, measure_latency
 
 PYTORCH = "PyTorch"
@@ -31,7 +31,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class SetScore:
     """What a way scores on one question set; `agreement` is the share of answers with the checkpoint's very span."""
 
     questions: int
@@ -46,7 +46,7 @@ class Measured:
     precision: str
     runtime: str
     size_bytes: int
-    scored: Mapping[str, Scored] = field(default_factory=dict)
+    scored: Mapping[str, SetScore] = field(default_factory=dict)
     latency: Mapping[int, Latency] = field(default_factory=dict)
 
 
@@ -66,17 +66,17 @@ class Measuring:
     def predict(self, way: Way, examples: Sequence[Example], stage: str) -> list[Prediction]:
         """What one way answers."""
         encoder = TextPairEncoder(self._tokenizer, PairEncoder(self._manifest))
-        return Reading(encoder, way.runner).predict(examples, self._progress, f"{stage}, {way.name}")
+        return ContextReader(encoder, way.runner).predict(examples, self._progress, f"{stage}, {way.name}")
 
     def compare(self, ways: Sequence[Way], question_sets: Mapping[str, Sequence[Example]]) -> list[Measured]:
         """Measure all ways, in their order."""
-        scored: dict[str, dict[str, Scored]] = {way.name: {} for way in ways}
+        scored: dict[str, dict[str, SetScore]] = {way.name: {} for way in ways}
         for name, examples in question_sets.items():
             reference: list[Prediction] = []
             for way in ways:
                 found = self.predict(way, examples, f"scoring {name}")
                 reference = reference or found
-                scored[way.name][name] = Scored(
+                scored[way.name][name] = SetScore(
                     len(examples),
                     score(found, examples, self._manifest.no_answer_threshold),
                     agreement(reference, found),

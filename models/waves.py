@@ -19,12 +19,12 @@ from qa_cluster.evaluation.scoring import f1
 from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.reading.manifest import WaveFit
 from qa_cluster.sentences import split_sentences
+from qa_cluster.waves import WAVES
 
 from .evaluate import Prediction
 
 Read = Callable[[Sequence[Example]], list[Prediction]]
 
-ENDS = (1, 3, 8)
 TOLERANCE = 0.005
 CONFIDENCE = 0.95
 MIN_QUESTIONS, MAX_QUESTIONS = 200, 2000
@@ -41,7 +41,7 @@ def fit_waves(
     *,
     rank_weight: float,
     no_answer_threshold: float,
-    ends: Sequence[int] = ENDS,
+    ends: Sequence[int] = WAVES,
     seed: int = 0,
 ) -> WaveFit | None:
     """Return the threshold and what it costs on the held-out `examples`, None where they are too few to tell.
@@ -96,7 +96,7 @@ class Simulation:
         readings: Sequence[Sequence[tuple[Prediction, float]]],
         rank_weight: float,
         no_answer_threshold: float,
-        ends: Sequence[int] = ENDS,
+        ends: Sequence[int] = WAVES,
     ) -> None:
         shape = (len(examples), len(ends))
         self.best: FloatArray = np.full(shape, -np.inf)

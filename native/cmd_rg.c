@@ -1,19 +1,26 @@
-/* The RG.* commands: parsed here, run by the worker (jobs `script`, `command`) or answered from what the module knows. */
+/* The RG.* commands. Those that run functions, or ask how these went, become jobs (`script`, `command`) that the worker
+ * answers; the others are answered at once from what the module or the server knows. Registrations have handlers of
+ * their own, in functions/. A Script and a Call belong to their job. */
+#include "cmd_rg.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "server/args.h"
-#include "cmd_rg.h"
 #include "functions/cmd_trigger.h"
-#include "server/config.h"
 #include "functions/hook.h"
-#include "jobs/jobs.h"
-#include "module.h"
-#include "server/pairs.h"
 #include "functions/registry_admin.h"
 #include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/args.h"
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/config.h"
+#include "server/pairs.h"
+#include "server/server.h"
 #include "worker/supervisor.h"
+
+static const char ERR_NO_GEARS_HERE[] = "Can not run gears inside a multi exec, lua, or when blocking is not allowed";
 
 /* ---- RG.PYEXECUTE ---- */
 
@@ -95,8 +102,9 @@ static int check_script(RedisModuleCtx *ctx, const Script *script) {
     RedisModuleString *const ids[] = {script->id, script->replace_with};
     for (int i = 0; i < 2; i++) {
         if (!ids[i] || is_session_id(ids[i])) continue;
-        RedisModule_ReplyWithError(ctx, i ? "REPLACE_WITH must be compose of: letters, digits, _ - . : (1 to 256 of them)"
-                                          : "ID must be compose of: letters, digits, _ - . : (1 to 256 of them)");
+        RedisModule_ReplyWithError(ctx,
+                                   i ? "REPLACE_WITH must be compose of: letters, digits, _ - . : (1 to 256 of them)"
+                                     : "ID must be compose of: letters, digits, _ - . : (1 to 256 of them)");
         return 0;
     }
     return 1;
@@ -122,12 +130,10 @@ static int parse_script(RedisModuleCtx *ctx, Script *script, RedisModuleString *
     return check_script(ctx, script);
 }
 
-static int pyexecute_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_PYEXECUTE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
-    if (!module_require_admin(ctx, "rg.pyexecute")) return REDISMODULE_OK;
-    if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx,
-                                          "Can not run gears inside a multi exec, lua, or when blocking is not allowed");
+    if (!caller_require_admin(ctx, "rg.pyexecute")) return REDISMODULE_OK;
+    if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_NO_GEARS_HERE);
     Script *script = RedisModule_Calloc(1, sizeof *script);
     if (parse_script(ctx, script, argv, argc)) jobs_submit_blocking(ctx, &SCRIPT, script, config.script_timeout_ms);
     else free_script(script);
@@ -156,10 +162,8 @@ static int emit_call(RedisModuleCtx *ctx, void *data) {
 
 static const JobClass COMMAND = {.kind = "command", .emit = emit_call, .free = free_call};
 
-static int worker_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx,
-                                          "Can not run gears inside a multi exec, lua, or when blocking is not allowed");
+static int ask_worker(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_NO_GEARS_HERE);
     Call *call = RedisModule_Calloc(1, sizeof *call);
     call->argv = RedisModule_Alloc((size_t)argc * sizeof *call->argv);
     for (; call->argc < argc; call->argc++) call->argv[call->argc] = RedisModule_HoldString(NULL, argv[call->argc]);
@@ -167,38 +171,38 @@ static int worker_command(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
     return REDISMODULE_OK;
 }
 
-static int dumpexecutions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    return argc == 1 ? worker_command(ctx, argv, argc) : RedisModule_WrongArity(ctx);
+static int RG_PYDUMPSESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    return ask_worker(ctx, argv, argc);
 }
 
-static int getexecution_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_DUMPEXECUTIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
+}
+
+static int RG_GETEXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
-    if (!module_require_admin(ctx, "rg.getexecution")) return REDISMODULE_OK;
+    if (!caller_require_admin(ctx, "rg.getexecution")) return REDISMODULE_OK;
     if (argc == 3 && !arg_is(argv[2], "shard") && !arg_is(argv[2], "cluster")) {
         char error[160];
         snprintf(error, sizeof error, "ERR unknown argument of RG.GETEXECUTION: %.64s, expected SHARD or CLUSTER",
                  RedisModule_StringPtrLen(argv[2], NULL));
         return RedisModule_ReplyWithError(ctx, error);
     }
-    return worker_command(ctx, argv, argc);
+    return ask_worker(ctx, argv, argc);
 }
 
-/* Whoever reads results reads what the function has read: only those may that may run scripts. */
-static int execution_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+/* RG.GETRESULTS, RG.GETRESULTSBLOCKING, RG.DROPEXECUTION, RG.ABORTEXECUTION: results show what the function has read,
+ * so only users that may run scripts may see them. */
+static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
-    if (!module_require_admin(ctx, RedisModule_StringPtrLen(argv[0], NULL))) return REDISMODULE_OK;
-    return worker_command(ctx, argv, argc);
-}
-
-static int configset_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (!module_require_admin(ctx, "rg.configset")) return REDISMODULE_OK;
-    return config_set_command(ctx, argv, argc);
+    if (!caller_require_admin(ctx, RedisModule_StringPtrLen(argv[0], NULL))) return REDISMODULE_OK;
+    return ask_worker(ctx, argv, argc);
 }
 
 /* ---- What the module knows ---- */
 
 /* The worker's resident memory stands for what RedisGears' allocator counted. */
-static int pystats_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     const WorkerInfo *worker = supervisor_info();
@@ -210,10 +214,10 @@ static int pystats_command(RedisModuleCtx *ctx, RedisModuleString **argv, int ar
 }
 
 /* The topology is the server's own and always fresh: there is nothing to refresh. */
-static int refreshcluster_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_REFRESHCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
-    if (!module_require_admin(ctx, "rg.refreshcluster")) return REDISMODULE_OK;
+    if (!caller_require_admin(ctx, "rg.refreshcluster")) return REDISMODULE_OK;
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
@@ -260,7 +264,7 @@ static int reply_node(RedisModuleCtx *ctx, RedisModuleCallReply *slots, const ch
     return 1;
 }
 
-static int infocluster_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_INFOCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER))
@@ -289,13 +293,13 @@ static int infocluster_command(RedisModuleCtx *ctx, RedisModuleString **argv, in
     return REDISMODULE_OK;
 }
 
-/* What is importable is the environment's affair: requirements are checked, never installed, so there are none to show. */
-static int pydumpreqs_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+/* Requirements are checked against the worker's environment and never installed, so there are none to show. */
+static int RG_PYDUMPREQS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     return argc == 1 ? RedisModule_ReplyWithEmptyArray(ctx) : RedisModule_WrongArity(ctx);
 }
 
-static int dumpplugins_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, 1);
@@ -305,10 +309,10 @@ static int dumpplugins_command(RedisModuleCtx *ctx, RedisModuleString **argv, in
 }
 
 /* What the server itself has found out about its neighbours. */
-static int networktest_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
-    if (!module_require_admin(ctx, "rg.networktest")) return REDISMODULE_OK;
+    if (!caller_require_admin(ctx, "rg.networktest")) return REDISMODULE_OK;
     size_t count = 0;
     char **ids = RedisModule_GetClusterNodesList(ctx, &count), error[128] = "";
     for (size_t i = 0; i < count && !*error; i++) {
@@ -325,15 +329,20 @@ static int networktest_command(RedisModuleCtx *ctx, RedisModuleString **argv, in
 
 /* ---- What is left out ---- */
 
-static int left_out_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_LEFTOUT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     static const struct {
         const char *name, *error;
     } INSTEAD[] = {
-        {"rg.pyprofile", "ERR RG.PYPROFILE is left out: profile in the function with Python's cProfile, and see INFO qa_latency"},
-        {"rg.pyexportreq", "ERR RG.PYEXPORTREQ is left out: install packages in the worker's environment on every shard"},
-        {"rg.pyimportreq", "ERR RG.PYIMPORTREQ is left out: install packages in the worker's environment on every shard"},
-        {"rg.hello", "ERR RG.HELLO is left out: shards find each other through the server's own cluster, see RG.INFOCLUSTER"},
-        {"rg.clusterset", "ERR RG.CLUSTERSET is left out: the topology is the server's own, see CLUSTER MEET and RG.INFOCLUSTER"},
+        {"rg.pyprofile",
+         "ERR RG.PYPROFILE is left out: profile in the function with Python's cProfile, and see INFO qa_latency"},
+        {"rg.pyexportreq",
+         "ERR RG.PYEXPORTREQ is left out: install packages in the worker's environment on every shard"},
+        {"rg.pyimportreq",
+         "ERR RG.PYIMPORTREQ is left out: install packages in the worker's environment on every shard"},
+        {"rg.hello",
+         "ERR RG.HELLO is left out: shards find each other through the server's own cluster, see RG.INFOCLUSTER"},
+        {"rg.clusterset",
+         "ERR RG.CLUSTERSET is left out: the topology is the server's own, see CLUSTER MEET and RG.INFOCLUSTER"},
         {"rg.pyfreeinterpreter",
          "ERR RG.PYFREEINTERPRETER is left out: the interpreter is a process of its own, end it to have a fresh one"},
     };
@@ -345,36 +354,40 @@ static int left_out_command(RedisModuleCtx *ctx, RedisModuleString **argv, int a
 
 int rg_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
-        {"rg.pyexecute", pyexecute_command, "admin write deny-oom", 0, 0, 0, "admin dangerous write slow"},
-        {"rg.trigger", trigger_command, "write deny-oom", 0, 0, 0, "write slow"},
-        {"rg.triggeronkey", trigger_on_key_command, "write deny-oom", 2, 2, 1, "write slow"},
-        {"rg.dumpregistrations", registry_dump_command, "readonly", 0, 0, 0, "read slow"},
-        {"rg.unregister", registry_unregister_command, "admin write", 0, 0, 0, "admin dangerous write slow"},
-        {"rg.pauseregistrations", registry_pause_command, "admin write", 0, 0, 0, "admin dangerous write slow"},
-        {"rg.unpauseregistrations", registry_pause_command, "admin write", 0, 0, 0, "admin dangerous write slow"},
-        {"rg.clearregistrationsstats", registry_clear_stats_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.pystats", pystats_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.pydumpreqs", pydumpreqs_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.dumpplugins", dumpplugins_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.networktest", networktest_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.infocluster", infocluster_command, "readonly", 0, 0, 0, "read slow"},
-        {"rg.refreshcluster", refreshcluster_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.configget", config_get_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.configset", configset_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.getresults", execution_command, "admin readonly", 0, 0, 0, "admin dangerous read slow"},
-        {"rg.getresultsblocking", execution_command, "admin readonly", 0, 0, 0, "admin dangerous read slow blocking"},
-        {"rg.getexecution", getexecution_command, "admin readonly", 0, 0, 0, "admin dangerous read slow"},
-        {"rg.dumpexecutions", dumpexecutions_command, "readonly", 0, 0, 0, "read slow"},
-        {"rg.pydumpsessions", worker_command, "readonly", 0, 0, 0, "read slow"},
-        {"rg.dropexecution", execution_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.abortexecution", execution_command, "admin", 0, 0, 0, "admin dangerous slow"},
-        {"rg.pyprofile", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.pyexportreq", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.pyimportreq", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.hello", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.clusterset", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.pyfreeinterpreter", left_out_command, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.innerhook", hook_inner_command, "readonly getkeys-api", 0, 0, 0, "read slow"},
+        {"rg.pyexecute", RG_PYEXECUTE_RedisCommand, "admin write deny-oom", 0, 0, 0, "admin dangerous write slow"},
+        {"rg.trigger", RG_TRIGGER_RedisCommand, "write deny-oom", 0, 0, 0, "write slow"},
+        {"rg.triggeronkey", RG_TRIGGERONKEY_RedisCommand, "write deny-oom", 2, 2, 1, "write slow"},
+        {"rg.dumpregistrations", RG_DUMPREGISTRATIONS_RedisCommand, "readonly", 0, 0, 0, "read slow"},
+        {"rg.unregister", RG_UNREGISTER_RedisCommand, "admin write", 0, 0, 0, "admin dangerous write slow"},
+        {"rg.pauseregistrations", RG_PAUSEREGISTRATIONS_RedisCommand, "admin write", 0, 0, 0,
+         "admin dangerous write slow"},
+        {"rg.unpauseregistrations", RG_PAUSEREGISTRATIONS_RedisCommand, "admin write", 0, 0, 0,
+         "admin dangerous write slow"},
+        {"rg.clearregistrationsstats", RG_CLEARREGISTRATIONSSTATS_RedisCommand, "admin", 0, 0, 0,
+         "admin dangerous slow"},
+        {"rg.pystats", RG_PYSTATS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pydumpreqs", RG_PYDUMPREQS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.dumpplugins", RG_DUMPPLUGINS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.networktest", RG_NETWORKTEST_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.infocluster", RG_INFOCLUSTER_RedisCommand, "readonly", 0, 0, 0, "read slow"},
+        {"rg.refreshcluster", RG_REFRESHCLUSTER_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.configget", RG_CONFIGGET_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.configset", RG_CONFIGSET_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.getresults", RG_EXECUTION_RedisCommand, "admin readonly", 0, 0, 0, "admin dangerous read slow"},
+        {"rg.getresultsblocking", RG_EXECUTION_RedisCommand, "admin readonly", 0, 0, 0,
+         "admin dangerous read slow blocking"},
+        {"rg.getexecution", RG_GETEXECUTION_RedisCommand, "admin readonly", 0, 0, 0, "admin dangerous read slow"},
+        {"rg.dumpexecutions", RG_DUMPEXECUTIONS_RedisCommand, "readonly", 0, 0, 0, "read slow"},
+        {"rg.pydumpsessions", RG_PYDUMPSESSIONS_RedisCommand, "readonly", 0, 0, 0, "read slow"},
+        {"rg.dropexecution", RG_EXECUTION_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.abortexecution", RG_EXECUTION_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
+        {"rg.pyprofile", RG_LEFTOUT_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pyexportreq", RG_LEFTOUT_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pyimportreq", RG_LEFTOUT_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.hello", RG_LEFTOUT_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.clusterset", RG_LEFTOUT_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pyfreeinterpreter", RG_LEFTOUT_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.innerhook", RG_INNERHOOK_RedisCommand, "readonly getkeys-api", 0, 0, 0, "read slow"},
     };
-    return module_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,17 +1,19 @@
+/* Collects what the parts count, when INFO asks for it; nothing is kept here. A crash report gets the worker and the
+ * queue. */
 #include "info.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "server/config.h"
 #include "functions/hook.h"
-#include "jobs/jobs.h"
-#include "server/link.h"
-#include "values/model.h"
-#include "module.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/config.h"
+#include "server/links.h"
+#include "server/server.h"
+#include "values/model_type.h"
 #include "worker/supervisor.h"
 
 static void number(RedisModuleInfoCtx *info, const char *field, unsigned long long value) {
@@ -60,7 +62,8 @@ static void add_gears(RedisModuleInfoCtx *info) {
     const char *kind;
     unsigned long long executions = registry_stream_runs();
     for (int i = 0; (stats = jobs_kind_stats(i, &kind)); i++)
-        if (!strcmp(kind, "script") || !strcmp(kind, "trigger") || !strcmp(kind, "event")) executions += stats->submitted;
+        if (!strcmp(kind, "script") || !strcmp(kind, "trigger") || !strcmp(kind, "event"))
+            executions += stats->submitted;
     RedisModule_InfoAddSection(info, "rg");
     number(info, "rg_nexecutions", executions);
     number(info, "rg_nregistrations", registry_registrations());
@@ -80,7 +83,8 @@ static double worker_cpu_seconds(pid_t pid) {
     line[length] = '\0';
     const char *after = strrchr(line, ')');
     unsigned long long user = 0, system = 0;
-    if (!after || sscanf(after, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2) return 0;
+    if (!after || sscanf(after, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
+        return 0;
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
@@ -90,7 +94,8 @@ static void add_ai(RedisModuleInfoCtx *info) {
     number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
     number(info, "ai_low_level_API_version", QA_MODULE_VERSION);
     number(info, "ai_rdb_version", MODEL_ENCVER);
-    RedisModule_InfoAddFieldDouble(info, "ai_queue_CPU_bthread_n1_used_cpu_total", worker_cpu_seconds(supervisor_info()->pid));
+    RedisModule_InfoAddFieldDouble(info, "ai_queue_CPU_bthread_n1_used_cpu_total",
+                                   worker_cpu_seconds(supervisor_info()->pid));
 }
 
 static void add_jobs(RedisModuleInfoCtx *info) {
@@ -128,7 +133,8 @@ static unsigned long long percentile(const unsigned long long *buckets, double p
 }
 
 /* Only buckets that are not empty, named by their upper bound. */
-static void add_histogram(RedisModuleInfoCtx *info, const char *kind, const char *what, const unsigned long long *buckets) {
+static void add_histogram(RedisModuleInfoCtx *info, const char *kind, const char *what,
+                          const unsigned long long *buckets) {
     char field[64], bound[32];
     snprintf(field, sizeof field, "latency_%s_%s_us", kind, what);
     RedisModule_InfoBeginDictField(info, field);

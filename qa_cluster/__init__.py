@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qa_cluster.huggingface.pipeline import pipeline
+
+_FOLDER = Path(__file__).parent
+# Python that is started in a checkout finds this folder before an installed package. Gears, models, api and cluster are
+# then those of the same checkout, beside this folder; never the installed ones, which may be of another version.
+if not (_FOLDER / "cluster").is_dir() and (_FOLDER.parent / "cluster" / "cli.py").is_file():
+    __path__.append(str(_FOLDER.parent))
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "pipeline"]
 
 
 def __getattr__(name: str) -> Any:
-    # numpy, tokenizers and what comes with them are loaded only for those who use it
+    # numpy, tokenizers and what comes with them are loaded only when it is used
     if name == "pipeline":
         from qa_cluster.huggingface.pipeline import pipeline
 

@@ -17,14 +17,14 @@ from concurrent.futures import CancelledError as FutureCancelled
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
 from qa_cluster.asking.connecting import target_of
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
-from qa_cluster.asking.questions import AskOptions
-from qa_cluster.huggingface.request import PipelineLimits, parse_request
+from qa_cluster.asking.questions import AskArguments, ask_options
+from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 
 from .config import Settings
 from .errors import ClusterError, InvalidInput
@@ -32,8 +32,6 @@ from .types import AskResult, Document, WriteResult
 
 WRITE_TIMEOUT_SECONDS = 30.0
 MAX_CONCURRENCY = 256
-# The shards have limits of their own.
-PIPELINE_LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000)
 CLOSE_SECONDS = 10.0
 CLOSE_POLL_SECONDS = 0.02
 
@@ -49,11 +47,6 @@ class ClusterStatus:
     model_id: str
     model_revision: str
     tracking: bool
-
-
-def _options(given: AskOptions, doc_id: str | Iterable[str]) -> AskOptions:
-    """The options with their documents; one may be named without a list."""
-    return replace(given, doc_id=(doc_id,) if isinstance(doc_id, str) else tuple(doc_id))
 
 
 class AsyncClusterClient:
@@ -94,33 +87,9 @@ class AsyncClusterClient:
             raise ClusterError("the client is not open: use it in an `async with` block")
         return self._engine
 
-    async def ask(
-        self,
-        question: str,
-        *,
-        top_k: int = 3,
-        min_score: float = 0.0,
-        retriever_k: int | None = None,
-        doc_id: str | Iterable[str] = (),
-        waves: bool = True,
-        timeout_ms: int | None = None,
-        cache: str = "use",
-        no_answer: bool = True,
-        model: str = "",
-    ) -> AskResult:
+    async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
-        options = AskOptions(
-            top_k=top_k,
-            min_score=min_score,
-            retriever_k=retriever_k,
-            waves=waves,
-            timeout_ms=timeout_ms,
-            cache=cache,
-            no_answer=no_answer,
-            model=model,
-        )
-        options = _options(options, doc_id)
-        return (await self.engine.ask(question, options)).result(f"qa_{uuid4().hex}")
+        return (await self.engine.ask(question, ask_options(options))).result(f"qa_{uuid4().hex}")
 
     async def pipeline(
         self,
@@ -134,7 +103,7 @@ class AsyncClusterClient:
 
         `inputs` is a dictionary with question and context, or a list of such; so is the result.
         """
-        request = parse_request({"inputs": inputs, "parameters": parameters}, PIPELINE_LIMITS)
+        request = parse_request({"inputs": inputs, "parameters": parameters}, SHARD_LIMITS)
         _, results = await self.engine.pipeline.read(model, request, timeout_seconds=timeout)
         return results[0] if request.single else results
 
@@ -166,7 +135,7 @@ class AsyncClusterClient:
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, so many at a time; `on_progress` is told how many are done. Returns how many.
+        """Store many documents, so many at a time; `on_progress` gets the count so far. Returns how many.
 
         The first error ends it, after the writes under way; what was stored stays stored.
         """
@@ -316,35 +285,9 @@ class ClusterClient:
             future.cancel()
             raise
 
-    def ask(
-        self,
-        question: str,
-        *,
-        top_k: int = 3,
-        min_score: float = 0.0,
-        retriever_k: int | None = None,
-        doc_id: str | Iterable[str] = (),
-        waves: bool = True,
-        timeout_ms: int | None = None,
-        cache: str = "use",
-        no_answer: bool = True,
-        model: str = "",
-    ) -> AskResult:
-        """Answer a question."""
-        return self._run(
-            self._client.ask(
-                question,
-                top_k=top_k,
-                min_score=min_score,
-                retriever_k=retriever_k,
-                doc_id=doc_id,
-                waves=waves,
-                timeout_ms=timeout_ms,
-                cache=cache,
-                no_answer=no_answer,
-                model=model,
-            )
-        )
+    def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
+        """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
+        return self._run(self._client.ask(question, **options))
 
     def pipeline(
         self,
@@ -382,7 +325,7 @@ class ClusterClient:
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, so many at a time; `on_progress` is told how many are done, in the client's thread."""
+        """Store many documents, so many at a time; `on_progress` gets the count so far, in the client's thread."""
         return self._run(
             self._client.put_documents(
                 documents, concurrency=concurrency, on_progress=on_progress, wait=wait, timeout=timeout

@@ -23,12 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .shard_functions import SENTENCE_ANSWER_TTL_SECONDS
+from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
 _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
+# What settings were called before, and their names since.
+_RENAMED = {"answer_ttl_s": "whole_answer_ttl_s", "sentence_ttl_s": "sentence_answer_ttl_s"}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MEGABYTE = 1024 * 1024
 
@@ -133,7 +137,7 @@ class Settings:
     top_k_max: int = _of(20, "most answers one question may ask for", minimum=1, maximum=1000)
     retriever_k: int = _of(8, "sentences read for a question", minimum=1, maximum=64)
     waves: tuple[int, ...] = _of(
-        (1, 3, 8), "how many of the sentences have been read after each wave, ascending", minimum=1, maximum=64
+        WAVES, "how many of the sentences have been read after each wave, ascending", minimum=1, maximum=64
     )
 
     connect_timeout_ms: int = _of(
@@ -152,9 +156,12 @@ class Settings:
         10_000, "answers kept in the memory of the REST service", minimum=0, maximum=10_000_000
     )
     near_cache_ttl_s: int = _of(300, "how long the REST service keeps an answer", unit="s", minimum=1)
-    answer_ttl_s: int = _of(3600, "how long a shard keeps the answer to a question", unit="s", minimum=1)
-    sentence_ttl_s: int = _of(
-        86_400, "how long a shard keeps what one sentence answers to a question", unit="s", minimum=1
+    whole_answer_ttl_s: int = _of(3600, "how long a shard keeps the whole answer to a question", unit="s", minimum=1)
+    sentence_answer_ttl_s: int = _of(
+        SENTENCE_ANSWER_TTL_SECONDS,
+        "how long a shard keeps what one sentence answers to a question",
+        unit="s",
+        minimum=1,
     )
 
     jobs_url: str = _of(
@@ -241,6 +248,8 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _known(name: str, where: str) -> str:
     if name in SETTINGS:
         return name
+    if name in _RENAMED:
+        raise ConfigError(f"setting {name!r} ({where}) is called {_RENAMED[name]!r} now")
     close = difflib.get_close_matches(name, SETTINGS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`qa-cluster config` lists all settings"
     raise ConfigError(f"unknown setting {name!r} ({where}): {hint}")

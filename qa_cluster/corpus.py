@@ -170,7 +170,7 @@ def _json_line(where: str, line: bytes) -> Document:
 
 
 def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
-    """SQuAD or CORD-19, told apart by their fields."""
+    """SQuAD or CORD-19: their fields say which."""
     try:
         value = json.loads(_read_text(file))
     except (ValueError, RecursionError) as error:

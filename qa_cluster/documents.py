@@ -41,7 +41,14 @@ class DocumentInput:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """The stored record of a document. `tokenized` tells whether questions are answered from this version."""
+    """The stored record of a document.
+
+    Attributes:
+        sentences: how many; None while it is not split.
+        splitter: the version of the splitter that made them, empty where it was not noted yet.
+        tokenized: whether questions are answered from this version.
+        tokenizer: what tokens and postings were made with.
+    """
 
     document_id: str
     title: str
@@ -49,6 +56,7 @@ class DocumentRecord:
     version: str
     length: int
     sentences: int | None
+    splitter: str
     tokenized: bool
     tokenizer: str
 
@@ -236,18 +244,27 @@ def parse_delete(reply: Sequence[Any]) -> DeleteResult:
 
 
 def split_document(
-    document_id: str, tag: str, version: str, spans: Sequence[tuple[int, int]], sentences: Sequence[str]
+    document_id: str,
+    tag: str,
+    version: str,
+    spans: Sequence[tuple[int, int]],
+    sentences: Sequence[str],
+    *,
+    splitter: str,
 ) -> ScriptCall:
-    """Store the sentences of a version; the reply is ``[stored | unchanged | stale]``."""
+    """Store the sentences of a version, in place of those of another `splitter`, with all that was made from them.
+
+    The reply is ``[stored | unchanged | stale]``.
+    """
     packed = json.dumps(spans, separators=(",", ":"))
-    args = (keys.tokens_prefix(document_id, tag), version, packed, *sentences)
+    args = (keys.tokens_prefix(document_id, tag), version, splitter, packed, *sentences)
     return ScriptCall("split_document", document_keys(document_id, tag), args)
 
 
 def read_sentence(
     sentence: keys.SentenceRef, question: str, model: str = "", *, context_tokens: int = 0, fingerprint: int = 0
 ) -> ScriptCall:
-    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence`.
+    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence_record`.
 
     Args:
         context_tokens: budget for the sentence with its neighbours, 0: it is read alone.
@@ -267,7 +284,7 @@ def read_sentence(
     return ScriptCall("read_passage", names, args)
 
 
-def parse_sentence(reply: Sequence[Any] | None) -> SentenceRecord | None:
+def parse_sentence_record(reply: Sequence[Any] | None) -> SentenceRecord | None:
     """The reply to `read_sentence`: None where there is no such sentence."""
     if reply is None:
         return None
@@ -308,7 +325,7 @@ def store_answer(
     return ScriptCall("store_answer", names, (version, sentence.index, text, answer, ttl_seconds))
 
 
-RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "tokenized", "tokenizer")
+RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "tokenizer")
 
 
 def read_record(document_id: str, tag: str) -> tuple[str, ...]:
@@ -321,7 +338,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
     values = [None if value is None else _text(value) for value in reply]
     if len(values) != len(RECORD_FIELDS):
         raise ClusterError(f"record of a document is an unexpected reply: {reply!r}"[:200])
-    document_id, title, metadata, version, length, sentences, tokenized, tokenizer = values
+    document_id, title, metadata, version, length, sentences, splitter, tokenized, tokenizer = values
     if version is None:
         return None
     return DocumentRecord(
@@ -331,6 +348,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
         version,
         int(length or 0),
         None if sentences is None else int(sentences),
+        splitter or "",
         tokenized == version,
         tokenizer or "",
     )

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from urllib.parse import quote
 
 import httpx
@@ -25,6 +25,7 @@ import orjson
 
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
+from qa_cluster.asking.questions import AskArguments, ask_options
 
 from .errors import (
     LEAVES,
@@ -85,18 +86,13 @@ class _Call:
         }
 
 
-def _ask_call(question: str, options: Mapping[str, Any]) -> _Call:
-    unknown = set(options) - {
-        "top_k", "min_score", "retriever_k", "doc_id", "waves", "timeout_ms", "cache", "no_answer", "model"
-    }  # fmt: skip
-    if unknown:
-        raise InvalidInput(f"unknown option {sorted(unknown)[0]!r} of a question")
-    given = {name: value for name, value in options.items() if value is not None}
-    if given.get("model") == "":
-        del given["model"]
-    if "doc_id" in given:
-        given["doc_id"] = [given["doc_id"]] if isinstance(given["doc_id"], str) else list(given["doc_id"])
-    timeout = given.get("timeout_ms", TIMEOUT_SECONDS * 1000) / 1000
+def _ask_call(question: str, arguments: AskArguments) -> _Call:
+    options = ask_options(arguments)
+    # The service chooses what was not given. It knows no empty model: that is the default one.
+    given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
+    if not options.model:
+        given.pop("model", None)
+    timeout = options.timeout_ms / 1000 if options.timeout_ms is not None else TIMEOUT_SECONDS
     return _Call("POST", "/qa", orjson.dumps({"question": question, **given}), timeout=timeout)
 
 
@@ -236,8 +232,8 @@ class AsyncClient:
             attempt += 1
             await asyncio.sleep(pause)
 
-    async def ask(self, question: str, **options: Any) -> AskResult:
-        """Answer a question; the options are those of `qa_cluster.asking.questions.AskOptions`."""
+    async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
+        """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
         return AskResult.from_json(await self._send(_ask_call(question, options)))
 
     async def pipeline(
@@ -326,8 +322,8 @@ class Client:
             attempt += 1
             time.sleep(pause)
 
-    def ask(self, question: str, **options: Any) -> AskResult:
-        """Answer a question; the options are those of `qa_cluster.asking.questions.AskOptions`."""
+    def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
+        """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
         return AskResult.from_json(self._send(_ask_call(question, options)))
 
     def pipeline(

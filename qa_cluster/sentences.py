@@ -1,5 +1,7 @@
 """Splits a text into sentences, as exact spans of code points.
 
+A change of what it does needs a new `SPLITTER_VERSION`: documents split by another version are split again.
+
 Nothing is rewritten: ``text[start:end]`` is the sentence, spans are in order and do not overlap, and every character
 that is not white space belongs to one. What is no prose (tables, lists, code, base64) is split at lines or cut to a
 readable length.
@@ -14,6 +16,8 @@ from itertools import chain, pairwise
 
 import nupunkt
 
+# Part 1 is ours; the rules and abbreviations of the package belong to it too.
+SPLITTER_VERSION = f"1-nupunkt-{nupunkt.__version__}"
 MAX_SENTENCE_LENGTH = 1500
 MAX_SENTENCE_TOKENS = 256
 MAX_BLOCK_LENGTH = 10_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import ClusterError, InvalidInput
+from .keys import SLOTS
 
-SLOTS = 16384
 DEFAULT_PORT = 6379
 
 

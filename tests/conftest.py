@@ -1,4 +1,4 @@
-"""Rules for every test: the package is installed, the environment is clean, and no process outlives the run."""
+"""Rules for every test: the environment is clean, and no process outlives the run."""
 
 from __future__ import annotations
 
@@ -6,20 +6,41 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
-
-if find_spec("qa_cluster.gears") is None:
-    raise pytest.UsageError("qa_cluster is not installed: run `make install` or `pip install -e .`")
+from tests.harness.processes import descendants
+from tests.harness.programs import binary_or_skip, chosen_servers
 
 # A run in the background inherits an ignored SIGINT, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Coroutine functions that are tests or fixtures run in one event loop of asyncio (`anyio_mode` is `auto`)."""
+    return "asyncio"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile` is finer here (distribution.py)."""
+    from tests.harness.distribution import ByFileAndServer
+
+    return ByFileAndServer(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In several processes, what takes long comes first."""
+    if hasattr(config, "workerinput"):
+        from tests.harness.distribution import rank_of
+
+        items.sort(key=lambda item: rank_of(item.nodeid))
 
 
 @pytest.fixture(autouse=True)
@@ -50,26 +71,16 @@ def encoder(reader: Path, manifest: Manifest) -> TextPairEncoder:
     return TextPairEncoder(ReaderTokenizer((reader / TOKENIZER_FILE).read_bytes()), PairEncoder(manifest))
 
 
-def descendants(root: int) -> dict[int, str]:
-    """Command lines of all live processes below `root` (Linux; empty elsewhere)."""
-    parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (entry / "stat").read_text()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        except OSError:
-            continue  # it ended while we looked
-        fields = stat.rpartition(")")[2].split()
-        if fields[0] != "Z":
-            parents[int(entry.name)] = int(fields[1])
-            names[int(entry.name)] = command
-    found: dict[int, str] = {}
-    level = {root}
-    while level:
-        level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
-        found.update({pid: names[pid] for pid in level})
-    return found
+@pytest.fixture(params=chosen_servers())
+def server_binary(request: pytest.FixtureRequest) -> Path:
+    """Each server in turn."""
+    return binary_or_skip(request.param)
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def shared_binary(request: pytest.FixtureRequest) -> Path:
+    """Each server in turn, for what all tests of a file share."""
+    return binary_or_skip(request.param)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,13 +10,8 @@ from qa_cluster.config import SETTINGS, Loaded, expected
 
 from ..servers.module_options import module_options
 from ..servers.server_process import quoted
-from . import console
-from .session import Session
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("config")(config)
+from ..terminal import console, tables
+from .shared_options import load_settings
 
 
 def config(
@@ -28,13 +23,12 @@ def config(
 ) -> None:
     """Show every setting, its value and where it comes from. Secrets are masked.
 
-    A setting comes from, the later wins: its default, qa-cluster.toml (or --config FILE, or QA_CONFIG), the environment
-    (QA_SHARDS=5), the command line (--set shards=5).
+    A setting comes from its default, from qa-cluster.toml (or --config FILE, or QA_CONFIG), from the environment
+    (QA_SHARDS=5) or from the command line (--set shards=5); the later one of these wins.
 
     Example: QA_HTTP_PORT=9000 qa-cluster config --json
     """
-    session: Session = context.obj
-    loaded = session.load()
+    loaded = load_settings(context)
     if module:
         for name, value in module_options(loaded.settings):
             console.say(f"{name} {value if name == 'loadmodule' else quoted(value)}")
@@ -42,7 +36,7 @@ def config(
         console.say_json({name: _row(loaded, name) for name in SETTINGS})
     else:
         rows = [{"setting": name, **_row(loaded, name)} for name in SETTINGS]
-        console.table([{k: v for k, v in row.items() if k in ("setting", "value", "source", "help")} for row in rows])
+        tables.table([{k: v for k, v in row.items() if k in ("setting", "value", "source", "help")} for row in rows])
 
 
 def _row(loaded: Loaded, name: str) -> dict[str, str]:

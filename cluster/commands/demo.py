@@ -19,21 +19,16 @@ from qa_cluster.errors import ClusterError, ConfigError
 
 from ..provision.inspection import inspect_cluster
 from ..provision.provisioning import complete
+from ..provision.storing import store
 from ..servers import ports, service
-from ..servers.local import LocalCluster
+from ..servers.local import LocalCluster, start_servers
 from ..servers.processes import cpu_ticks, stop
 from ..servers.signals import ignore_signals, until_signal
-from . import console, demo_corpus
-from .cluster import start_servers
-from .corpus import store
-from .session import Session
+from ..terminal import console, tables
+from . import demo_corpus
+from .shared_options import load_settings
 
 _SETTLE_SECONDS, _SETTLE_POLL_SECONDS = 15.0, 0.25
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("demo")(demo)
 
 
 def demo(
@@ -41,15 +36,14 @@ def demo(
     once: Annotated[bool, typer.Option("--once", help="Print the answers, stop everything and exit.")] = False,
     port: Annotated[int | None, typer.Option(help="Port of the REST service.", show_default="8080")] = None,
 ) -> None:
-    """Three shards, the Python language reference, the REST service and a few questions, each asked twice.
+    """Start three shards and the REST service, read the Python language reference, and ask a few questions twice.
 
     Everything runs in a temporary folder, or in the folder given with --data-dir, and ends with this command: at
     Ctrl-C, or after the table with --once.
 
     Example: qa-cluster demo --once
     """
-    session: Session = context.obj
-    loaded = session.load(http_port=port)
+    loaded = load_settings(context, http_port=port)
     started = time.monotonic()
     with until_signal(), _data_folder(loaded) as folder:
         loaded = replace(loaded, settings=replace(loaded.settings, data_dir=folder, cluster_url=""))
@@ -67,7 +61,7 @@ def demo(
 
 
 def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
-    url = start_servers(loaded.settings, tethered=True)
+    url = start_servers(loaded.settings, console.step, console.notice, tethered=True)
     complete(loaded.settings, url, console.step)
     store(replace(loaded.settings, cluster_url=url), demo_corpus.documents())
     wanted = loaded.settings.http_port
@@ -79,7 +73,7 @@ def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
     try:
         _wait_idle(loaded, url)
         rows = list(_ask_all(address))
-        console.table(
+        tables.table(
             rows,
             title="The Python language reference answers",
             right=("score", "first\nms", "again\nms"),

@@ -1,27 +1,30 @@
-"""One step on all shards at once, and again until nothing stands against it or the time is up."""
+"""One step on all shards at once; or again and again, until nothing stands against it or the time is up."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import redis
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, from_reply
+from qa_cluster.shard_functions import WARM_AGAIN_SECONDS
 
-from .connect import shards_of
-from .nodes import Node
+from .connect import ShardClient, shards_of
+from .node import Node
+from .polling import HEAVY_POLL_SECONDS
 
-_POLL_SECONDS = 0.1
 _THREADS = 16
-# A worker tries every 5 seconds again what it could not get ready, as memory may have become free.
-_GIVE_UP_SECONDS = 12.0
+# Long enough for a worker to have tried again twice.
+_GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
-# redis-py takes the code off what it knows.
+# redis-py removes the code from the errors that it knows.
 _CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}
 _ELSEWHERE = (
     redis.exceptions.AskError,
@@ -29,28 +32,30 @@ _ELSEWHERE = (
     redis.exceptions.ClusterDownError,
     redis.exceptions.BusyLoadingError,
 )
-Step = Callable[[str], None]
-# What is done on one shard: what still stands against it, empty when it is done.
+# Gets one line about each step of the work.
+OnStep = Callable[[str], None]
+Result = TypeVar("Result")
+# Work on one shard; it returns what still stands against it, nothing when it is done.
 Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """What a worker tells of its failing at something: it tries again, but only so many times are waited for."""
+    """A failure that a worker reports and will try again: `until_all` waits only so long for it."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where readers are loaded: the cluster, how long that may take, and who is told of each step."""
+    """Where work on all shards is done: the cluster, how long it may take, and what hears of each step."""
 
     settings: Settings
     url: str
     deadline: float
-    on_step: Step
+    on_step: OnStep
 
     @classmethod
-    def of(cls, settings: Settings, url: str, seconds: float, on_step: Step) -> Place:
+    def of(cls, settings: Settings, url: str, seconds: float, on_step: OnStep) -> Place:
         """A place whose time begins now."""
         return cls(settings, url, time.monotonic() + seconds, on_step)
 
@@ -68,7 +73,7 @@ def until_all(place: Place, work: Work, what: str) -> None:
         if given_up or now > place.deadline:
             kind = ModelError if len(failing) == len(problems) else ClusterError
             raise kind(f"{what}: {in_words(problems)}" if what else in_words(problems))
-        time.sleep(_POLL_SECONDS)
+        time.sleep(HEAVY_POLL_SECONDS)
 
 
 def in_words(problems: dict[str, str]) -> str:
@@ -86,16 +91,23 @@ def on_all(place: Place, work: Work) -> dict[str, str]:
     """
     with ExitStack() as stack:
         shards = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
-        with ThreadPoolExecutor(max_workers=min(len(shards), _THREADS)) as pool:
-            running = [pool.submit(_attempt, work, node, client) for node, client in shards]
-            try:
-                wait(running)
-            except BaseException:  # a signal: what is under way ends before anybody undoes it or closes its connections
-                place.on_step("interrupted: what is under way on the shards ends first")
-                wait(running)
-                raise
-        results = {node.address: done.result() for (node, _), done in zip(shards, running, strict=True)}
-        return {address: problem for address, problem in results.items() if problem}
+        results = at_once(shards, partial(_attempt, work), place.on_step)
+        return {node.address: problem for (node, _), problem in zip(shards, results, strict=True) if problem}
+
+
+def at_once(
+    shards: Sequence[ShardClient], work: Callable[[Node, redis.Redis], Result], on_step: OnStep = lambda text: None
+) -> list[Result]:
+    """Do `work` on these shards at once; returns the results in their order, or raises the first error after all."""
+    with ThreadPoolExecutor(max_workers=max(1, min(len(shards), _THREADS))) as pool:
+        running = [pool.submit(work, node, client) for node, client in shards]
+        try:
+            wait(running)
+        except BaseException:  # a signal: what is under way ends before anybody undoes it or closes its connections
+            on_step("interrupted: what is under way on the shards ends first")
+            wait(running)
+            raise
+    return [done.result() for done in running]
 
 
 def _attempt(work: Work, node: Node, client: redis.Redis) -> str:

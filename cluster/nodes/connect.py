@@ -14,9 +14,12 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Address
 
-from .nodes import Node, nodes_of, primaries
+from .node import Node, nodes_of, primaries
 
 _ADMIN_TIMEOUT_SECONDS = 120.0
+
+# A primary and a client of it.
+ShardClient = tuple[Node, redis.Redis]
 
 
 class NotRunning(ClusterError):
@@ -80,7 +83,7 @@ def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:
         return redis.RedisCluster(host=str(options["host"]), port=int(options["port"]), **login(settings, url))
 
 
-def shards_of(settings: Settings, url: str) -> list[tuple[Node, redis.Redis]]:
+def shards_of(settings: Settings, url: str) -> list[ShardClient]:
     """The primaries of the cluster, the one with the lowest slot first, and a client of each."""
     with seed_client(settings, url) as seed:
         try:

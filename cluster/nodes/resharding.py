@@ -1,9 +1,9 @@
 """Moves slots between the primaries of a cluster while it serves, until each has its share.
 
 The steps are those of ``redis-cli --cluster rebalance``: a slot is opened on both sides, its keys are migrated a batch
-at a time, then everyone is told where it is. A slot that an earlier run left open is finished first, so a run that was
-interrupted is simply repeated. Slots are taken from the upper end of each shard: what a shard keeps under the hash tag
-of its lowest slot stays where it is.
+at a time, then every server learns where it is. A slot that an earlier run left open is finished first, so an
+interrupted run is simply repeated. Slots are taken from the upper end of each shard: what a shard keeps under the hash
+tag of its lowest slot stays where it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import redis
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SLOTS
 
-from .nodes import Node, command, nodes_of
+from .connect import ShardClient
+from .node import Node, command, nodes_of
 
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
@@ -27,8 +28,6 @@ PATIENCE_SECONDS = 60.0
 PASSING = ("CLUSTERDOWN", "LOADING", "IOERR")
 
 _RETRY_SECONDS = 0.1
-
-Shard = tuple[Node, redis.Redis]
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,10 @@ def plan(nodes: Sequence[Node]) -> list[Move]:
     return moves
 
 
-def rebalance(shards: Sequence[Shard], *, password: str = "", on_move: Callable[[int, int], None] | None = None) -> int:
-    """Give every primary its share; returns how many slots were moved. `on_move` is told how many of how many."""
+def rebalance(
+    shards: Sequence[ShardClient], *, password: str = "", on_move: Callable[[int, int], None] | None = None
+) -> int:
+    """Give every primary its share; returns how many slots were moved. `on_move` gets that number and the total."""
     moves = _left_open(shards)
     opened = {move.slot for move in moves}
     nodes = [_without(node, moves) for node, _ in shards]
@@ -72,7 +73,7 @@ def rebalance(shards: Sequence[Shard], *, password: str = "", on_move: Callable[
 
 def move_slots(
     moves: Sequence[Move],
-    shards: Sequence[Shard],
+    shards: Sequence[ShardClient],
     *,
     password: str = "",
     on_move: Callable[[int, int], None] | None = None,
@@ -86,7 +87,7 @@ def move_slots(
             on_move(done, len(moves))
 
 
-def _batches(moves: Sequence[Move], shards: Sequence[Shard]) -> Iterator[list[Move]]:
+def _batches(moves: Sequence[Move], shards: Sequence[ShardClient]) -> Iterator[list[Move]]:
     clients = {node.id: client for node, client in shards}
     for source in dict.fromkeys(move.source for move in moves):
         mine = [move for move in moves if move.source == source]
@@ -102,7 +103,7 @@ def _batches(moves: Sequence[Move], shards: Sequence[Shard]) -> Iterator[list[Mo
                 yield to_target[first : first + BATCH_SLOTS]
 
 
-def _left_open(shards: Sequence[Shard]) -> list[Move]:
+def _left_open(shards: Sequence[ShardClient]) -> list[Move]:
     known = {node.id for node, _ in shards}
     return [Move(slot, node.id, target) for node, _ in shards for slot, target in node.leaving if target in known]
 
@@ -117,7 +118,7 @@ def _without(node: Node, moves: Sequence[Move]) -> Node:
     )
 
 
-def _move(moves: Sequence[Move], shards: Sequence[Shard], password: str) -> None:
+def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -> None:
     """Move some slots from one primary to another; safe to repeat after an interruption at any point."""
     by_id = {node.id: (node, client) for node, client in shards}
     source_id, target_id = moves[0].source, moves[0].target

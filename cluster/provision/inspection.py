@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import redis
@@ -16,16 +15,18 @@ from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import READER_TRIGGER
 from qa_cluster.topology import Address
 
-from ..nodes.connect import seed_client, server_client
-from ..nodes.nodes import UNREACHABLE, Node, command, incomplete, nodes_of, primaries
+from ..nodes.all_shards import at_once
+from ..nodes.connect import ShardClient, seed_client, server_client
+from ..nodes.formation import UNREACHABLE, incomplete
+from ..nodes.node import Node, command, nodes_of, primaries
 from ..readers.shard_readers import model_mark
 
-# A server that is up answers in milliseconds; who looks at a cluster with one that is not should not wait for it.
+# A server that is up answers in milliseconds; nobody should have to wait for one that is down.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
 _SCAN_SECONDS, _SCAN_KEYS = 1.0, 5000
-_THREADS = 16
 _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER")
 
 
@@ -87,15 +88,13 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
         info = seed.info("server")
     found = primaries(nodes)
     with ExitStack() as stack:
-        clients = [
-            stack.enter_context(server_client(settings, url, Address(node.host, node.port), **patience))
+        connected = [
+            (node, stack.enter_context(server_client(settings, url, Address(node.host, node.port), **patience)))
             for node in found
         ]
-        partitions = _partitions(found, clients)
-        replicas = [sum(other.primary_id == node.id for other in nodes) for node in found]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            look = partial(_shard, partitions=partitions)
-            shards = tuple(pool.map(look, found, clients, replicas))
+        partitions = _partitions(connected)
+        replicas = Counter(node.primary_id for node in nodes)
+        shards = tuple(at_once(connected, lambda node, client: _shard(node, client, replicas[node.id], partitions)))
     silent = [shard.address for shard in shards if not shard.reachable]
     down = tuple(dict.fromkeys([*(node.address for node in nodes if node.failed), *silent]))
     problems = [missing] if missing and not (down and missing.startswith(UNREACHABLE)) else []
@@ -122,7 +121,7 @@ def missing_commands(client: redis.Redis) -> list[str]:
 def reader_in_use(client: redis.Redis) -> str:
     """``<id>@<revision>`` of the reader a shard answers with now, wherever its keys are; empty for none."""
     try:
-        (text,) = command(client, "RG.TRIGGER", "qa.reader")
+        (text,) = command(client, "RG.TRIGGER", READER_TRIGGER)
         found = Manifest.from_json(text) if text else None
     except (redis.exceptions.ResponseError, ModelError):
         return ""
@@ -130,7 +129,7 @@ def reader_in_use(client: redis.Redis) -> str:
 
 
 def registrations(client: redis.Redis) -> list[dict[str, Any]]:
-    """The functions registered on a shard, as RG.DUMPREGISTRATIONS tells them."""
+    """The functions registered on a shard, as RG.DUMPREGISTRATIONS lists them."""
     return [pairs(row) for row in command(client, "RG.DUMPREGISTRATIONS")]
 
 
@@ -226,7 +225,7 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
-    """The partitions that have documents on a shard, found among its keys; those found in time."""
+    """The partitions that have documents on a shard, as far as a short scan of its keys finds them."""
     until = time.monotonic() + _SCAN_SECONDS
     found: set[str] = set()
     cursor = -1
@@ -236,9 +235,9 @@ def _tags_in_use(client: redis.Redis) -> list[str]:
     return sorted(found)
 
 
-def _partitions(nodes: list[Node], clients: list[redis.Redis]) -> int | None:
+def _partitions(shards: Sequence[ShardClient]) -> int | None:
     wanted = keys.slot(keys.PARTITIONS_KEY)
-    for node, client in zip(nodes, clients, strict=True):
+    for node, client in shards:
         if any(first <= wanted <= last for first, last in node.slots):
             try:
                 value = client.get(keys.PARTITIONS_KEY)

@@ -8,7 +8,6 @@ server given by URL must be on loopback or use TLS, and arguments travel as JSON
 from __future__ import annotations
 
 import os
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,9 @@ from rq.serializers import JSONSerializer
 from qa_cluster.config import Loaded, Settings
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, NotFound
 
+from ..nodes.polling import HEAVY_POLL_SECONDS, POLL_SECONDS
 from ..servers import server_process
-from ..servers.processes import ProcessRef, spawn, stop_all
+from ..servers.processes import ProcessRef, python_module, spawn, stop_all
 from ..servers.server_process import ServerSpec, find_program
 from ..servers.state import locked
 
@@ -62,7 +62,7 @@ def start(loaded: Loaded) -> None:
             return
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         pid = spawn(
-            [sys.executable, "-m", WORKER_MODULE, str(folder)],
+            python_module(WORKER_MODULE, str(folder)),
             log=folder / "worker.log",
             environment={**os.environ, **loaded.environment(), "QA_DATA_DIR": str(folder.parent)},
         )
@@ -125,7 +125,7 @@ def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
                 return report
             if time.monotonic() > deadline:
                 raise DeadlineExceeded(f"job {job_id} is still {report.state} after {timeout_seconds:g} s")
-            time.sleep(0.1)
+            time.sleep(HEAVY_POLL_SECONDS)
 
 
 def connection(settings: Settings) -> redis.Redis:
@@ -168,7 +168,7 @@ def _wait_for_worker(settings: Settings, process: ProcessRef) -> None:
             if time.monotonic() > deadline:
                 stop_all([process], timeout_seconds=1.0)
                 raise DeadlineExceeded(f"the jobs worker did not start:\n{server_process.log_tail(log)}")
-            time.sleep(0.05)
+            time.sleep(POLL_SECONDS)
 
 
 def _report(job: Job) -> JobReport:

@@ -14,14 +14,14 @@ from qa_cluster import keys
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ClusterError, DeadlineExceeded
 
-from ..commands.session import with_cluster
 from ..nodes.connect import shards_of
-from ..nodes.nodes import command
+from ..nodes.node import command
+from ..nodes.polling import HEAVY_POLL_SECONDS
+from ..servers.local import with_cluster
 from .inspection import pairs
 
 JOB_FUNCTION = "qa_cluster.cluster.provision.pretokenizing.background"
 _SCRIPT = "from qa_cluster.gears.functions.indexing.pretokenize import start; start(force={force})"
-_POLL_SECONDS = 0.2
 
 
 def pretokenize(settings: Settings, *, force: bool, on_progress: Callable[[int, int], None]) -> dict[str, int]:
@@ -81,11 +81,11 @@ def _follow(
                 f"pre-tokenization stands at {sums['done']} of {sums['total']} documents, nothing has moved for"
                 f" {now - moved:.0f} s: see `qa-cluster status` and the servers' logs"
             )
-        time.sleep(_POLL_SECONDS)
+        time.sleep(HEAVY_POLL_SECONDS)
 
 
 def _nothing() -> None:
-    """Not called by rq: nobody to tell."""
+    """There is no job whose progress to save: rq has not called."""
 
 
 def _progress(key: str, client: redis.Redis) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,27 +16,24 @@ import redis
 from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
+from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.shard_functions import RANK_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
 
-from ..nodes.all_shards import Place
-from ..nodes.connect import shards_of
-from ..nodes.nodes import Node, command
+from ..nodes.all_shards import OnStep, Place, at_once
+from ..nodes.connect import ShardClient, shards_of
+from ..nodes.node import Node, command
+from ..nodes.polling import POLL_SECONDS
 from ..readers import reader_loading
-from ..readers.reader_files import ReaderFiles, budget_of, default_reader_folder, read_reader
+from ..readers.reader_files import ReaderFiles, budget_of, read_reader
 from ..readers.shard_readers import default_on, model_mark, patiently, read_from, store_model, store_texts
 from .inspection import inspect_cluster, missing_commands, registrations
 
 PARTITIONS_PER_SHARD = 4
-SESSION = "qa-functions"
 REGISTER_SCRIPT = "from qa_cluster.gears.functions.register import register_all; register_all()"
-# What the functions read with configGet(): how long a shard keeps what one sentence answers.
-TTL_SETTING = "qa.answer-ttl-seconds"
 _PARTITIONS_SECONDS = 8.0
-_POLL_SECONDS = 0.05
-
-Step = Callable[[str], None]
 
 
-def complete(settings: Settings, url: str, on_step: Step = lambda text: None) -> None:
+def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
     """Give the cluster what it lacks. Readers that are on some shards come to all; without any, the bundled one."""
     report = inspect_cluster(settings, url)
     reader = None
@@ -47,13 +42,13 @@ def complete(settings: Settings, url: str, on_step: Step = lambda text: None) ->
             shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
             having = {shard.node_id for shard in report.shards if shard.has_reader}
             source = next(((node, client) for node, client in shards if node.id in having), None)
-            folder = Path(settings.reader) if settings.reader else default_reader_folder()
+            folder = Path(settings.reader) if settings.reader else bundled_reader()
             reader = read_from(*source) if source else read_reader(folder, budget_of(settings))
     provision(settings, url, reader, on_step)
     reader_loading.spread(Place.of(settings, url, settings.start_timeout_ms / 1000, on_step))
 
 
-def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: Step = lambda text: None) -> None:
+def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
     """Bring partitions, functions and, to shards that have none, `reader` (unless None) to the cluster at `url`."""
     deadline = time.monotonic() + settings.start_timeout_ms / 1000
     with ExitStack() as stack:
@@ -66,20 +61,20 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
             _set_partitions(shards)
             if reader is not None:
                 on_step(f"storing the reader {reader.tag} on {len(shards)} shards")
-                _on_every_shard(shards, lambda node, client: _store_default(node, client, reader, deadline))
+                at_once(shards, lambda node, client: _store_default(node, client, reader, deadline), on_step)
             for _, client in shards:
-                command(client, "RG.CONFIGSET", TTL_SETTING, settings.sentence_ttl_s)
+                command(client, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, settings.sentence_answer_ttl_s)
             on_step("registering the functions")
             _register(shards, deadline)
             on_step("waiting for the workers to warm up")
             _wait_workers(shards, deadline)
-            _on_every_shard(shards, _wait_partitions)
+            at_once(shards, _wait_partitions, on_step)
         except redis.exceptions.RedisError as error:
             raise ClusterError(f"set-up failed: {error}") from error
 
 
 def _store_default(node: Node, client: redis.Redis, reader: ReaderFiles, deadline: float) -> None:
-    """Store the default reader of a shard that has none, or no whole one; another one stays."""
+    """Store the default reader of a shard that has none, or only a part of one; a whole other reader stays."""
     mark = model_mark(client, node.tag)
     if mark not in ("", reader.tag) and default_on(node, client) == mark:
         return
@@ -88,7 +83,7 @@ def _store_default(node: Node, client: redis.Redis, reader: ReaderFiles, deadlin
     store_texts(node, client, reader, "")
 
 
-def _need_module(shards: list[tuple[Node, redis.Redis]]) -> None:
+def _need_module(shards: list[ShardClient]) -> None:
     without = [node.address for node, client in shards if missing_commands(client)]
     if without:
         raise ClusterError(
@@ -97,7 +92,7 @@ def _need_module(shards: list[tuple[Node, redis.Redis]]) -> None:
         )
 
 
-def _set_partitions(shards: list[tuple[Node, redis.Redis]]) -> None:
+def _set_partitions(shards: list[ShardClient]) -> None:
     wanted = keys.slot(keys.PARTITIONS_KEY)
     for node, client in shards:
         if any(first <= wanted <= last for first, last in node.slots):
@@ -106,13 +101,7 @@ def _set_partitions(shards: list[tuple[Node, redis.Redis]]) -> None:
     raise ClusterError(f"no shard owns slot {wanted} of {keys.PARTITIONS_KEY!r}")
 
 
-def _on_every_shard(shards: list[tuple[Node, redis.Redis]], work: Callable[[Node, redis.Redis], object]) -> None:
-    with ThreadPoolExecutor(max_workers=min(len(shards), 16)) as pool:
-        for done in [pool.submit(work, node, client) for node, client in shards]:
-            done.result()
-
-
-def _register(shards: list[tuple[Node, redis.Redis]], deadline: float) -> None:
+def _register(shards: list[ShardClient], deadline: float) -> None:
     """Run the registration script on one shard and wait until every shard lists the same functions."""
     for _, client in shards:
         command(client, "RG.REFRESHCLUSTER")
@@ -128,16 +117,16 @@ def _register(shards: list[tuple[Node, redis.Redis]], deadline: float) -> None:
         if time.monotonic() > deadline:
             counts = ", ".join(f"{node.address}: {len(n)}" for (node, _), n in zip(shards, names, strict=True))
             raise ClusterError(f"the functions are not registered on every shard ({counts})")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
-def _wait_workers(shards: list[tuple[Node, redis.Redis]], deadline: float) -> None:
+def _wait_workers(shards: list[ShardClient], deadline: float) -> None:
     """Wait until every shard's worker has loaded its models."""
     for node, client in shards:
         while (state := client.info("everything").get("qa_worker_state")) != "ready":
             if time.monotonic() > deadline:
                 raise ClusterError(f"the worker of {node.address} did not get ready in time: it is {state}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
@@ -145,12 +134,12 @@ def _wait_partitions(node: Node, client: redis.Redis) -> None:
 
     A young cluster loses messages, so that may take seconds; what is not known by then the first question waits for.
     """
-    until = time.monotonic() + _PARTITIONS_SECONDS
-    while time.monotonic() < until:
+    deadline = time.monotonic() + _PARTITIONS_SECONDS
+    while time.monotonic() < deadline:
         try:
-            (reply,) = command(client, "RG.TRIGGER", "qa.rank", 1, "ready")
+            (reply,) = command(client, "RG.TRIGGER", RANK_TRIGGER, 1, "ready")
         except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # the worker is not there yet, or waits
             reply = "{}"
         if json.loads(reply).get("epochs"):
             return
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)

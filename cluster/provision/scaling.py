@@ -6,30 +6,26 @@ Safe to repeat: what an interrupted run has done stays, and the rest follows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-
-import redis
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
 from qa_cluster.topology import Address
 
 from ..nodes import resharding
-from ..nodes.connect import server_client
-from ..nodes.nodes import Node, command, nodes_of
+from ..nodes.all_shards import OnStep
+from ..nodes.connect import ShardClient, server_client
+from ..nodes.node import command, nodes_of
+from ..nodes.polling import POLL_SECONDS
 from ..servers import ports
 from ..servers.local import LocalCluster
 from ..servers.state import locked, read_state, write_state
 from .inspection import reader_in_use
 from .provisioning import complete
 
-_POLL_SECONDS = 0.1
-Step = Callable[[str], None]
 
-
-def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: Step) -> int:
+def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnStep) -> int:
     """Bring the local cluster to `shards` primaries; returns how many slots were moved."""
     _extend(cluster, shards)
     url = cluster.up().url
@@ -69,19 +65,16 @@ def _extend(cluster: LocalCluster, shards: int) -> None:
             write_state(cluster.data_dir, replace(state, shards=shards, ports=(*state.ports, *new)))
 
 
-def _connected(settings: Settings, url: str, stack: ExitStack) -> list[tuple[Node, redis.Redis]]:
+def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClient]:
     """Every node that is up, in the order of the local folders, and a client of each."""
     addresses = [Address.parse(part) for part in url.removeprefix("redis://").split(",")]
     clients = [stack.enter_context(server_client(settings, url, address)) for address in addresses]
-    by_port: dict[int, Node] = {}
-    for address, client in zip(addresses, clients, strict=True):
-        # Only a node itself tells which of its slots are on their way.
-        by_port[address.port] = next(node for node in nodes_of(client) if "myself" in node.flags)
-    return [(by_port[address.port], client) for address, client in zip(addresses, clients, strict=True)]
+    # Only a node itself reports which of its slots are on their way.
+    return [(next(node for node in nodes_of(client) if "myself" in node.flags), client) for client in clients]
 
 
-def _make_replicas(found: list[tuple[Node, redis.Redis]], shards: int) -> None:
-    """Of the nodes that are new, the first become primaries and the others replicas of these in turn."""
+def _make_replicas(found: list[ShardClient], shards: int) -> None:
+    """The first of the new nodes become primaries, the others their replicas in turn."""
     owners = [node for node, _ in found if node.is_primary]
     new = [(node, client) for node, client in found if not node.primary_id and not node.slots]
     wanted = shards - len(owners)
@@ -89,10 +82,10 @@ def _make_replicas(found: list[tuple[Node, redis.Redis]], shards: int) -> None:
         command(client, "CLUSTER", "REPLICATE", new[index % wanted][0].id if wanted else owners[index].id)
 
 
-def _wait_warm(primaries: list[tuple[Node, redis.Redis]], deadline: float) -> None:
-    """Wait until each shard that has no slots yet would answer: it gets functions and reader from the others."""
+def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
+    """Wait until each shard that has no slots yet could answer: it gets functions and reader from the others."""
     for node, client in primaries:
         while not node.slots and not reader_in_use(client):
             if time.monotonic() > deadline:
                 raise ClusterError(f"the new shard {node.address} did not get functions and reader in time")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)

@@ -17,9 +17,11 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import READ_TRIGGER
 
+from ..nodes.all_shards import OnStep
 from ..nodes.connect import shards_of
-from ..nodes.nodes import Node, command
+from ..nodes.node import Node, command
 from . import shard_readers
 
 LENGTHS = (16, 32, 64, 128, 256, 384)
@@ -27,12 +29,11 @@ BATCHES = (1, 8)
 SENTENCES = 8
 COLUMNS = tuple(str(length) for length in LENGTHS)
 _WARM_UP = 3
-Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Runs of one shape, in milliseconds; `reading` is a question's, of so many sentences."""
+    """The times of runs of one shape, in milliseconds."""
 
     batch: int
     length: int
@@ -42,7 +43,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShardBench:
-    """One shard's figures; `reading` is one question over `sentences` stored ones, None without documents."""
+    """One shard's figures; `reading` is one question over `sentences` stored sentences, None without documents."""
 
     shard: str
     runs: list[Timing]
@@ -51,7 +52,7 @@ class ShardBench:
     notes: list[str] = field(default_factory=list)
 
 
-def measure(settings: Settings, url: str, name: str, rounds: int, on_step: Step) -> list[ShardBench]:
+def measure(settings: Settings, url: str, name: str, rounds: int, on_step: OnStep) -> list[ShardBench]:
     """Measure one shard after the other."""
     results = []
     with ExitStack() as stack:
@@ -73,8 +74,8 @@ def rows(result: ShardBench) -> list[dict[str, object]]:
         row |= {str(run.length): f"{run.p50:.2f}" for run in result.runs if run.batch == batch}
         found.append(row)
     if result.reading is not None:
-        told = f"a question, {result.sentences} sentences"
-        found.append({"batch": told, **dict.fromkeys(COLUMNS, ""), COLUMNS[0]: f"{result.reading.p50:.2f}"})
+        label = f"a question, {result.sentences} sentences"
+        found.append({"batch": label, **dict.fromkeys(COLUMNS, ""), COLUMNS[0]: f"{result.reading.p50:.2f}"})
     return found
 
 
@@ -141,7 +142,7 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
     asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
     names = [str(sentence) for sentence in sentences]
     try:
-        return _timed(lambda i: command(client, "RG.TRIGGER", "qa.read", name, asked[i], *names), rounds, 1, 0)
+        return _timed(lambda i: command(client, "RG.TRIGGER", READ_TRIGGER, name, asked[i], *names), rounds, 1, 0)
     finally:
         for sentence in sentences:
             made = [keys.answer_key(sentence, question, model) for question in asked for model in ("", name)]

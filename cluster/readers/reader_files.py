@@ -1,10 +1,9 @@
-"""A reader as three files in a folder, read and checked before any shard is told of it."""
+"""A reader as three files in a folder, read and checked before any shard hears of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,6 @@ class ReaderFiles:
     def tag(self) -> str:
         """How the stored model is marked."""
         return self.manifest.name
-
-
-def default_reader_folder() -> Path:
-    """The folder of the bundled reader."""
-    return Path(str(files("qa_cluster.models"))) / "default"
 
 
 def budget_of(settings: Settings) -> int | None:
@@ -84,7 +78,7 @@ def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
 
 
 def _check_onnx(path: Path, manifest: Manifest) -> None:
-    """A file can be the one that the manifest names and still be none that a runtime reads."""
+    """ModelError unless a runtime reads the file: it may be the one that the manifest names and still be no model."""
     inputs, outputs = _ports(path)
     for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
         if list(found) != list(wanted):  # workers go by their order
@@ -93,9 +87,9 @@ def _check_onnx(path: Path, manifest: Manifest) -> None:
             )
         for name, shape in found.items():
             if shape != (None, None):
-                told = ", ".join("any" if dim is None else str(dim) for dim in shape)
+                found_shape = ", ".join("any" if dim is None else str(dim) for dim in shape)
                 raise ModelError(
-                    f"{str(path)!r} has the {what} {name} of shape [{told}], it must be [any, any]: shards put "
+                    f"{str(path)!r} has the {what} {name} of shape [{found_shape}], it must be [any, any]: shards put "
                     "sentences of any length into batches of any size, export it with free dimensions"
                 )
 
@@ -104,15 +98,12 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
-    """A model's inputs and outputs by name, with their shapes, None for any.
-
-    They are what the first runtime says that can read it, as in a worker.
-    """
+    """A model's inputs and outputs by name, with their shapes, None for any; from the runtime a worker would use."""
     import openvino
     from openvino.frontend import FrontEndManager
 
     try:
-        # what no reader of another format may try: that of TensorFlow takes text, and prints what it does not like
+        # Only the ONNX front end may try: the one of TensorFlow takes text, and prints what it does not like.
         if not FrontEndManager().load_by_framework("onnx").supported(str(path)):
             raise ModelError("no ONNX file")
         model = openvino.Core().read_model(str(path))

@@ -1,9 +1,9 @@
 """Puts a reader on every shard, makes one the default, takes one away: each step on all shards, undone, or repeatable.
 
 A reader is stored beside those that answer, compiled there by each shard's worker, and made the default by renaming its
-keys, one transaction a shard. Until then nothing has changed for who asks, so whatever fails before, or is interrupted,
-is taken back. The renaming itself cannot be taken back on a shard that has gone meanwhile: the same command, repeated,
-goes on from there.
+keys, one transaction a shard. Until then nothing has changed for anybody who asks, so whatever fails or is interrupted
+before is taken back. The renaming itself cannot be taken back on a shard that has gone meanwhile: the same command,
+repeated, goes on from there.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import redis
 
 from qa_cluster.errors import ClusterError, InferenceFailed, InvalidInput, ModelError, NotFound, from_reply
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import PIPELINE_TRIGGER
 
 from ..nodes.all_shards import Failure, Place, in_words, on_all, until_all
 from ..nodes.connect import shards_of
-from ..nodes.nodes import Node, command
+from ..nodes.node import Node, command
+from ..nodes.polling import HEAVY_POLL_SECONDS
 from . import shard_readers
 from .reader_files import ReaderFiles
+from .reader_listing import find, find_part, listing, parts
 from .shard_readers import ShardReader
 
-_POLL_SECONDS = 0.1
 _TAKE_BACK_SECONDS = 20.0
 # A passage of several windows, which a worker reads in one batch.
 _TRIAL = json.dumps(
@@ -110,7 +112,7 @@ def spread(place: Place) -> None:
     for name in sorted(names):
         lacking = [address for address, entries in found.items() if all(entry.name != name for entry in entries)]
         reader = _read_anywhere(place, name) if lacking else None
-        if reader is not None:  # else in a worker's memory only: that shard stores it itself soon
+        if reader is not None:  # else it is in a worker's memory only: that shard stores it itself soon
             place.on_step(f"storing {name} on {', '.join(lacking)}")
             _store(place, reader)
 
@@ -123,56 +125,6 @@ def _read_anywhere(place: Place, name: str) -> ReaderFiles | None:
             if not key_name or shard_readers.manifest_name(client, node.tag, name) == name:
                 return shard_readers.read_from(node, client, key_name)
     return None
-
-
-def listing(place: Place) -> dict[str, list[ShardReader]]:
-    """The readers of each shard, by its address; ClusterError when a worker cannot be asked in time."""
-    found: dict[str, list[ShardReader]] = {}
-
-    def look(node: Node, client: redis.Redis) -> str:
-        found[node.address] = shard_readers.readers_on(client)
-        return ""
-
-    until_all(place, look, "the shards' readers are not known")
-    return found
-
-
-def find(found: dict[str, list[ShardReader]], model: str) -> str:
-    """The full name of a loaded reader; NotFound or InvalidInput name those that are meant or there."""
-    names = sorted({entry.name for entries in found.values() for entry in entries})
-    fitting = [name for name in names if model in (name, name.rpartition("@")[0])]
-    if model in fitting:
-        return model
-    if not fitting:
-        raise NotFound(f"model {model!r} is not loaded, loaded are: {', '.join(names) or 'none'}")
-    if len(fitting) > 1:
-        raise InvalidInput(f"model {model!r} is loaded in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
-    return fitting[0]
-
-
-def parts(place: Place, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
-    """Readers of which shards hold a model that is not in `found`, with the addresses of these shards.
-
-    They are being loaded, or were left behind by a command that was killed.
-    """
-    known = {address: {entry.name for entry in entries} for address, entries in found.items()}
-    holding: dict[str, list[str]] = {}
-
-    def look(node: Node, client: redis.Redis) -> str:
-        for name in shard_readers.named_models(client) - known.get(node.address, set()):
-            holding.setdefault(name, []).append(node.address)
-        return ""
-
-    until_all(place, look, "the shards' models are not known")
-    return {name: sorted(addresses) for name, addresses in sorted(holding.items())}
-
-
-def find_part(left: dict[str, list[str]], model: str) -> str:
-    """The full name of a reader that is there in part, empty for none; InvalidInput for an id that means several."""
-    fitting = [name for name in left if model in (name, name.rpartition("@")[0])]
-    if len(fitting) > 1 and model not in fitting:
-        raise InvalidInput(f"model {model!r} is there in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
-    return model if model in fitting else "".join(fitting)
 
 
 def _key_name(node: Node, client: redis.Redis, name: str) -> str:
@@ -201,7 +153,7 @@ def _store(place: Place, reader: ReaderFiles) -> None:
 
 
 def _remove(place: Place, name: str, *, default: bool) -> None:
-    """Remove a reader from all shards; ClusterError where it is the default one, unless that is meant."""
+    """Remove a reader from all shards; ClusterError where it is the default one, unless `default` says so."""
 
     def check(node: Node, client: redis.Redis) -> str:
         return "" if default else _refuse_default(node, client, name)
@@ -228,9 +180,9 @@ def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _take_back(place: Place, name: str) -> None:
-    """Remove a reader that did not get whole from the shards that can be reached; what is left is told.
+    """Remove a reader that did not become whole from the shards that can be reached, and say what is left.
 
-    ClusterError where somebody else has made it the default meanwhile.
+    ClusterError where another command has made it the default meanwhile.
     """
     place.on_step(f"taking {name} away again: the readers that were there go on answering")
     limit = time.monotonic() + _TAKE_BACK_SECONDS
@@ -247,7 +199,7 @@ def _take_back(place: Place, name: str) -> None:
             if time.monotonic() > limit:
                 place.on_step(f"{name} is not gone from every shard, {left}: {in_words(problems)}")
                 return
-            time.sleep(_POLL_SECONDS)
+            time.sleep(HEAVY_POLL_SECONDS)
     except KeyboardInterrupt:
         place.on_step(f"interrupted, {left}")
         raise
@@ -256,7 +208,7 @@ def _take_back(place: Place, name: str) -> None:
 def _reads(node: Node, client: redis.Redis, name: str) -> str:
     """A first reading shows what warming does not: outputs of other shapes, logits that are no numbers."""
     try:
-        command(client, "RG.TRIGGER", "qa.pipeline", name, _TRIAL)
+        command(client, "RG.TRIGGER", PIPELINE_TRIGGER, name, _TRIAL)
     except redis.exceptions.ResponseError as error:
         found = from_reply(str(error))
         if isinstance(found, NotFound):  # its worker has been replaced since
@@ -305,7 +257,7 @@ def _answers_by(node: Node, client: redis.Redis, name: str) -> str:
 
 def _defaults(place: Place) -> str:
     """Which shard has which default, as far as they can be asked."""
-    told: dict[str, list[str]] = {}
+    holders: dict[str, list[str]] = {}
     with ExitStack() as stack:
         for node, client in shards_of(place.settings, place.url):
             stack.enter_context(client)
@@ -313,5 +265,5 @@ def _defaults(place: Place) -> str:
                 name = shard_readers.default_on(node, client) or "none"
             except redis.exceptions.RedisError:
                 name = "not reachable"
-            told.setdefault(name, []).append(node.address)
-    return "; ".join(f"{name}: {', '.join(addresses)}" for name, addresses in told.items())
+            holders.setdefault(name, []).append(node.address)
+    return "; ".join(f"{name}: {', '.join(addresses)}" for name, addresses in holders.items())

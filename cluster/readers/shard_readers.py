@@ -1,4 +1,4 @@
-"""The readers on one shard, as its worker tells them and as they are in its keys; storing and removing one."""
+"""The readers on one shard, as its worker reports them and as its keys hold them; storing and removing one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from qa_cluster import keys
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.scripts import ScriptCall
+from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS
 
-from ..nodes.nodes import Node, command
+from ..nodes.node import Node, command
+from ..nodes.polling import POLL_SECONDS
 from .reader_files import ReaderFiles
 
-_POLL_SECONDS = 0.05
 # Models go in parts: a server takes no argument over 512 MB (proto-max-bulk-len), and closes the connection.
 _PART_BYTES = 64 << 20
 # What a command answers while its shard's worker is still starting, or being replaced.
@@ -27,7 +28,7 @@ _NO_WORKER = ("NOWORKER", "WORKERLOST")
 
 @dataclass(frozen=True)
 class ShardReader:
-    """A reader as a shard's worker tells it; the trigger `qa.models` says what the fields mean."""
+    """A reader as a shard's worker reports it; the trigger `qa.models` says what the fields mean."""
 
     name: str
     id: str
@@ -45,8 +46,8 @@ class ShardReader:
 
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
-    """What the worker has, the default reader first; redis' ResponseError when it cannot be asked."""
-    (text,) = command(client, "RG.TRIGGER", "qa.models", *(["manifests"] if manifests else []))
+    """What the worker has, the default reader first; redis' ResponseError when it does not answer."""
+    (text,) = command(client, "RG.TRIGGER", MODELS_TRIGGER, *([WITH_MANIFESTS] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
 
@@ -169,7 +170,7 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
     Returns how many keys were there.
     """
     named = [(tag, key_name) for tag, key_name in _stored(client) if (key_name or manifest_name(client, tag)) == name]
-    if not default:  # keys with its name: who makes it the default meanwhile renames them, and they are not there
+    if not default:  # keys with its name: a command that makes it the default meanwhile renames them
         named = [(tag, key_name) for tag, key_name in named if key_name or tag != node.tag]
     removed = 0
     for tag, key_name in dict.fromkeys([(node.tag, name), *named]):
@@ -186,12 +187,12 @@ def patiently(attempt: Callable[[], object], deadline: float) -> object:
         except redis.exceptions.ResponseError as error:
             if not str(error).startswith(_NO_WORKER) or time.monotonic() > deadline:
                 raise
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def has_functions(client: redis.Redis) -> bool:
-    """Whether the shard's functions of this version are registered, that is whether it can tell its readers."""
-    return any(b"qa.models" in _texts(row) for row in command(client, "RG.DUMPREGISTRATIONS"))
+    """Whether the shard's functions of this version are registered, that is whether it can report its readers."""
+    return any(MODELS_TRIGGER.encode() in _texts(row) for row in command(client, "RG.DUMPREGISTRATIONS"))
 
 
 def _texts(value: Any) -> list[bytes]:

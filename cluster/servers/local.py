@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +19,11 @@ import redis
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
 
-from ..nodes import nodes as topology
+from ..nodes import formation
+from ..nodes.all_shards import OnStep
 from ..nodes.connect import NotRunning
 from . import ports
+from .module_options import module_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, running, wait_ready
 from .state import ClusterState, locked, read_state, write_state
@@ -31,7 +33,7 @@ _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "erro
 
 @dataclass(frozen=True)
 class UpReport:
-    """What `up` did: whether the cluster is new, how many servers were started, and what the user should know."""
+    """What `up` did: whether the cluster is new, how many servers it started, and what the user should know."""
 
     url: str
     created: bool
@@ -40,7 +42,7 @@ class UpReport:
 
 
 class LocalCluster:
-    """The cluster in ``settings.data_dir``. `module_options` are configuration lines that load and set up the module.
+    """The cluster in ``settings.data_dir``. `options` are more configuration lines: those that load the module.
 
     A tethered cluster ends with this process, however it ends.
     """
@@ -49,13 +51,13 @@ class LocalCluster:
         self,
         settings: Settings,
         *,
-        module_options: Sequence[tuple[str, str]] = (),
+        options: Sequence[tuple[str, str]] = (),
         tethered: bool = False,
-        on_step: Callable[[str], None] = lambda text: None,
+        on_step: OnStep = lambda text: None,
     ) -> None:
         self.settings = settings
         self.data_dir: Path = settings.data_dir.expanduser().resolve()
-        self._options = tuple(module_options)
+        self._options = tuple(options)
         self._tethered = tethered
         self._step = on_step
 
@@ -205,13 +207,32 @@ class LocalCluster:
             try:
                 if create:
                     self._step("creating the cluster")
-                    topology.create(clients, state.ports, state.shards, ports.HOST, deadline)
+                    formation.create(clients, state.ports, state.shards, ports.HOST, deadline)
                 else:
                     self._step("waiting for the servers to find each other")
-                    topology.introduce(clients, state.ports, ports.HOST, deadline)
-                    topology.wait_whole(clients, len(clients), deadline)
+                    formation.introduce(clients, state.ports, ports.HOST, deadline)
+                    formation.wait_whole(clients, len(clients), deadline)
             except redis.exceptions.RedisError as error:
                 raise ClusterError(f"a server failed while the cluster was put together: {error}") from error
+
+
+def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tethered: bool = False) -> str:
+    """Start the local cluster, with the module, and return its address. `on_notice` gets what the user should know."""
+    cluster = LocalCluster(settings, options=module_options(settings), tethered=tethered, on_step=on_step)
+    report = cluster.up()
+    for text in report.notices:
+        on_notice(text)
+    return report.url
+
+
+def cluster_url(settings: Settings) -> str:
+    """The cluster that commands talk to: the one of the settings, else the local one; NotRunning if it does not run."""
+    return settings.cluster_url or LocalCluster(settings).url()
+
+
+def with_cluster(settings: Settings) -> Settings:
+    """The settings with the address of the cluster filled in."""
+    return replace(settings, cluster_url=cluster_url(settings))
 
 
 def _url(node_ports: Sequence[int]) -> str:

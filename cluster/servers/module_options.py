@@ -1,14 +1,14 @@
-"""The server configuration that loads the native module and tells it how to start its worker."""
+"""The server configuration that loads the native module and says how it starts its worker."""
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from qa_cluster.config import Settings
 
 from .native import find_module
+from .processes import python_module
 
 WORKER_MODULE = "qa_cluster.gears.worker"
 
@@ -16,10 +16,10 @@ WORKER_MODULE = "qa_cluster.gears.worker"
 def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
     """Configuration lines for each server of a local cluster; finds (in a checkout builds) the module."""
     module = find_module(settings.module_path)
-    python = settings.worker_python or sys.executable
+    worker = python_module(WORKER_MODULE, python=settings.worker_python or sys.executable)
     return (
         ("loadmodule", str(module)),
-        ("qa.worker-command", f"{_word(python)} -m {WORKER_MODULE}"),
+        ("qa.worker-command", " ".join(map(_word, worker))),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
         ("qa.max-queue", str(settings.module_queue_jobs)),
     )
@@ -31,11 +31,11 @@ def _threads_per_shard(settings: Settings) -> int:
     return max(1, cores // settings.shards)
 
 
-def _word(path: str) -> str:
-    """A program's path as one word of a worker command (docs/worker-protocol.md, section 1).
+def _word(text: str) -> str:
+    """One word of a worker command (docs/worker-protocol.md, section 1).
 
     >>> _word("/opt/my python")
     '"/opt/my python"'
     """
-    escaped = str(Path(path)).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"' if " " in escaped else escaped

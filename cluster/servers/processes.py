@@ -18,11 +18,12 @@ from pathlib import Path
 
 from qa_cluster.errors import ClusterError
 
+from ..nodes.polling import POLL_SECONDS
+
 _PROC = Path("/proc")  # not on macOS
 _EXEC_SECONDS = 0.5
-_POLL_SECONDS = 0.02
 _KILL_WAIT_SECONDS = 5.0
-# A server that is writing its first append-only file refuses to end, and forgets that it was told.
+# A server that is writing its first append-only file refuses to end, and forgets the signal.
 _TELL_AGAIN_SECONDS = 0.5
 
 
@@ -61,17 +62,25 @@ def command_line(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """What /proc tells of a process, from its state on."""
+    """The fields of a process in /proc, from its state on."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """The processor time a process has used, in clock ticks; None where the system does not tell (Linux does)."""
+    """The processor time a process has used, in clock ticks; None where the system does not report it (Linux does)."""
     try:
         fields = _stat(pid)
     except OSError:
         return None
     return int(fields[11]) + int(fields[12])
+
+
+def python_module(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
+    """The command line that runs a module of this package with the Python that runs this process.
+
+    With -P the current folder is not searched first: in a checkout, its `qa_cluster` would hide the installed one.
+    """
+    return [python, "-P", "-m", module, *arguments]
 
 
 def tethered(argv: Sequence[str], number: int) -> list[str]:
@@ -120,7 +129,7 @@ def stop(process: ProcessRef, timeout_seconds: float) -> None:
 def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:
     """End processes, all at once; ClusterError names those that even SIGKILL did not end.
 
-    `insist` sends SIGTERM again and again, to those for whom a second one is not "now, whatever you are at".
+    `insist` sends SIGTERM again and again, to programs that do not take a second one for "now, whatever you are doing".
     """
     for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
         deadline, tell_at = time.monotonic() + wait_seconds, 0.0
@@ -132,7 +141,7 @@ def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: b
                 tell_at = now + _TELL_AGAIN_SECONDS if insist else math.inf
                 for process in left:
                     _signal(process, number)
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         else:
             return
     raise ClusterError(f"did not end: {', '.join(f'{process.name} (pid {process.pid})' for process in left)}")

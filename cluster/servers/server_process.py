@@ -20,12 +20,12 @@ import redis
 
 from qa_cluster.errors import ClusterError, ConfigError
 
+from ..nodes.polling import POLL_SECONDS
 from . import ports
 from .processes import ProcessRef, spawn, stop_all
 
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS.
 _SOCKET_PATH_MAX = 100
-_POLL_SECONDS = 0.02
 _LOG_TAIL_LINES = 8
 
 
@@ -180,7 +180,7 @@ def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
             raise ClusterError(f"{spec.name} ended while it started:\n{log_tail(spec.log_path)}")
         if time.monotonic() > deadline:
             raise ClusterError(f"{spec.name} did not get ready in time ({cause}):\n{log_tail(spec.log_path)}")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,16 +13,16 @@ import httpx
 from qa_cluster.config import Loaded
 from qa_cluster.errors import ClusterError
 
-from .processes import ProcessRef, spawn, stop
+from ..nodes.polling import POLL_SECONDS
+from .processes import ProcessRef, python_module, spawn, stop
 from .server_process import log_tail
 
 API_MODULE = "qa_cluster.api"
-_POLL_SECONDS = 0.05
 
 
 def command_line() -> list[str]:
     """The program of the service; its settings travel in the environment."""
-    return [sys.executable, "-m", API_MODULE]
+    return python_module(API_MODULE)
 
 
 def environment(loaded: Loaded, url: str, **overrides: object) -> Mapping[str, str]:
@@ -65,4 +64,4 @@ def _wait_ready(process: ProcessRef, address: str, log: Path, deadline: float) -
                 raise ClusterError(f"the REST service ended while it started:\n{log_tail(log)}")
             if time.monotonic() > deadline:
                 raise ClusterError(f"the REST service did not get ready in time ({problem}):\n{log_tail(log)}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Ending a command that has started servers of its own, however it is told to."""
+"""Signals that end a command which has started servers of its own: each of them ends it in order, as Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def until_signal() -> Iterator[None]:
-    """SIGTERM and SIGHUP end what is done here the way Ctrl-C does."""
+    """SIGTERM and SIGHUP end the work in here the way Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -34,12 +34,12 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     Raised wherever the event loop happens to be, as `until_signal` does, it would leave tasks behind that complain.
     """
 
-    told = False
+    asked = False
     cancel: Callable[[], object] | None = None
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        told = True
+        nonlocal asked
+        asked = True
         if cancel is not None:
             cancel()
 
@@ -48,7 +48,7 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is not None:
             cancel = partial(loop.call_soon_threadsafe, task.cancel)  # which wakes the loop, too
-        if told:  # before there was a task to cancel
+        if asked:  # before there was a task to cancel
             raise asyncio.CancelledError
         try:
             await work
@@ -64,7 +64,7 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         work.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if told:  # after the work had ended
+    if asked:  # after the work had ended
         raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""What is remembered of a local cluster between commands, and the lock that lets one command at a time change it."""
+"""What a local cluster's folder remembers between commands, and the lock that lets one command at a time change it."""
 
 from __future__ import annotations
 

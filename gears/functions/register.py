@@ -11,10 +11,15 @@ from typing import Any
 from qa_cluster.gears.functions import watch
 from qa_cluster.gears.functions.answering import answer, pipeline, rank
 from qa_cluster.gears.functions.indexing import garbage, split, tokenize
-from qa_cluster.gears.functions.readers import report as reader_report
-from qa_cluster.gears.scripting.builder import GearsBuilder
-
-SESSION = "qa-functions"
+from qa_cluster.gears.functions.readers import report
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.shard_functions import (
+    MODELS_TRIGGER,
+    PIPELINE_TRIGGER,
+    RANK_TRIGGER,
+    READ_TRIGGER,
+    READER_TRIGGER,
+)
 
 
 def register_all() -> None:
@@ -23,24 +28,24 @@ def register_all() -> None:
     _on_keys("sentence:*", tokenize.on_sentences, "tokenize and index sentences")
     _on_keys("bert-qa:*", watch.on_reader_file, "take up a new reader")
     _on_keys("garbage:*", garbage.on_garbage, "remove postings of dropped versions")
-    GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
+    rg.GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
         answer.on_missing_answer
     ).register(prefix="bertqa*", eventTypes=["keymiss"], commands=["get"], mode="async_local", readValue=False)
-    _on_trigger("qa.read", answer.on_read, "read sentences", flat=True)
-    _on_trigger("qa.rank", rank.on_rank, "rank sentences", flat=False)
-    _on_trigger("qa.reader", reader_report.on_reader, "show the default reader", flat=False)
-    _on_trigger("qa.pipeline", pipeline.on_pipeline, "read given contexts", flat=False)
-    _on_trigger("qa.models", reader_report.on_models, "list the readers", flat=False)
+    _on_trigger(READ_TRIGGER, answer.on_read, "read sentences", flat=True)
+    _on_trigger(RANK_TRIGGER, rank.on_rank, "rank sentences", flat=False)
+    _on_trigger(READER_TRIGGER, report.on_reader, "show the default reader", flat=False)
+    _on_trigger(PIPELINE_TRIGGER, pipeline.on_pipeline, "read given contexts", flat=False)
+    _on_trigger(MODELS_TRIGGER, report.on_models, "list the readers", flat=False)
 
 
 def _on_keys(prefix: str, function: Callable[[Any], Any], description: str) -> None:
-    GearsBuilder("KeysReader", desc=description).foreach(function).register(
+    rg.GearsBuilder("KeysReader", desc=description).foreach(function).register(
         prefix=prefix, mode="async_local", readValue=False, onRegistered=watch.on_registered
     )
 
 
 def _on_trigger(trigger: str, function: Callable[[Any], Any], description: str, *, flat: bool) -> None:
-    builder = GearsBuilder("CommandReader", desc=description)
+    builder = rg.GearsBuilder("CommandReader", desc=description)
     builder = builder.flatmap(function) if flat else builder.map(function)
     # the API's user may ask questions; the indexes and locks behind them are the worker's
     builder.register(trigger=trigger, mode="async_local", convertToStr=False, rights="owner")

@@ -35,7 +35,7 @@ OVER_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
-class Outcome:
+class ItemOutcome:
     """What became of an item."""
 
     item: Item | Call
@@ -244,7 +244,7 @@ class Batcher:
                 return
 
 
-def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[Outcome]:
+def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[ItemOutcome]:
     started = time.perf_counter()
     head = batch[0]
     try:
@@ -255,32 +255,32 @@ def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[Outcome]:
             plain = head.batching is None and head.model.is_token_model
             results = run_batch(items, totals) if plain else run_joined(items, totals)
     except BatchSizeMismatch as error:
-        return [Outcome(item, error=error) for item in batch]
+        return [ItemOutcome(item, error=error) for item in batch]
     except Exception as error:  # runtimes raise bare RuntimeError
         if len(batch) > 1:
             return [outcome for item in batch for outcome in _run([item], totals)]
         head.run_us = round((time.perf_counter() - started) * 1e6)
-        return [Outcome(head, error=_told(error))]
+        return [ItemOutcome(head, error=_as_failure(error))]
     took_us = round((time.perf_counter() - started) * 1e6)
     for item in batch:
         item.run_us = took_us
-    return [Outcome(item, arrays) for item, arrays in zip(batch, results, strict=True)]
+    return [ItemOutcome(item, arrays) for item, arrays in zip(batch, results, strict=True)]
 
 
-def _told(error: Exception) -> Exception:
+def _as_failure(error: Exception) -> Exception:
     if isinstance(error, (QAError, GearsError)):
         return error
     return InferenceFailed(" ".join(str(error).split())[:500])
 
 
-def _hand_back(loop: asyncio.AbstractEventLoop, outcomes: list[Outcome]) -> None:
+def _hand_back(loop: asyncio.AbstractEventLoop, outcomes: list[ItemOutcome]) -> None:
     if isinstance(outcomes[0].item.future, concurrent.futures.Future):
         _deliver(outcomes)  # its thread waits, and may be the loop's
     else:
         loop.call_soon_threadsafe(_deliver, outcomes)
 
 
-def _deliver(outcomes: list[Outcome]) -> None:
+def _deliver(outcomes: list[ItemOutcome]) -> None:
     for outcome in outcomes:
         future = outcome.item.future
         if future.done():

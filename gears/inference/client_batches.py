@@ -14,7 +14,7 @@ from ..shard.failures import GearsError
 from .served import BatchTotals, Item
 from .tensors import Array
 
-# a minimum without a timeout must not wait for ever
+# requests for which no timeout is set do not wait for a minimum for ever
 DEFAULT_MIN_TIMEOUT_MS = 1000
 
 

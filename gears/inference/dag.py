@@ -11,21 +11,18 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from qa_cluster.errors import InferenceFailed
 
 from ..shard.failures import error_line
-from .script_store import ScriptCall
+from .model_store import ModelStore
+from .script_call import TorchScriptCall
 from .served import Batching, WaitLimit, within
 from .tensors import Array
 
-if TYPE_CHECKING:
-    from .model_store import ModelStore
-
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DagStep:
     """One run of a model (without a function) or a call of a script."""
 
     ref: int
@@ -38,7 +35,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class StepResult:
+class DagStepResult:
     """What became of a step: `NA` when it was not run."""
 
     state: str = "NA"
@@ -51,10 +48,10 @@ class StepResult:
 class Dag:
     """Steps, and the slots they read and write."""
 
-    steps: Sequence[Step]
+    steps: Sequence[DagStep]
     slots: dict[int, Array]
     user: str = ""
-    results: list[StepResult] = field(default_factory=list)
+    results: list[DagStepResult] = field(default_factory=list)
 
     @property
     def failure(self) -> str | None:
@@ -63,7 +60,7 @@ class Dag:
 
     async def run(self, models: ModelStore, wait_ms: int = 0) -> None:
         """Run all steps; TimedOut when none has begun after `wait_ms` (0: no limit)."""
-        self.results = [StepResult() for _ in self.steps]
+        self.results = [DagStepResult() for _ in self.steps]
         await within(wait_ms, partial(self._run, models))
 
     async def _run(self, models: ModelStore, limit: WaitLimit | None) -> None:
@@ -89,10 +86,10 @@ class Dag:
         finally:
             await _end(list(running))
 
-    async def _step(self, models: ModelStore, step: Step, limit: WaitLimit) -> tuple[list[Array], int]:
+    async def _step(self, models: ModelStore, step: DagStep, limit: WaitLimit) -> tuple[list[Array], int]:
         inputs = [self.slots[slot] for slot in step.inputs]
         if step.function:
-            call = ScriptCall(step.function, inputs, step.keys, step.arguments, self.user, len(step.outputs))
+            call = TorchScriptCall(step.function, inputs, step.keys, step.arguments, self.user, len(step.outputs))
             return await models.scripts.run(step.ref, call, limit)
         outputs, took_us = await models.run_batched(step.ref, inputs, step.batching, limit)
         if len(outputs) != len(step.outputs):

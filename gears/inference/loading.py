@@ -1,6 +1,6 @@
 """Things that are kept by reference, models and scripts: made on the loading thread, found by any thread.
 
-A reference names one object's very bytes, so what was made of it never goes stale; the module tells when it is gone.
+A reference names one object's very bytes, so what was made of it never goes stale; the module says when it is gone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LoadedByRef(Generic[T]):
     def _make(self, ref: int, make: Callable[[], T], loading: Future[T]) -> None:
         try:
             made = make()
-        except BaseException as error:  # whoever waits must be told, whatever it was
+        except BaseException as error:  # all that wait must get it, whatever it is
             with self._lock:
                 if self._loading.get(ref) is loading:
                     del self._loading[ref]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +17,11 @@ from qa_cluster.reading.manifest import LENGTH_STEP
 
 from ..shard.executions import current
 from ..shard.failures import GearsError, error_line
+from ..shard.host import Host
 from ..shard.link import raise_on_error
 from ..shard.memory import check_fits, is_exhaustion, too_large
-from .backends import choose as backends
-from .backends.choose import RuntimeLimits
+from .backends.base import RuntimeLimits
+from .backends.choose import load_model
 from .devices import Devices
 from .loading import LoadedByRef
 from .model_file import fetch, written
@@ -29,9 +29,6 @@ from .script_store import ScriptStore
 from .served import Batching, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 KEY_TRUST_SECONDS = 1.0
@@ -54,30 +51,30 @@ class ModelStore:
 
     def __init__(
         self,
-        runtime_of: Callable[[], Runtime],
+        host: Host,
         devices: Devices,
         *,
         limits: Callable[[], RuntimeLimits],
         max_batch_tokens: int,
     ) -> None:
         self.devices = devices
-        self._runtime_of = runtime_of
+        self._host = host
         self._limits = limits
         self._max_tokens = max_batch_tokens
         self._keys: dict[str, tuple[float, ModelReference]] = {}
         loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
         self._models = LoadedByRef(self._fetch, loader)
-        self.scripts = ScriptStore(runtime_of, devices, loader)
+        self.scripts = ScriptStore(host, devices, loader, self.get_blocking)
 
     def reference(self, key: str) -> ModelReference:
-        """Which model is at `key`; GearsError when there is none. Trusted for a second where no rights are asked."""
+        """Which model is at `key`; GearsError when there is none. Trusted for a second, unless rights matter."""
         execution = current.get()
         known = self._keys.get(key) if execution is None or not execution.user else None
         now = time.monotonic()
         if known is not None and now - known[0] < KEY_TRUST_SECONDS:
             return known[1]
         try:
-            ref, backend, _device = self._runtime_of().execute("QA.MODELREF", key)
+            ref, backend, _device = self._host.execute("QA.MODELREF", key)
         except GearsError as error:
             self._keys.pop(key, None)
             raise GearsError(f"given key do not contain RedisAI model: {key} ({error})") from error
@@ -158,22 +155,21 @@ class ModelStore:
 
     async def load_all(self) -> None:
         """Load every model of the shard, at start; one that cannot be loaded is reported and left for later."""
-        runtime = self._runtime_of()
-        for key, _tag in runtime.execute("AI._MODELSCAN"):
+        for key, _tag in self._host.execute("AI._MODELSCAN"):
             name = key.decode("utf-8", "replace")
             try:
-                # a replica serves the keys of its primary to who asks for it: its models are warm before it is promoted
-                replies = runtime.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
+                # after READONLY a replica serves the keys of its primary: its models are warm before it is promoted
+                replies = self._host.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
                 await self.get(int(raise_on_error(replies[1])[0]))
             except (QAError, GearsError) as error:
                 logger.warning("model %s is not loaded: %s", name, error_line(error))
 
     def _fetch(self, ref: int) -> ServedModel:
-        backend, device, size = self._runtime_of().links.link().execute("QA.MODEL", ref)
+        backend, device, size = self._host.links.link().execute("QA.MODEL", ref)
         return self._fetch_file(ref, backend.decode(), device.decode(), size)
 
     def _fetch_file(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
-        return self._compile(ref, backend, device, fetch(self._runtime_of().links.link(), ref, size), size)
+        return self._compile(ref, backend, device, fetch(self._host.links.link(), ref, size), size)
 
     def _compile(self, ref: int, backend: str, device: str, parts: Iterable[bytes], size: int) -> ServedModel:
         started = time.perf_counter()
@@ -183,7 +179,7 @@ class ModelStore:
         limits = self._limits()
         try:
             with written(parts) as file:
-                model = ServedModel(ref, backends.load_model(backend, name, file, limits), name)
+                model = ServedModel(ref, load_model(backend, name, file, limits), name)
             if model.is_token_model:
                 for rows, length in _FIRST_SHAPES:
                     self._warm(model, rows, length)

@@ -4,47 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..shard.failures import GearsError
+from ..shard.host import Host
 from ..shard.memory import check_fits
 from .backends.choose import torch_missing
 from .devices import Devices
 from .loading import LoadedByRef
-from .served import WaitLimit
+from .script_call import TorchScriptCall
+from .served import ServedModel, WaitLimit
 from .tensors import Array
 
 if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
     from .torch_scripts import TorchScript
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCall:
-    """One call of a function of a script, for `user` (empty: with the worker's own rights)."""
-
-    function: str
-    tensors: Sequence[Array]
-    keys: Sequence[str] = ()
-    arguments: Sequence[str] = ()
-    user: str = ""
-    n_outputs: int | None = None
-
-
 class ScriptStore:
-    """Compiled TorchScripts by reference."""
+    """Compiled TorchScripts by reference; `find_model` gives scripts the models that they run."""
 
-    def __init__(self, runtime_of: Callable[[], Runtime], devices: Devices, loader: ThreadPoolExecutor) -> None:
-        self._runtime_of = runtime_of
+    def __init__(
+        self, host: Host, devices: Devices, loader: ThreadPoolExecutor, find_model: Callable[[int], ServedModel]
+    ) -> None:
+        self._host = host
+        self._find_model = find_model
         self._devices = devices
         self._scripts: LoadedByRef[TorchScript] = LoadedByRef(self._fetch, loader)
 
     def reference(self, key: str) -> int:
         """The reference of the script at `key`; GearsError when there is none."""
         try:
-            return int(self._runtime_of().execute("QA.SCRIPTREF", key)[0])
+            return int(self._host.execute("QA.SCRIPTREF", key)[0])
         except GearsError as error:
             raise GearsError(f"given key do not contain RedisAI script: {key} ({error})") from error
 
@@ -52,22 +43,25 @@ class ScriptStore:
         """Compile a script that is being stored."""
         return await self._scripts.load(ref, partial(self._compile, device, source, entry_points))
 
-    async def run(self, ref: int, call: ScriptCall, limit: WaitLimit | None = None) -> tuple[list[Array], int]:
+    async def run(self, ref: int, call: TorchScriptCall, limit: WaitLimit | None = None) -> tuple[list[Array], int]:
         """Call a function of a script; its outputs and the microseconds it took."""
         script = await self._scripts.get(ref)
-        return await self._devices.of(script.device).call(partial(script.call, self._runtime_of(), call), limit)
+        return await self._devices.of(script.device).call(self._bound(script, call), limit)
 
-    def run_blocking(self, ref: int, call: ScriptCall) -> list[Array]:
+    def run_blocking(self, ref: int, call: TorchScriptCall) -> list[Array]:
         """As `run`, for a thread that may wait."""
         script = self._scripts.get_blocking(ref)
-        return self._devices.of(script.device).call_blocking(partial(script.call, self._runtime_of(), call))
+        return self._devices.of(script.device).call_blocking(self._bound(script, call))
+
+    def _bound(self, script: TorchScript, call: TorchScriptCall) -> Callable[[], list[Array]]:
+        return partial(script.call, call, self._host, self._find_model)
 
     def drop(self, ref: int) -> None:
         """The shard no longer has it."""
         self._scripts.drop(ref)
 
     def _fetch(self, ref: int) -> TorchScript:
-        device, source, *names = self._runtime_of().links.link().execute("QA.SCRIPT", ref)
+        device, source, *names = self._host.links.link().execute("QA.SCRIPT", ref)
         return self._compile(device.decode(), source.decode(), [name.decode() for name in names])
 
     def _compile(self, device: str, source: str, entry_points: Sequence[str]) -> TorchScript:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from qa_cluster.errors import InvalidInput
 
-from .backends.choose import CompiledModel, Port, is_token_model
+from .backends.base import CompiledModel, Port, is_token_model
 from .tensors import Array
 
 T = TypeVar("T")

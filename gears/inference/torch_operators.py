@@ -1,6 +1,6 @@
 """What TorchScripts can call: `redis.execute`, `redis.asList` and `redisAI.model_execute`, as operators of torch.
 
-A call reaches the shard on the thread that runs the script, with the rights of the user who called the script. As
+A call reaches the shard on the thread that runs the script, with the rights of the script's caller. As
 TorchScript has no variable argument lists, `redis.execute` is one operator per number of arguments.
 """
 
@@ -10,16 +10,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..shard.failures import GearsError
+from ..shard.forbidden import refuse_forbidden
+from ..shard.host import Host
 from ..shard.link import Argument, Reply
 from .backends.torch import to_array, to_torch
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
+from .served import ServedModel
 
 MAX_ARGUMENTS = 32
 _FAILED = "Redis command returned an error: "
@@ -30,7 +30,8 @@ _CPU = torch.device("cpu")
 class _Caller:
     """For whom the calling thread runs a script."""
 
-    runtime: Runtime
+    host: Host
+    find_model: Callable[[int], ServedModel]
     user: str
 
 
@@ -38,9 +39,9 @@ _local = threading.local()
 
 
 @contextmanager
-def calling_for(runtime: Runtime, user: str) -> Iterator[None]:
+def calling_for(host: Host, find_model: Callable[[int], ServedModel], user: str) -> Iterator[None]:
     """Let the operators work on this thread, for `user` (empty: with the worker's own rights)."""
-    _local.caller = _Caller(runtime, user)
+    _local.caller = _Caller(host, find_model, user)
     try:
         yield
     finally:
@@ -55,9 +56,9 @@ def _caller() -> _Caller:
 
 
 def _command(caller: _Caller, words: Sequence[Argument]) -> Reply:
-    caller.runtime.refuse_forbidden(str(words[0]))
+    refuse_forbidden(str(words[0]))
     whole = ("QA.AS", caller.user, *words) if caller.user else tuple(words)
-    return caller.runtime.links.link().execute(*whole)
+    return caller.host.links.link().execute(*whole)
 
 
 def _words(values: Sequence[Any]) -> Iterator[Argument]:
@@ -100,10 +101,10 @@ def _model_execute(key: str, inputs: list[torch.Tensor], n_outputs: int) -> list
     try:
         if caller.user:
             _command(caller, ("AI.MODELGET", key, "META"))  # may this user use the model?
-        ref = int(caller.runtime.links.link().execute("QA.MODELREF", key)[0])
+        ref = int(caller.host.links.link().execute("QA.MODELREF", key)[0])
     except GearsError as error:
         raise GearsError(f"{_FAILED}{error}") from error
-    model = caller.runtime.models.get_blocking(ref)
+    model = caller.find_model(ref)
     # on this very thread: the script holds its device, and the model's may be the same
     outputs = model.compiled.run(model.check([to_array(tensor) for tensor in inputs]))
     if len(outputs) != n_outputs:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.jit._builtins import _find_builtin
 
 from ..shard.failures import GearsError
+from ..shard.host import Host
 from .backends.torch import REFUSED_OPERATORS, flat_tensors, to_array, to_torch, torch_device, torch_error
-from .script_store import ScriptCall
+from .script_call import TorchScriptCall
+from .served import ServedModel
 from .tensors import Array
 from .torch_operators import calling_for
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
 
 _ENTRY_TYPES = ("List[Tensor]", "List[str]", "List[str]")
 _SUBMODULES = ("linalg", "special", "fft")
@@ -97,8 +96,8 @@ class TorchScript:
                 f"def {name}(tensors: List[Tensor], keys: List[str], args: List[str])"
             )
 
-    def call(self, runtime: Runtime, call: ScriptCall) -> list[Array]:
-        """Call a function; runs on a thread of the script's device."""
+    def call(self, call: TorchScriptCall, host: Host, find_model: Callable[[int], ServedModel]) -> list[Array]:
+        """Call a function, on a thread of the script's device; it reaches the shard through `host`."""
         function = self._unit.find_function(call.function)
         if function is None:
             raise GearsError(f"ERR Function does not exist: {call.function}")
@@ -109,7 +108,7 @@ class TorchScript:
         else:
             given = _positional(call.function, function.schema.arguments, tensors)
         try:
-            with torch.inference_mode(), calling_for(runtime, call.user):
+            with torch.inference_mode(), calling_for(host, find_model, call.user):
                 result = function(*given)
         except Exception as error:
             raise GearsError(f"ERR {torch_error(error).removeprefix('ERR ')}") from error

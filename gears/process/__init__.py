@@ -1,1 +1,1 @@
-"""The worker process: jobs are taken, carried out and reported."""
+"""The worker process: it puts its parts together, takes jobs of the module, carries them out and reports them."""

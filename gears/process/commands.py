@@ -1,6 +1,6 @@
 """The `RG.*` commands about executions and sessions, whose state the workers keep.
 
-An execution of several shards is known to each of them: what concerns it is asked of, or told, all shards over the bus.
+Each shard that takes part in an execution knows it: what concerns an execution goes to all shards over the bus.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from qa_cluster.errors import ClusterError
 
-from ..registrations.session_dump import dump_sessions
+from ..registrations.session_dump import SessionDump
 from ..runs.history import MISSING_EXECUTION
 from ..scripting.runtime import Runtime
 from ..shard import replies
@@ -62,7 +62,7 @@ async def _get_results(runtime: Runtime, name: str, arguments: list[str]) -> byt
 
 
 def _own_plan(runtime: Runtime, execution_id: str) -> list[Any] | None:
-    """This shard's part of an execution as `RG.GETEXECUTION` tells it; None when it is not known here."""
+    """This shard's part of an execution as `RG.GETEXECUTION` shows it; None when this shard does not know it."""
     execution = runtime.history.get(execution_id)
     if execution is None:
         return None
@@ -87,7 +87,7 @@ async def _get_execution(runtime: Runtime, name: str, arguments: list[str]) -> b
     where = arguments[1].upper() if len(arguments) > 1 else "CLUSTER"
     if where not in ("SHARD", "CLUSTER") or len(arguments) > 2:
         raise GearsError(f"ERR unknown argument of RG.GETEXECUTION: {arguments[-1]}, expected SHARD or CLUSTER")
-    plans = {runtime.info.shard_id: _own_plan(runtime, execution_id)}
+    plans = {runtime.host.info.shard_id: _own_plan(runtime, execution_id)}
     if where == "CLUSTER":
         plans.update(await _ask_others(runtime, PLAN, execution_id))
     known = {shard_id: plan for shard_id, plan in plans.items() if plan is not None}
@@ -125,16 +125,16 @@ async def _dump_executions(runtime: Runtime, name: str, arguments: list[str]) ->
 async def _drop(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     execution_id = _argument(name, arguments)
     known = runtime.history.drop(execution_id)
-    return await _tell_others(runtime, DROP, execution_id, known)
+    return await _pass_on(runtime, DROP, execution_id, known)
 
 
 async def _abort(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
     execution_id = _argument(name, arguments)
     known = runtime.history.abort(execution_id)
-    return await _tell_others(runtime, ABORT, execution_id, known)
+    return await _pass_on(runtime, ABORT, execution_id, known)
 
 
-async def _tell_others(runtime: Runtime, kind: str, execution_id: str, known: bool) -> bytes:
+async def _pass_on(runtime: Runtime, kind: str, execution_id: str, known: bool) -> bytes:
     answers = await _ask_others(runtime, kind, execution_id)
     # a shard that was asked twice says the second time that it does not know the execution
     if not known and not any(answers.values()):
@@ -143,7 +143,8 @@ async def _tell_others(runtime: Runtime, kind: str, execution_id: str, known: bo
 
 
 async def _dump_sessions(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    return replies.encode_data(dump_sessions(runtime, arguments))
+    sessions = SessionDump(runtime.host, runtime.sessions, runtime.history, runtime.timers)
+    return replies.encode_data(sessions.dump(arguments))
 
 
 _COMMANDS: dict[str, Callable[[Runtime, str, list[str]], Awaitable[bytes]]] = {

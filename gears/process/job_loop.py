@@ -13,7 +13,8 @@ from collections.abc import Callable
 from ..shard.failures import error_line
 from ..shard.link import Argument, AsyncLink, Reply
 from ..shard.loop_watch import LoopWatch
-from .jobs import Job, Jobs, Outcome
+from .ai_jobs import JobResult
+from .jobs import Job, Jobs
 from .pyexecute import ScriptFailed
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class JobLoop:
         report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()
 
-    async def _outcome(self, job: Job) -> Outcome:
+    async def _outcome(self, job: Job) -> JobResult:
         handler = self._jobs.handlers.get(job.kind)
         if handler is None:
             return ("ERR", f"ERR the worker does not know jobs of kind {job.kind}")

@@ -6,18 +6,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..registrations.sessions import Registration, Session
-from ..runs.sources import KeysReader
+from ..registrations.sessions import Registration, ScriptSession
+from ..runs.sources import KeysSource
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
-from ..shard.link import Argument
 from ..shard.replies import decode_reply
 from . import ai_jobs
+from .ai_jobs import JobResult
 from .commands import run_command
 from .pyexecute import ScriptRequest, run_script
-
-Outcome = tuple[Argument, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Job:
 
 
 async def one_record(record: Any) -> AsyncIterator[Any]:
-    """A reader of one record."""
+    """A source of one record."""
     yield record
 
 
@@ -52,16 +50,16 @@ class Jobs:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.handlers: dict[str, Callable[[Job], Awaitable[Outcome]]] = {
+        self.handlers: dict[str, Callable[[Job], Awaitable[JobResult]]] = {
             "script": self._script,
             "trigger": self._trigger,
             "event": self._event,
             "onregistered": self._on_registered,
             "command": self._command,
-            "model.load": lambda job: ai_jobs.load_model(runtime, job.arguments),
-            "model.run": lambda job: ai_jobs.run_model(runtime, job.arguments),
-            "script.load": lambda job: ai_jobs.load_script(runtime, job.arguments),
-            "dag.run": lambda job: ai_jobs.run_dag(runtime, job.arguments),
+            "model.load": lambda job: ai_jobs.load_model(runtime.models, job.arguments),
+            "model.run": lambda job: ai_jobs.run_model(runtime.models, job.arguments),
+            "script.load": lambda job: ai_jobs.load_script(runtime.models, job.arguments),
+            "dag.run": lambda job: ai_jobs.run_dag(runtime.models, job.arguments),
         }
         self.notifications: dict[str, Callable[[Job], None]] = {
             "model.drop": lambda job: runtime.models.drop(int(job.arguments[0])),
@@ -72,35 +70,37 @@ class Jobs:
             "promoted": lambda _: runtime.registrar.promoted(),
         }
 
-    async def _script(self, job: Job) -> Outcome:
+    async def _script(self, job: Job) -> JobResult:
         return ("OK", await run_script(self._runtime, ScriptRequest.parse(job.arguments)))
 
-    def _registration(self, job: Job) -> tuple[Session, Registration]:
+    def _registration(self, job: Job) -> tuple[ScriptSession, Registration]:
         return self._runtime.sessions.registration(job.arguments[0].decode())
 
     async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
         self._runtime.history.add_registered(registration.id, execution)
         await self._runtime.distributor.run(registration.plan(), execution, one_record(record))
 
-    async def _trigger(self, job: Job) -> Outcome:
+    async def _trigger(self, job: Job) -> JobResult:
         session, registration = self._registration(job)
         caller = job.arguments[1].decode("utf-8", "surrogateescape")
         user = caller if registration.rights == "caller" else ""
-        execution = Execution(self._runtime.ids.next(), session, registered=True, user=user)
+        execution = Execution(self._runtime.host.ids.next(), session, registered=True, user=user)
         await self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
         if execution.failure is not None:
             return ("ERR", execution.failure)
         return ("OK", replies.encode_reply(execution.results))
 
-    async def _event(self, job: Job) -> Outcome:
+    async def _event(self, job: Job) -> JobResult:
         session, registration = self._registration(job)
         _, event, key, has_client = job.arguments
-        if not isinstance(registration.reader, KeysReader):
+        if not isinstance(registration.source, KeysSource):
             return ("ERR", f"ERR registration {registration.id} takes no key events")
-        record = registration.reader.event_record(self._runtime, key, event.decode())
+        record = registration.source.event_record(self._runtime.host, key, event.decode())
         if record is None:
             return ("SKIP",)
-        execution = Execution(self._runtime.ids.next(), session, registered=True, can_override=has_client in (1, b"1"))
+        execution = Execution(
+            self._runtime.host.ids.next(), session, registered=True, can_override=has_client in (1, b"1")
+        )
         await self._run(registration, execution, record)
         if execution.can_override:
             # coroutines of the execution may still answer the client
@@ -111,10 +111,10 @@ class Jobs:
             return ("ERR", execution.failure)
         return ("OK",)
 
-    async def _on_registered(self, job: Job) -> Outcome:
+    async def _on_registered(self, job: Job) -> JobResult:
         self._runtime.registrar.repair(job.arguments[0].decode())
         return ("OK",)
 
-    async def _command(self, job: Job) -> Outcome:
+    async def _command(self, job: Job) -> JobResult:
         name, *arguments = (argument.decode("utf-8", "replace") for argument in job.arguments)
         return ("OK", await run_command(self._runtime, name.upper(), arguments))

@@ -1,17 +1,19 @@
-"""`RG.PYEXECUTE`: a script runs once in a fresh namespace; then its registrations are published and its run started."""
+"""The job of `RG.PYEXECUTE`: a script runs once; then its registrations are published and its run started."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import linecache
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..registrations.sessions import Plan, ScriptRun, Session, script_run
-from ..runs.sources import CommandReader
+from ..registrations.script_source import ScriptRun, execute_source, forget_source
+from ..registrations.sessions import ScriptSession
+from ..runs.plan import ExecutionPlan
+from ..runs.sources import CommandSource
+from ..scripting.names import script_globals
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
@@ -24,7 +26,7 @@ _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 class ScriptRequest:
     """The arguments of a `script` job."""
 
-    source: str
+    script_source: str
     unblocking: bool
     id: str
     description: str
@@ -84,7 +86,7 @@ def _lives(runtime: Runtime, session_id: str) -> bool:
     return timed or runtime.sessions.get(session_id) is not None
 
 
-def check_triggers(runtime: Runtime, request: ScriptRequest, session: Session) -> None:
+def check_triggers(runtime: Runtime, request: ScriptRequest, session: ScriptSession) -> None:
     """Raise for a trigger that a session which stays has: clients know this failure as one of the script."""
     others = [other for other in runtime.sessions.all() if other.id not in (session.id, request.replace_with)]
     taken = {trigger for other in others for trigger in _triggers(other)}
@@ -97,43 +99,9 @@ def check_triggers(runtime: Runtime, request: ScriptRequest, session: Session) -
         own.add(trigger)
 
 
-def _triggers(session: Session) -> list[str]:
-    readers = (registration.reader for registration in session.registrations.values())
-    return [reader.trigger for reader in readers if isinstance(reader, CommandReader)]
-
-
-def remember_source(session_id: str, source: str) -> str:
-    """Let tracebacks show the lines of a script, also when a function of it fails later; returns its file name."""
-    file_name = f"<script {session_id}>"
-    linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
-    return file_name
-
-
-def forget_source(session_id: str) -> None:
-    """Keep the lines of a script no longer."""
-    linecache.cache.pop(f"<script {session_id}>", None)
-
-
-def execute_source(session: Session, *, restoring: bool = False) -> ScriptRun:
-    """Run a session's source in a fresh namespace and return what it asked for."""
-    from ..scripting.api import script_globals
-
-    file_name = remember_source(session.id, session.source)
-    namespace: dict[str, Any] = {"__name__": f"gears_session_{session.id}", "__builtins__": __builtins__}
-    namespace.update(script_globals())
-    script = ScriptRun(session, restoring=restoring)
-    token = script_run.set(script)
-    try:
-        exec(compile(session.source, file_name, "exec"), namespace)
-    finally:
-        script_run.reset(token)
-        script.over = True
-    return script
-
-
-def rerun(session_id: str, description: str, source: str) -> Session:
-    """A stored session from its source, its run left out."""
-    return execute_source(Session(session_id, description, source), restoring=True).session
+def _triggers(session: ScriptSession) -> list[str]:
+    sources = (registration.source for registration in session.registrations.values())
+    return [source.trigger for source in sources if isinstance(source, CommandSource)]
 
 
 async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
@@ -141,10 +109,10 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     check_names(runtime, request)
     check_requirements(request.requirements)
     runtime.settings.refresh()
-    session_id = request.id or runtime.ids.next()
-    session = Session(session_id, request.description, request.source, requirements=request.requirements)
+    session_id = request.id or runtime.host.ids.next()
+    session = ScriptSession(session_id, request.description, request.script_source, requirements=request.requirements)
     try:
-        script = execute_source(session)
+        script = execute_source(session, script_globals())
         check_triggers(runtime, request, session)
     except BaseException as error:  # SystemExit of a script must not end the worker
         forget_source(session.id)
@@ -162,15 +130,15 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     return await _run(runtime, session, script.plan, unblocking=request.unblocking)
 
 
-def _start_timers(runtime: Runtime, session: Session, script: ScriptRun) -> None:
+def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -> None:
     """Start what the script asked for with `registerTE`, in place of what an earlier version did."""
     runtime.timers.stop_earlier(session)
     for seconds, function in script.timers:
         runtime.timers.start(session, seconds, function, session.id, "")
 
 
-async def _run(runtime: Runtime, session: Session, plan: Plan, *, unblocking: bool) -> bytes:
-    execution = Execution(runtime.ids.next(), session)
+async def _run(runtime: Runtime, session: ScriptSession, plan: ExecutionPlan, *, unblocking: bool) -> bytes:
+    execution = Execution(runtime.host.ids.next(), session)
     runtime.history.add(execution)
     if unblocking:
         runtime.distributor.start(plan, execution)

@@ -13,7 +13,7 @@ from typing import Any
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Topology
 
-from ..inference.backends.choose import RuntimeLimits
+from ..inference.backends.base import RuntimeLimits
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import Devices
 from ..inference.model_store import ModelStore
@@ -24,12 +24,13 @@ from ..registrations.streams import Streams
 from ..registrations.timers import Timers
 from ..runs.distributed import Distributor
 from ..runs.history import ExecutionHistory
-from ..runs.settings import Settings
-from ..scripting import api
+from ..runs.settings import GearsSettings
+from ..scripting.names import install_modules, script_globals
 from ..scripting.runtime import Runtime, bind
 from ..shard.atomic import AtomicBlock
 from ..shard.executions import IdSource
 from ..shard.failures import GearsError
+from ..shard.host import Host, bind_host
 from ..shard.link import AsyncLink, LinkPool
 from ..shard.loop_watch import LoopWatch
 from ..shard.memory import limit_memory
@@ -63,7 +64,7 @@ def model_threads(setting: int, topology: Topology | None, shard_id: str, cores:
     return max(1, cores // max(1, here))
 
 
-class Service:
+class WorkerService:
     """A worker from its start line to its end."""
 
     def __init__(self, start: Start, control: socket.socket) -> None:
@@ -71,7 +72,6 @@ class Service:
         self._control = control
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
-        self._runtime: Runtime | None = None
 
     async def run(self) -> None:
         """Serve until the control socket closes or a link is lost."""
@@ -83,78 +83,63 @@ class Service:
         info = links.link().info
         # a reply is held twice while it is received: in the connection's buffer, and as an object
         limit_memory(info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048))
-        runtime = self._assemble(links, info)
-        self._runtime = runtime
-        runtime.watch.begin()
-        beat = Heartbeat(self._start, runtime.models.devices, runtime.watch, self._end_threadsafe)
+        host = self._host(links, info)
+        runtime = self._assemble(host)
+        host.watch.begin()
+        beat = Heartbeat(self._start, runtime.models.devices, host.watch, self._end_threadsafe)
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
-        reporting = await AsyncLink.open(self._start, self.end)
-        runtime.reporting = reporting
-        jobs = JobLoop(Jobs(runtime), runtime.watch, fetching, reporting)
+        host.reporting = await AsyncLink.open(self._start, self.end)
+        jobs = JobLoop(Jobs(runtime), host.watch, fetching, host.reporting)
         jobs.ask()
-        if info.cluster and (runtime.execute("QA.SESSIONS") or runtime.execute("AI._MODELSCAN")):
-            await self._cluster_up(runtime)
+        if info.cluster and (host.execute("QA.SESSIONS") or host.execute("AI._MODELSCAN")):
+            await self._cluster_up(host)
         await runtime.models.load_all()
         # asked for only now: what another shard has registered here meanwhile is in the reply
-        runtime.registrar.restore(runtime.execute("QA.SESSIONS"))
-        runtime.execute("QA.READY")
+        runtime.registrar.restore(host.execute("QA.SESSIONS"))
+        host.execute("QA.READY")
         logger.info("worker %d is ready", info.worker)
-        watching = self._loop.create_task(Neighbours(runtime).watch())
+        neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
+        watching = self._loop.create_task(neighbours.watch())
         await self._over
         watching.cancel()
         beat.stop()
 
-    async def _cluster_up(self, runtime: Runtime) -> None:
+    async def _cluster_up(self, host: Host) -> None:
         """Wait for the cluster of a shard that starts with it: until then no key can be read, nor a model fetched."""
         deadline = self._loop.time() + _CLUSTER_UP_SECONDS
-        while b"cluster_state:ok" not in runtime.execute("CLUSTER", "INFO"):
+        while b"cluster_state:ok" not in host.execute("CLUSTER", "INFO"):
             if self._loop.time() > deadline:
                 logger.warning("the cluster is not up after %g s: models load at first use", _CLUSTER_UP_SECONDS)
                 return
             await asyncio.sleep(0.05)
 
-    def _assemble(self, links: LinkPool, info: ShardInfo) -> Runtime:
-        peers = Peers(self._bound)
-        distributor = Distributor(self._bound)
-        registrar = Registrar(self._bound)
-        max_tokens = info.number("qa.max-batch-tokens", DEFAULT_MAX_BATCH_TOKENS)
-        devices = Devices(
-            self._loop, threads_per_queue=max(1, info.number("qa.threads-per-queue", 1)), max_batch_tokens=max_tokens
-        )
+    def _host(self, links: LinkPool, info: ShardInfo) -> Host:
+        atomic = AtomicBlock(self._control, links, info.number("qa.atomic-lease-ms", 1000))
+        host = Host(self._loop, info, links, atomic, IdSource(info.shard_id), _watch(self._loop, info))
+        bind_host(host)
+        return host
 
-        def limits() -> RuntimeLimits:
-            # asked when a model is loaded: a worker that starts with its cluster does not know its neighbours yet
-            threads = info.number("qa.intra-op-parallelism", 0) or info.number("qa.worker-threads", 0)
-            return RuntimeLimits(
-                model_threads(threads, _topology(links, info), info.shard_id, len(os.sched_getaffinity(0))),
-                max(1, info.number("qa.inter-op-parallelism", 1)),
-                info.number("qa.model-timeout-ms", 5000),
-                info.number("qa.backend-memory-mb", 0),
-            )
-
+    def _assemble(self, host: Host) -> Runtime:
+        """Make the worker's parts, each from those below it, and let functions and other shards find them."""
+        peers = Peers(host)
+        models = _models(host)
         history = ExecutionHistory()
-
-        def read_settings(*arguments: str) -> Any:
-            return self._bound().execute_own(*arguments)
-
-        runtime = Runtime(
-            loop=self._loop,
-            info=info,
-            links=links,
-            atomic=AtomicBlock(self._control, links, info.number("qa.atomic-lease-ms", 1000)),
-            ids=IdSource(info.shard_id),
+        settings = GearsSettings(host.execute_own, history)
+        sessions = SessionRegistry()
+        distributor = Distributor(host, peers, history, settings, sessions.get)
+        timers = Timers(host)
+        streams = Streams(host, history, distributor)
+        registrar = Registrar(
+            host,
+            peers,
+            sessions=sessions,
             history=history,
-            sessions=SessionRegistry(),
-            registrar=registrar,
-            peers=peers,
-            distributor=distributor,
-            models=ModelStore(self._bound, devices, limits=limits, max_batch_tokens=max_tokens),
-            streams=Streams(self._bound),
-            timers=Timers(self._bound),
-            settings=Settings(read_settings, history),
-            watch=_watch(self._loop, info),
+            streams=streams,
+            timers=timers,
+            names=script_globals(),
         )
+        runtime = Runtime(host, peers, models, history, settings, distributor, sessions, timers, streams, registrar)
         peers.on("register", registrar.take)
         peers.on("registered", registrar.confirmed)
         peers.on("run", distributor.join)
@@ -163,14 +148,9 @@ class Service:
         peers.on("abort", distributor.abort)
         answer_about_executions(runtime)
         bind(runtime)
-        api.install_modules()
+        install_modules()
         inherit_contexts()
         return runtime
-
-    def _bound(self) -> Runtime:
-        if self._runtime is None:
-            raise RuntimeError("the worker is still being put together")
-        return self._runtime
 
     def _control_readable(self) -> None:
         try:
@@ -201,9 +181,29 @@ def _watch(loop: asyncio.AbstractEventLoop, info: ShardInfo) -> LoopWatch:
     return LoopWatch(loop, (limit + grace) / 1000, (longest + grace) / 1000)
 
 
-def _topology(links: LinkPool, info: ShardInfo) -> Topology | None:
+def _models(host: Host) -> ModelStore:
+    info = host.info
+    max_tokens = info.number("qa.max-batch-tokens", DEFAULT_MAX_BATCH_TOKENS)
+    devices = Devices(
+        host.loop, threads_per_queue=max(1, info.number("qa.threads-per-queue", 1)), max_batch_tokens=max_tokens
+    )
+
+    def limits() -> RuntimeLimits:
+        # asked when a model is loaded: a worker that starts with its cluster does not know its neighbours yet
+        threads = info.number("qa.intra-op-parallelism", 0) or info.number("qa.worker-threads", 0)
+        return RuntimeLimits(
+            model_threads(threads, _topology(host), info.shard_id, len(os.sched_getaffinity(0))),
+            max(1, info.number("qa.inter-op-parallelism", 1)),
+            info.number("qa.model-timeout-ms", 5000),
+            info.number("qa.backend-memory-mb", 0),
+        )
+
+    return ModelStore(host, devices, limits=limits, max_batch_tokens=max_tokens)
+
+
+def _topology(host: Host) -> Topology | None:
     try:
-        return read_topology(links.link().execute, info)
+        return read_topology(host.links.link().execute, host.info)
     except (ClusterError, GearsError) as error:  # a cluster without slots yet: the worker starts all the same
         logger.info("the cluster's slots are not known yet: %s", error)
         return None

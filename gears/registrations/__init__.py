@@ -1,1 +1,1 @@
-"""What stays after a script: sessions, registrations, streams and timers."""
+"""What stays when a script has ended: its session and registrations, streams that are read for them, its timers."""

@@ -1,8 +1,8 @@
 """Registering: a session's registrations go to this shard's module and to all other shards, or nowhere.
 
-A new version of a session is first taken by the own shard (which validates it), then by all others; if one refuses or
-is silent, everyone gets the old version back, told again until they say so. `onRegistered` then runs on every shard, as
-it does after a restart: a plain function at once, a coroutine in the background.
+The own shard is the first to take a new version of a session (and validates it), then all others do; if one refuses or
+is silent, all get the old version back, and get it again until they confirm. `onRegistered` then runs on every shard,
+as it does after a restart: a plain function at once, a coroutine in the background.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ import inspect
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
-from ..process import pyexecute as scripts
+from ..runs.history import ExecutionHistory
 from ..shard.atomic import guarded
 from ..shard.executions import Execution, current
 from ..shard.failures import GearsError, error_line
-from . import sessions
-from .sessions import Registration, Session
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
+from ..shard.host import Host
+from ..shard.peers import Peers
+from .script_source import forget_source
+from .sessions import Registration, ScriptSession, SessionRegistry
+from .stored_sessions import Change, StoredSession, dump, with_ids
+from .streams import Streams
+from .timers import Timers
 
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
@@ -33,71 +35,30 @@ UNDO_SECONDS = 30.0  # longer than a worker that hangs is given
 CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSession:
-    """A session as it is kept and sent."""
-
-    id: str
-    description: str
-    source: str
-    payload: bytes
-
-    def restore(self) -> Session:
-        """The session with its functions; its source is run again when another Python pickled them."""
-        scripts.remember_source(self.id, self.source)
-        stored = sessions.load(self.payload)
-        if stored is None:
-            return scripts.rerun(self.id, self.description, self.source)
-        registrations = {registration.id: registration for registration in stored.registrations}
-        return Session(self.id, self.description, self.source, registrations, stored.requirements)
-
-    def only(self, session: Session) -> StoredSession:
-        """The same with the registrations that are left in `session`; pickled anew where another Python had done it."""
-        stored = sessions.load(self.payload)
-        if stored is None:
-            kept = list(session.registrations.values())
-        else:
-            kept = [registration for registration in stored.registrations if registration.id in session.registrations]
-            if len(kept) == len(stored.registrations):
-                return self
-        return replace(self, payload=sessions.dump(kept, session.requirements))
-
-
-def with_ids(session: Session, ids: list[str]) -> Session:
-    """A restored session with the registrations that the module still has, under the ids it has them.
-
-    A source that was run again has made new ids; the order is that of the script.
-    """
-    found = session.registrations
-    if not set(ids) <= found.keys():
-        if len(ids) != len(found):
-            raise GearsError(
-                f"its source registers {len(found)} functions and {len(ids)} are left of them: run the script again"
-            )
-        found = {known: replace(made, id=known) for known, made in zip(ids, found.values(), strict=True)}
-    return replace(session, registrations={known: found[known] for known in ids})
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a shard is told to do: take `stored`, drop the session `removed`.
-
-    A change that may be told again has a number, which grows: what has been unregistered since must not come back.
-    """
-
-    stored: StoredSession | None
-    removed: str | None = None
-    number: int = 0
-
-
 class Registrar:
-    """Installs sessions on this shard and passes them on."""
+    """Installs sessions on this shard and passes them on; a source that is run again finds `names`."""
 
-    def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
-        self._runtime_of = runtime_of
+    def __init__(
+        self,
+        host: Host,
+        peers: Peers,
+        *,
+        sessions: SessionRegistry,
+        history: ExecutionHistory,
+        streams: Streams,
+        timers: Timers,
+        names: Mapping[str, Any],
+    ) -> None:
+        self._host = host
+        self._peers = peers
+        self._sessions = sessions
+        self._history = history
+        self._streams = streams
+        self._timers = timers
+        self._names = names
         self._payloads: dict[str, StoredSession] = {}
         # the version that a session had before the one that is being published: taken up again when that is refused
-        self._previous: dict[str, tuple[StoredSession, Session]] = {}
+        self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
         self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publishing = asyncio.Lock()
@@ -107,32 +68,31 @@ class Registrar:
         self._dropped: dict[str, float] = {}
         self._undoing: asyncio.Task[None] | None = None
 
-    async def publish(self, session: Session, replaced: str | None = None) -> None:
-        """Register a session on all shards; on any failure nothing has changed and GearsError tells why."""
+    async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
+        """Register a session on all shards; on any failure nothing has changed and GearsError says why."""
         async with self._publishing:
             await self._publish(session, replaced)
 
-    async def _publish(self, session: Session, replaced: str | None = None) -> None:
-        runtime = self._runtime_of()
-        if self._undoing is not None:  # what is told again would come after the new version
+    async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
+        if self._undoing is not None:  # what is sent again would arrive after the new version
             await asyncio.wait({self._undoing})
-        payload = sessions.dump(session.registrations.values(), session.requirements)
-        stored = StoredSession(session.id, session.description, session.source, payload)
+        payload = dump(session.registrations.values(), session.requirements)
+        stored = StoredSession(session.id, session.description, session.script_source, payload)
         undo = [Change(self._payloads.get(session.id), None if session.id in self._payloads else session.id)]
         if replaced is not None and replaced != session.id:
             undo.append(Change(self._payloads.get(replaced)))
         change = Change(stored, replaced if replaced != session.id else None, next(self._numbers))
-        others = runtime.peers.others()
+        others = self._peers.others()
         try:
             self._install(change, session)
-            await runtime.peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
+            await self._peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
         except BaseException:
             self._undo(undo)
             self._undoing = self._spawn(self._undo_elsewhere(undo, others))
             raise
         self._run_on_registered(session.id)
         for node in others:
-            runtime.peers.send(node, "registered", session.id)
+            self._peers.send(node, "registered", session.id)
 
     def _undo(self, steps: list[Change]) -> None:
         for step in steps:
@@ -142,25 +102,25 @@ class Registrar:
                 logger.error("an earlier version of a session could not be put back: %s", error)
 
     async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
-        request = self._runtime_of().peers.request_all
+        request = self._peers.request_all
         for change in steps:
             step = replace(change, number=next(self._numbers))
-            told = (request([node], "register", step, UNDO_SECONDS) for node in others)
-            for outcome in await asyncio.gather(*told, return_exceptions=True):
+            sent = (request([node], "register", step, UNDO_SECONDS) for node in others)
+            for outcome in await asyncio.gather(*sent, return_exceptions=True):
                 if isinstance(outcome, Exception):
-                    logger.error("a shard could not be told to put a session back: %s", error_line(outcome))
+                    logger.error("a shard did not put a session back: %s", error_line(outcome))
 
-    def extend(self, session: Session, registration: Registration) -> None:
+    def extend(self, session: ScriptSession, registration: Registration) -> None:
         """Add a registration that a running function asked for; the other shards follow in the background."""
         self._spawn(self._extend(session, registration))
 
-    async def _extend(self, session: Session, registration: Registration) -> None:
+    async def _extend(self, session: ScriptSession, registration: Registration) -> None:
         async with self._publishing:
-            now = self._runtime_of().sessions.get(session.id) or session
+            now = self._sessions.get(session.id) or session
             if now.dead:
                 raise GearsError(f"ERR session {session.id} has been replaced or unregistered: it registers no more")
             registrations = {**now.registrations, registration.id: registration}
-            await self._publish(Session(now.id, now.description, now.source, registrations, now.requirements))
+            await self._publish(replace(now, registrations=registrations))
 
     def take(self, sender: str, change: Change) -> None:
         """Install what another shard's worker published; used when that says so, or has died before it could."""
@@ -172,7 +132,7 @@ class Registrar:
         self._install(change)
         self._taken[sender] = max(change.number, self._taken.get(sender, 0))
         if change.stored is not None and new:
-            late = self._runtime_of().loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, change.stored.id)
+            late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, change.stored.id)
             self._expect(change.stored.id, late)
 
     def _dropped_lately(self, session_id: str) -> bool:
@@ -203,33 +163,31 @@ class Registrar:
 
     def restore(self, entries: Iterable[list[bytes]]) -> None:
         """Take the sessions the module kept, at start."""
-        runtime = self._runtime_of()
         for session_id, description, source, payload, *ids in entries:
             stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
             registered = [known.decode() for known in ids]
             for taken in (*registered, stored.id):
-                runtime.ids.skip_past(taken)  # those of a session that cannot be restored are taken too
+                self._host.ids.skip_past(taken)  # those of a session that cannot be restored are taken too
             try:
-                session = with_ids(stored.restore(), registered)
+                session = with_ids(stored.restore(self._names), registered)
                 stored = stored.only(session)
             except BaseException as error:  # one broken script must not keep the shard without a worker
                 logger.error("session %s could not be restored: %s", stored.id, error_line(error))
                 continue
             self._payloads[stored.id] = stored
-            runtime.sessions.adopt(session)
+            self._sessions.adopt(session)
             self._run_on_registered(session.id)
 
     def unregister(self, registration_id: str) -> None:
         """The module dropped a registration: nothing that is kept here may bring it back."""
-        runtime = self._runtime_of()
-        session = runtime.sessions.remove_registration(registration_id)
-        runtime.history.forget_registration(registration_id)
-        runtime.streams.stop(registration_id)
+        session = self._sessions.remove_registration(registration_id)
+        self._history.forget_registration(registration_id)
+        self._streams.stop(registration_id)
         if session is None:
             return
         if not session.registrations:
-            scripts.forget_source(session.id)
-            runtime.timers.stop_session(session.id)
+            forget_source(session.id)
+            self._timers.stop_session(session.id)
             self._payloads.pop(session.id, None)
         elif (stored := self._payloads.get(session.id)) is not None:
             # what other shards are given; those in use carry what their globals have become since
@@ -237,84 +195,82 @@ class Registrar:
 
     def repair(self, registration_id: str) -> None:
         """Make up for events of a registration that were dropped."""
-        session, registration = self._runtime_of().sessions.registration(registration_id)
+        session, registration = self._sessions.registration(registration_id)
         self._activate(session, registration)
 
     def promoted(self) -> None:
         """The shard is a primary now: what a primary does at its start is to be done."""
-        runtime = self._runtime_of()
-        runtime.streams.promoted()
-        for session in runtime.sessions.all():
+        self._streams.promoted()
+        for session in self._sessions.all():
             self._run_on_registered(session.id)
 
-    def _install(self, change: Change, live: Session | None = None) -> None:
+    def _install(self, change: Change, live: ScriptSession | None = None) -> None:
         """Carry out a change; `live` is the session itself where the script has just run."""
-        runtime = self._runtime_of()
         removed: list[str] = []
         if change.removed is not None:
-            runtime.execute("QA.REGISTER", change.removed, "", "", "", 0)
+            self._host.execute("QA.REGISTER", change.removed, "", "", "", 0)
             self._keep_previous(change.removed)
             self._payloads.pop(change.removed, None)
             self._dropped[change.removed] = time.monotonic()
-            removed += runtime.sessions.remove(change.removed)
+            removed += self._sessions.remove(change.removed)
         if change.stored is not None:
             self._dropped.pop(change.stored.id, None)
-            self._register(runtime, change.stored, removed, live)
+            self._register(change.stored, removed, live)
         for registration_id in removed:
-            runtime.history.forget_registration(registration_id)
-            runtime.streams.stop(registration_id)
+            self._history.forget_registration(registration_id)
+            self._streams.stop(registration_id)
 
-    def _register(self, runtime: Runtime, stored: StoredSession, removed: list[str], live: Session | None) -> None:
+    def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
         # restored also where it is not needed: what is stored must be a session again after a restart
-        restored = stored.restore()
+        restored = stored.restore(self._names)
         known = self._known_as(stored)
         session = known or live or restored
-        runtime.execute(*session.register_command(stored.payload))
+        self._host.execute(*session.register_command(stored.payload))
         if known is None:
             self._keep_previous(stored.id)
         if session.registrations:
             self._payloads[stored.id] = stored
-            removed += runtime.sessions.adopt(session)
+            removed += self._sessions.adopt(session)
         else:
             self._payloads.pop(stored.id, None)
-            removed += runtime.sessions.remove(stored.id)
+            removed += self._sessions.remove(stored.id)
         for registration in session.registrations.values() if known is not None else ():
-            runtime.streams.start(session, registration)
+            self._streams.start(session, registration)
 
-    def _known_as(self, stored: StoredSession) -> Session | None:
+    def _known_as(self, stored: StoredSession) -> ScriptSession | None:
         """The session with its functions' state, when what is stored is the version in use or the one before it."""
         before = self._previous.get(stored.id)
         if before is not None and before[0] == stored:
             return before[1]
-        return self._runtime_of().sessions.get(stored.id) if self._payloads.get(stored.id) == stored else None
+        return self._sessions.get(stored.id) if self._payloads.get(stored.id) == stored else None
 
     def _keep_previous(self, session_id: str) -> None:
-        stored, session = self._payloads.get(session_id), self._runtime_of().sessions.get(session_id)
+        stored, session = self._payloads.get(session_id), self._sessions.get(session_id)
         if stored is not None and session is not None:
             self._previous[session_id] = (stored, session)
 
     def _run_on_registered(self, session_id: str) -> None:
         self._previous.clear()
-        self._runtime_of().timers.stop_dead()
-        session = self._runtime_of().sessions.get(session_id)
+        self._timers.stop_dead()
+        session = self._sessions.get(session_id)
         for registration in list(session.registrations.values()) if session else ():
             self._activate(session, registration)
 
-    def _activate(self, session: Session | None, registration: Registration) -> None:
+    def _activate(self, session: ScriptSession | None, registration: Registration) -> None:
         if session is not None:
-            self._runtime_of().streams.start(session, registration)
+            self._streams.start(session, registration)
         self._call_on_registered(session, registration)
 
-    def _call_on_registered(self, session: Session | None, registration: Registration) -> None:
+    def _call_on_registered(self, session: ScriptSession | None, registration: Registration) -> None:
         if registration.on_registered is None:
             return
         # it may run again: what it started the last time would go on beside what it starts now
-        self._runtime_of().timers.stop_owned(registration.id)
+        self._timers.stop_owned(registration.id)
         token = current.set(Execution(registration.id, session))
         try:
             outcome = registration.on_registered()
             if inspect.iscoroutine(outcome):
-                self._spawn(self._finish(registration.id, guarded(outcome, self._runtime_of().atomic)))
+                self._spawn(self._finish(registration.id, guarded(outcome, self._host.atomic)))
         except BaseException as error:  # also SystemExit: a function must not end the worker
             logger.error("onRegistered of %s failed: %s", registration.id, error_line(error))
         finally:

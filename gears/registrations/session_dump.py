@@ -5,28 +5,64 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from ..scripting.runtime import Runtime
+from ..runs.history import ExecutionHistory
 from ..shard.failures import GearsError
+from ..shard.host import Host
 from ..shard.replies import decode_reply
-from .sessions import Session
+from .sessions import ScriptSession, SessionRegistry, session_of
+from .timers import Timers
 
 
-def dump_sessions(runtime: Runtime, arguments: list[str]) -> list[Any]:
-    """The reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SESSIONS s..]``.
+class SessionDump:
+    """Describes sessions, and what keeps each of them alive."""
 
-    Without names: all that live, or with DEAD those that have been replaced or unregistered while something still
-    uses them. VERBOSE tells registrations and requirements in full.
-    """
-    verbose, dead, names = _parse(arguments)
-    users = _users(runtime)
-    sessions = [*runtime.sessions.all(), *users]
-    unique = {id(session): session for session in sessions}.values()
-    wanted = [session for session in unique if session.id in names or (not names and session.dead == dead)]
-    missing = names - {session.id for session in wanted}
-    if missing:
-        raise GearsError(f"ERR session does not exists: {min(missing)}")
-    registrations = _registrations(runtime) if verbose else {}
-    return [_describe(runtime, session, users.count(session), registrations, verbose) for session in wanted]
+    def __init__(self, host: Host, sessions: SessionRegistry, history: ExecutionHistory, timers: Timers) -> None:
+        self._host = host
+        self._sessions = sessions
+        self._history = history
+        self._timers = timers
+
+    def dump(self, arguments: list[str]) -> list[Any]:
+        """The reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SESSIONS s..]``.
+
+        Without names: all that live, or with DEAD those that have been replaced or unregistered while something still
+        uses them. VERBOSE gives registrations and requirements in full.
+        """
+        verbose, dead, names = _parse(arguments)
+        users = self._users()
+        sessions = [*self._sessions.all(), *users]
+        unique = {id(session): session for session in sessions}.values()
+        wanted = [session for session in unique if session.id in names or (not names and session.dead == dead)]
+        missing = names - {session.id for session in wanted}
+        if missing:
+            raise GearsError(f"ERR session does not exists: {min(missing)}")
+        registrations = self._registrations() if verbose else {}
+        return [self._describe(session, users.count(session), registrations, verbose) for session in wanted]
+
+    def _users(self) -> list[ScriptSession]:
+        """The session of everything that runs, once for each."""
+        running = (session_of(execution) for execution in self._history.all() if not execution.finished)
+        return [session for session in running if session is not None] + self._timers.sessions()
+
+    def _describe(self, session: ScriptSession, used: int, registrations: dict[str, Any], verbose: bool) -> list[Any]:
+        listed = self._sessions.get(session.id) is session
+        linked = "None" if session.dead else "primary" if listed else "temprary"
+        names = list(session.registrations)
+        return [
+            *("ID", session.id),
+            *("sessionDescription", session.description or None),
+            *("refCount", len(names) + used),
+            *("linked", linked),
+            *("dead", int(session.dead)),
+            *("requirementInstallationNeeded", 0),
+            *("requirements", [_requirement(name) if verbose else name for name in session.requirements]),
+            *("registrations", [registrations.get(name, name) for name in names] if verbose else names),
+        ]
+
+    def _registrations(self) -> dict[str, Any]:
+        """The entries of `RG.DUMPREGISTRATIONS` by id."""
+        entries = decode_reply(self._host.execute_own("RG.DUMPREGISTRATIONS"))
+        return {dict(zip(entry[::2], entry[1::2], strict=True))["id"]: entry for entry in entries}
 
 
 def _parse(arguments: list[str]) -> tuple[bool, bool, set[str]]:
@@ -46,27 +82,6 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, set[str]]:
     return verbose, dead, set()
 
 
-def _users(runtime: Runtime) -> list[Session]:
-    """The session of everything that runs, once for each."""
-    running = (execution.session for execution in runtime.history.all() if not execution.finished)
-    return [session for session in running if session is not None] + runtime.timers.sessions()
-
-
-def _describe(runtime: Runtime, session: Session, used: int, registrations: dict[str, Any], verbose: bool) -> list[Any]:
-    linked = "None" if session.dead else "primary" if runtime.sessions.get(session.id) is session else "temprary"
-    names = list(session.registrations)
-    return [
-        *("ID", session.id),
-        *("sessionDescription", session.description or None),
-        *("refCount", len(names) + used),
-        *("linked", linked),
-        *("dead", int(session.dead)),
-        *("requirementInstallationNeeded", 0),
-        *("requirements", [_requirement(name) if verbose else name for name in session.requirements]),
-        *("registrations", [registrations.get(name, name) for name in names] if verbose else names),
-    ]
-
-
 def _requirement(name: str) -> list[Any]:
     """A requirement: it is installed in the worker's environment, else its session would not be there."""
     return [
@@ -80,9 +95,3 @@ def _requirement(name: str) -> list[Any]:
         *("RefCount", 1),
         *("IsInReqDictionary", "yes"),
     ]
-
-
-def _registrations(runtime: Runtime) -> dict[str, Any]:
-    """The entries of `RG.DUMPREGISTRATIONS` by id."""
-    entries = decode_reply(runtime.execute_own("RG.DUMPREGISTRATIONS"))
-    return {dict(zip(entry[::2], entry[1::2], strict=True))["id"]: entry for entry in entries}

@@ -6,8 +6,8 @@ import asyncio
 import enum
 from dataclasses import dataclass, field
 
-from ..runs.sources import StreamReader
-from .sessions import Registration, Session
+from ..runs.sources import StreamSource
+from .sessions import Registration, ScriptSession
 
 Entry = tuple[bytes, list[bytes]]
 CONSUMER = "__gears_client__"
@@ -23,15 +23,15 @@ class Phase(enum.Enum):
     RETRYING = enum.auto()
 
 
-class Source(enum.IntEnum):
-    """Where the entries of a stream are read, in this order."""
+class Delivery(enum.IntEnum):
+    """Which entries of a stream are read, in this order: those run a second time, delivered ones, new ones."""
 
     SECOND = 0
     FIRST = 1
     NEW = 2
 
 
-CONSUMERS = {Source.SECOND: SECOND_CONSUMER, Source.FIRST: CONSUMER, Source.NEW: CONSUMER}
+CONSUMERS = {Delivery.SECOND: SECOND_CONSUMER, Delivery.FIRST: CONSUMER, Delivery.NEW: CONSUMER}
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class Stream:
     again: bool = False
     entries: list[Entry] = field(default_factory=list)
     has_group: bool = False
-    source: Source = Source.SECOND
+    delivery: Delivery = Delivery.SECOND
     # where reading of delivered entries goes on
     cursor: bytes = b"0"
     waiting_since: float = 0.0
@@ -53,7 +53,7 @@ class Stream:
     def start_over(self) -> None:
         """Read again from the first entry that is not acknowledged."""
         self.entries.clear()
-        self.source, self.cursor = Source.SECOND, b"0"
+        self.delivery, self.cursor = Delivery.SECOND, b"0"
 
     def stop_timer(self) -> None:
         """Wait no longer for a batch to fill or a retry to come."""
@@ -66,9 +66,9 @@ class Stream:
 class Consumer:
     """A registration that reads streams."""
 
-    session: Session
+    session: ScriptSession
     registration: Registration
-    reader: StreamReader
+    source: StreamSource
     streams: dict[bytes, Stream] = field(default_factory=dict)
     paused: bool = False
     # unregistered, replaced, or ended by `onFailedPolicy="abort"`

@@ -1,4 +1,4 @@
-"""Registrations of a StreamReader: batches of a stream's entries run one after the other, acknowledged when done.
+"""Registrations of a StreamSource: batches of a stream's entries run one after the other, acknowledged when done.
 
 The module only says that something was added to a stream. Here each stream of a registration is read in the consumer
 group that RedisGears used: entries that were delivered but not acknowledged come first (their worker or their primary
@@ -16,23 +16,23 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Coroutine
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..runs.sources import StreamReader, scan, stream_record
+from ..runs.distributed import Distributor
+from ..runs.history import ExecutionHistory
+from ..runs.key_values import scan
+from ..runs.sources import StreamSource
 from ..shard.executions import Execution
 from ..shard.failures import GearsError, error_line
+from ..shard.host import Host
 from ..shard.link import Argument, Reply, raise_on_error
-from ..shard.replies import decode_reply
-from .sessions import Registration, Session
-from .stream_state import CONSUMER, CONSUMERS, SECOND_CONSUMER, Consumer, Entry, Phase, Source, Stream
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
+from .sessions import Registration, ScriptSession
+from .stream_commands import GROUP, check_report, has_group, known_status, read_command, records_of, take_new
+from .stream_state import CONSUMER, SECOND_CONSUMER, Consumer, Delivery, Entry, Phase, Stream
 
 logger = logging.getLogger(__name__)
-GROUP = "__gears_consumer_group__"
 TWO_WORKERS_LOST = "WORKERLOST two workers died while this batch ran"
 MAX_RUNNING = 64
 # streams of one registration whose state is kept while nothing is in them
@@ -43,8 +43,10 @@ _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
 class Streams:
     """All registrations on streams of this shard."""
 
-    def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
-        self._runtime_of = runtime_of
+    def __init__(self, host: Host, history: ExecutionHistory, distributor: Distributor) -> None:
+        self._host = host
+        self._history = history
+        self._distributor = distributor
         self._consumers: dict[str, Consumer] = {}
         # unregistered or replaced, and a batch still runs
         self._leaving: set[Consumer] = set()
@@ -53,15 +55,15 @@ class Streams:
         self._running = 0
         self._one_redelivered = asyncio.Lock()
 
-    def start(self, session: Session, registration: Registration) -> None:
+    def start(self, session: ScriptSession, registration: Registration) -> None:
         """Read the streams of a registration from now on, those that exist already included."""
-        if not isinstance(registration.reader, StreamReader):
+        if not isinstance(registration.source, StreamSource):
             return
         consumer = self._consumers.get(registration.id)
         if consumer is None or consumer.registration is not registration:
             self.stop(registration.id)
-            consumer = Consumer(session, registration, registration.reader)
-            status = self._known_status(registration.id)
+            consumer = Consumer(session, registration, registration.source)
+            status = known_status(self._host, registration.id)
             consumer.paused, consumer.ended = status == "PAUSED", status == "ABORTED"
             self._consumers[registration.id] = consumer
         self._spawn(self._look_at_all(consumer))
@@ -119,14 +121,13 @@ class Streams:
             self._spawn(self._look_at_all(consumer))
 
     async def _look_at_all(self, consumer: Consumer) -> None:
-        pattern = consumer.reader.stream
+        pattern = consumer.source.stream
         try:
             if not pattern.endswith("*"):
                 self._wake(consumer, pattern.encode())
                 return
-            runtime = self._runtime_of()
-            for keys in scan(runtime, pattern[:-1].translate(_GLOB) + "*"):
-                for key, kind in zip(keys, runtime.execute_many([("TYPE", key) for key in keys]), strict=True):
+            for keys in scan(self._host, pattern[:-1].translate(_GLOB) + "*"):
+                for key, kind in zip(keys, self._host.execute_many([("TYPE", key) for key in keys]), strict=True):
                     if kind == b"stream":
                         self._wake(consumer, key)
                 await asyncio.sleep(0)
@@ -202,38 +203,25 @@ class Streams:
 
     def _read(self, consumer: Consumer, stream: Stream) -> bool:
         """Fill the batch; whether it is to run now."""
-        runtime, reader = self._runtime_of(), consumer.reader
-        if not stream.has_group:
-            if runtime.execute("TYPE", stream.key) != b"stream":
-                return False
-            (made,) = runtime.execute_many([("XGROUP", "CREATE", stream.key, GROUP, "0")])
-            if not str(made).startswith("BUSYGROUP"):
-                raise_on_error(made)
-            stream.has_group = True
-        while stream.source is not Source.NEW and not stream.entries:
-            self._take_redelivered(stream, runtime.execute(*_read_command(stream, reader)))
-        if stream.source is Source.NEW and len(stream.entries) < reader.batch:
-            self._take_new(stream, runtime.execute(*_read_command(stream, reader)))
+        if not has_group(self._host, stream):
+            return False
+        while stream.delivery is not Delivery.NEW and not stream.entries:
+            self._take_redelivered(stream, self._host.execute(*read_command(stream, consumer.source)))
+        if stream.delivery is Delivery.NEW and len(stream.entries) < consumer.source.batch:
+            take_new(stream, self._host.execute(*read_command(stream, consumer.source)))
         return self._is_due(consumer, stream)
 
     def _is_due(self, consumer: Consumer, stream: Stream) -> bool:
-        if len(stream.entries) >= consumer.reader.batch or (stream.entries and stream.source is not Source.NEW):
+        if len(stream.entries) >= consumer.source.batch or (stream.entries and stream.delivery is not Delivery.NEW):
             return True
-        if not stream.entries or not consumer.reader.duration_ms:
+        if not stream.entries or not consumer.source.duration_ms:
             return False
-        left = stream.waiting_since + consumer.reader.duration_ms / 1000 - time.monotonic()
+        left = stream.waiting_since + consumer.source.duration_ms / 1000 - time.monotonic()
         if left <= 0:
             return True
         stream.stop_timer()
-        stream.timer = self._runtime_of().loop.call_later(left, self._wake, consumer, stream.key)
+        stream.timer = self._host.loop.call_later(left, self._wake, consumer, stream.key)
         return False
-
-    @staticmethod
-    def _take_new(stream: Stream, reply: Reply) -> None:
-        arrived = reply[0][1] if reply else []
-        if arrived and not stream.entries:
-            stream.waiting_since = time.monotonic()
-        stream.entries += [(entry_id, fields) for entry_id, fields in arrived if fields is not None]
 
     def _take_redelivered(self, stream: Stream, reply: Reply) -> None:
         arrived = reply[0][1] if reply else []
@@ -242,16 +230,16 @@ class Streams:
         stream.entries += [(name, fields) for name, fields in arrived if fields is not None and name not in taken]
         gone = [entry_id for entry_id, fields in arrived if fields is None]
         if gone:  # trimmed or deleted while they were pending
-            self._runtime_of().execute("XACK", stream.key, GROUP, *gone)
+            self._host.execute("XACK", stream.key, GROUP, *gone)
         if arrived:
             stream.cursor = arrived[-1][0]
         else:
-            stream.source, stream.cursor = Source(stream.source + 1), b"0"
+            stream.delivery, stream.cursor = Delivery(stream.delivery + 1), b"0"
 
     async def _run(self, consumer: Consumer, stream: Stream) -> bool:
         """Run the batch and do with it what its outcome and the policy say; whether to go on at once."""
-        batch = stream.entries[: consumer.reader.batch]
-        if stream.source is Source.NEW:
+        batch = stream.entries[: consumer.source.batch]
+        if stream.delivery is Delivery.NEW:
             return await self._run_batch(consumer, stream, batch)
         self._running -= 1  # while it waits for those before it, new batches run
         self._dispatch()
@@ -264,7 +252,7 @@ class Streams:
     async def _run_again(self, consumer: Consumer, stream: Stream, batch: list[Entry]) -> bool:
         if consumer.stopped:
             return False
-        if stream.source is Source.FIRST:
+        if stream.delivery is Delivery.FIRST:
             self._claim(stream, batch, SECOND_CONSUMER)
         going_on = await self._run_batch(consumer, stream, batch)
         if stream.entries:  # not acknowledged, but no worker was lost either
@@ -273,22 +261,21 @@ class Streams:
 
     def _claim(self, stream: Stream, batch: list[Entry], consumer: str) -> None:
         ids = [entry_id for entry_id, _ in batch]
-        self._runtime_of().execute("XCLAIM", stream.key, GROUP, consumer, 0, *ids, "JUSTID")
+        self._host.execute("XCLAIM", stream.key, GROUP, consumer, 0, *ids, "JUSTID")
 
     async def _run_batch(self, consumer: Consumer, stream: Stream, batch: list[Entry]) -> bool:
-        runtime, registration = self._runtime_of(), consumer.registration
-        execution = Execution(runtime.ids.next(), consumer.session, registered=True)
-        runtime.history.add_registered(registration.id, execution)
-        runtime.settings.keep_fresh()
-        limit = runtime.loop.call_later(runtime.job_seconds, execution.abort)
+        registration = consumer.registration
+        execution = Execution(self._host.ids.next(), consumer.session, registered=True)
+        self._history.add_registered(registration.id, execution)
+        limit = self._host.loop.call_later(self._host.job_seconds, execution.abort)
         began = time.perf_counter()
         try:
-            if stream.source is Source.SECOND and consumer.reader.on_failed != "retry":
+            if stream.delivery is Delivery.SECOND and consumer.source.on_failed != "retry":
                 execution.add_error(TWO_WORKERS_LOST)
                 execution.finish()
                 return self._settle(consumer, stream, batch, execution, 0)
-            with runtime.watch.limited():
-                await runtime.distributor.run(registration.plan(), execution, _records(stream.key, batch))
+            with self._host.watch.limited():
+                await self._distributor.run(registration.plan(), execution, records_of(stream.key, batch))
         finally:
             limit.cancel()
         return self._settle(consumer, stream, batch, execution, round((time.perf_counter() - began) * 1e6))
@@ -311,11 +298,11 @@ class Streams:
             consumer.paused = True
             self._report(registration, "PAUSED", numbers)
             return False
-        if outcome != "OK" and consumer.reader.on_failed == "abort":
+        if outcome != "OK" and consumer.source.on_failed == "abort":
             consumer.ended = True
             self._report(registration, "ABORTED", numbers)
             return False
-        if outcome != "OK" and consumer.reader.on_failed == "retry":
+        if outcome != "OK" and consumer.source.on_failed == "retry":
             if not consumer.ended:
                 self._retry_later(consumer, stream)
             self._report(registration, "WAITING_FOR_RETRY_ON_FAILURE", numbers)
@@ -329,16 +316,16 @@ class Streams:
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
         commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)]
-        if consumer.reader.trim:
+        if consumer.source.trim:
             commands.append(("XTRIM", stream.key, "MINID", self._first_needed(stream, ids[-1])))
         commands.append(("QA.STREAM", consumer.registration.id, "OK", *numbers))
-        reads_on = stream.source is Source.NEW and not consumer.stopped and not stream.entries
+        reads_on = stream.delivery is Delivery.NEW and not consumer.stopped and not stream.entries
         if reads_on:
-            commands.append(_read_command(stream, consumer.reader))
-        replies = self._runtime_of().execute_many(commands)
+            commands.append(read_command(stream, consumer.source))
+        replies = self._host.execute_many(commands)
         if reads_on:
-            self._take_new(stream, raise_on_error(replies.pop()))
-        _check_report(replies.pop())
+            take_new(stream, raise_on_error(replies.pop()))
+        check_report(replies.pop())
         for reply in replies:
             raise_on_error(reply)
         return bool(stream.entries) or not reads_on
@@ -358,31 +345,17 @@ class Streams:
             self._wake(consumer, stream.key)
 
         stream.phase = Phase.RETRYING
-        stream.timer = self._runtime_of().loop.call_later(consumer.reader.retry_seconds, retry)
+        stream.timer = self._host.loop.call_later(consumer.source.retry_seconds, retry)
 
     def _report(self, registration: Registration, status: str, numbers: tuple[Argument, ...]) -> None:
-        (reply,) = self._runtime_of().execute_many([("QA.STREAM", registration.id, status, *numbers)])
-        _check_report(reply)
-
-    def _known_status(self, registration_id: str) -> str:
-        """What the module knows of the registration from an earlier worker."""
-        for entry in decode_reply(self._runtime_of().execute_own("RG.DUMPREGISTRATIONS")):
-            values = dict(zip(entry[::2], entry[1::2], strict=False))
-            if values.get("id") == registration_id:
-                data = values["RegistrationData"]
-                return str(dict(zip(data[::2], data[1::2], strict=False)).get("status", "OK"))
-        return "OK"
+        (reply,) = self._host.execute_many([("QA.STREAM", registration.id, status, *numbers)])
+        check_report(reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         # not in the context of a function that registers: what is read is not its caller's affair
-        task = self._runtime_of().loop.create_task(_logged(work), context=Context())
+        task = self._host.loop.create_task(_logged(work), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _check_report(reply: Reply) -> None:
-    if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):  # unregistered meanwhile
-        logger.error("the module did not take the outcome of a batch: %s", reply)
 
 
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
@@ -390,15 +363,3 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
         await work
     except Exception as error:  # of this package: the stream stands still until its next entry, the others go on
         logger.exception("a stream is not read any more: %s", error_line(error))
-
-
-async def _records(key: bytes, batch: list[Entry]) -> AsyncIterator[Any]:
-    name = decode_reply(key)
-    for entry_id, fields in batch:
-        yield stream_record(name, entry_id, fields)
-
-
-def _read_command(stream: Stream, reader: StreamReader) -> tuple[Argument, ...]:
-    wanted = reader.batch - len(stream.entries)
-    start = b">" if stream.source is Source.NEW else stream.cursor
-    return ("XREADGROUP", "GROUP", GROUP, CONSUMERS[stream.source], "COUNT", wanted, "STREAMS", stream.key, start)

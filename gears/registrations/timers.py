@@ -11,15 +11,13 @@ import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..shard.atomic import guarded
 from ..shard.executions import Execution, current
 from ..shard.failures import GearsError, error_line
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
-    from .sessions import Session
+from ..shard.host import Host
+from .sessions import ScriptSession
 
 logger = logging.getLogger(__name__)
 MAX_TIMERS = 1000
@@ -30,7 +28,7 @@ MIN_SECONDS = 0.001
 class Timer:
     """A running timer; `owner` is the execution that started it."""
 
-    session: Session
+    session: ScriptSession
     owner: str
     task: asyncio.Task[None]
 
@@ -38,23 +36,23 @@ class Timer:
 class Timers:
     """All timers of the worker."""
 
-    def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
-        self._runtime_of = runtime_of
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._timers: list[Timer] = []
 
-    def start(self, session: Session, seconds: float, function: Callable[[], Any], owner: str, user: str) -> None:
+    def start(self, session: ScriptSession, seconds: float, function: Callable[[], Any], owner: str, user: str) -> None:
         """Call `function` every `seconds`, with the rights of `user` (empty: the worker's)."""
         check_timer(seconds, function)
         if len(self._timers) >= MAX_TIMERS:
             raise GearsError(f"ERR too many timers: limit {MAX_TIMERS}, unregister the sessions that started them")
-        task = self._runtime_of().loop.create_task(self._repeat(session, seconds, function, user))
+        task = self._host.loop.create_task(self._repeat(session, seconds, function, user))
         self._timers.append(Timer(session, owner, task))
 
     def stop_session(self, session_id: str) -> None:
         """End the timers of a session."""
         self._stop(lambda timer: timer.session.id == session_id)
 
-    def stop_earlier(self, session: Session) -> None:
+    def stop_earlier(self, session: ScriptSession) -> None:
         """End the timers of earlier versions of a session."""
         self._stop(lambda timer: timer.session.id == session.id and timer.session is not session)
 
@@ -72,21 +70,20 @@ class Timers:
                 timer.task.cancel()
         self._timers = [timer for timer in self._timers if not ends(timer)]
 
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[ScriptSession]:
         """The session of each timer."""
         return [timer.session for timer in self._timers]
 
-    async def _repeat(self, session: Session, seconds: float, function: Callable[[], Any], user: str) -> None:
-        runtime = self._runtime_of()
+    async def _repeat(self, session: ScriptSession, seconds: float, function: Callable[[], Any], user: str) -> None:
         current.set(None)
         while True:
             await asyncio.sleep(seconds)
-            current.set(Execution(runtime.ids.next(), session, user=user))
+            current.set(Execution(self._host.ids.next(), session, user=user))
             try:
-                with runtime.watch.limited():
+                with self._host.watch.limited():
                     outcome = function()
                     if inspect.iscoroutine(outcome):
-                        await guarded(outcome, runtime.atomic)
+                        await guarded(outcome, self._host.atomic)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # also SystemExit: a function must not end the worker

@@ -1,1 +1,1 @@
-"""Runs of functions: what they read, their steps, the shards they run on."""
+"""Runs of functions: their plans and sources, how records pass the steps, and how a run spreads over the shards."""

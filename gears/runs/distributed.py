@@ -2,8 +2,8 @@
 
 The origin sends the plan, with one map of slots for the whole run, to all primaries. At a *repartition* a record goes
 to the owner of its key's slot; at a *collect* to the origin. A shard that has finished a stage sends an end marker to
-everyone who may have got records from it; a stage is over when all its markers are there. The bus loses messages when
-a link breaks: a run without progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
+all that may have got records from it; a stage is over when all its markers are there. The bus loses messages when a
+link breaks: a run without progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
 """
 
 from __future__ import annotations
@@ -13,154 +13,54 @@ import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
 from qa_cluster.errors import ClusterError
-from qa_cluster.keys import slot
 from qa_cluster.topology import Topology
 
-from ..registrations.sessions import Plan
-from ..shard.executions import ABORTED, Execution, current
+from ..shard.executions import ABORTED, Execution, Owner, current
 from ..shard.failures import GearsError
-from .pipeline import Chain, Step, StepKind, Turns, feed, key_text, run_local, split_stages
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
+from ..shard.host import Host
+from ..shard.peers import Peers
+from .history import ExecutionHistory
+from .part import MAX_WAITING_BYTES, Outbox, Packet, PartState, RunPart, StartRun
+from .pipeline import Chain, feed, run_local
+from .plan import ExecutionPlan, Step, StepKind, split_stages
+from .settings import GearsSettings
 
 logger = logging.getLogger(__name__)
 IDLE_ERROR = "Execution max idle reached"
-RECORDS_PER_MESSAGE = 200
-MAX_WAITING_BYTES = 512 << 20
 MAX_EARLY_MESSAGES = 4096
 MAX_EARLY_RUNS = 64
 TICK_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class StartRun:
-    """Tells a shard to take part."""
-
-    id: str
-    origin: str
-    session_id: str | None
-    plan: Plan
-    topology: Topology
-    max_idle_seconds: float
-    user: str
-
-
-@dataclass(frozen=True, slots=True)
-class Packet:
-    """Records (pickled) for a stage, or, without them, the end marker of one shard."""
-
-    id: str
-    stage: int
-    records: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class PartState:
-    """A shard reports to the origin: alive, or done with its errors."""
-
-    id: str
-    done: bool
-    errors: tuple[str, ...] = ()
-
-
-class Part:
-    """This shard's part of a run."""
-
-    def __init__(self, start: StartRun, own: str, execution: Execution) -> None:
-        self.start = start
-        self.own = own
-        self.execution = execution
-        self.nodes = [shard.node_id for shard in start.topology.shards]
-        self.others = [node for node in self.nodes if node != own]
-        self.is_origin = own == start.origin
-        self.turns = Turns()
-        self.last_progress = time.monotonic()
-        self.waiting_bytes = 0
-        self.unfinished = set(self.others) if self.is_origin else set()
-        self.heard_of: set[str] = set()
-        self.all_done = asyncio.Event()
-        self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
-        if not self.unfinished:
-            self.all_done.set()
-
-    def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
-        """What came for a stage."""
-        return self._inboxes.setdefault(stage, asyncio.Queue())
-
-    def put(self, stage: int, records: bytes | None) -> None:
-        """Take a packet; GearsError when more waits than a worker can hold."""
-        self.last_progress = time.monotonic()
-        self.waiting_bytes += len(records or b"")
-        if self.waiting_bytes > MAX_WAITING_BYTES:
-            raise GearsError(f"ERR run {self.start.id} has more than {MAX_WAITING_BYTES >> 20} MiB of records waiting")
-        self.inbox(stage).put_nowait(records)
-
-
-class Outbox:
-    """Where the records of a finished stage go."""
-
-    def __init__(self, part: Part, boundary: Step, stage: int, send: Callable[[str, Packet], None]) -> None:
-        self._part = part
-        self._boundary = boundary
-        self._stage = stage
-        self._send = send
-        self._records: dict[str, list[Any]] = {}
-        self._targets = part.nodes if boundary.kind is StepKind.REPARTITION else [part.start.origin]
-
-    def add(self, record: Any) -> None:
-        """Route a record."""
-        node = self._targets[0]
-        if self._boundary.kind is StepKind.REPARTITION and self._boundary.key is not None:
-            node = self._part.start.topology.shard_of(slot(key_text(self._boundary.key(record)))).node_id
-        batch = self._records.setdefault(node, [])
-        batch.append(record)
-        if len(batch) >= RECORDS_PER_MESSAGE:
-            self._flush(node)
-
-    def _flush(self, node: str) -> None:
-        batch = self._records.pop(node, None)
-        if not batch:
-            return
-        try:
-            packed = cloudpickle.dumps(batch)
-        except Exception as error:  # of the records' own code: the others, and the end marker, still go
-            self._part.execution.fail(error)
-            return
-        self._deliver(node, packed)
-
-    def close(self) -> None:
-        """Send what is left and the end markers."""
-        for node in self._targets:
-            self._flush(node)
-            self._deliver(node, None)
-
-    def _deliver(self, node: str, records: bytes | None) -> None:
-        if node == self._part.own:
-            self._part.put(self._stage, records)
-        else:
-            self._send(node, Packet(self._part.start.id, self._stage, records))
-
-
 class Distributor:
     """Starts runs and takes part in those of other shards."""
 
-    def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
-        self._runtime_of = runtime_of
-        self._parts: dict[str, Part] = {}
+    def __init__(
+        self,
+        host: Host,
+        peers: Peers,
+        history: ExecutionHistory,
+        settings: GearsSettings,
+        find_session: Callable[[str], Owner | None],
+    ) -> None:
+        self._host = host
+        self._peers = peers
+        self._history = history
+        self._settings = settings
+        self._find_session = find_session
+        self._parts: dict[str, RunPart] = {}
         # what came before its run did
         self._early: OrderedDict[str, list[Packet]] = OrderedDict()
         self._early_bytes = 0
         self._ended: deque[str] = deque(maxlen=1000)
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, plan: Plan, execution: Execution) -> asyncio.Task[None]:
+    def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
         """Run in the background; the execution's task can be cancelled."""
         task = asyncio.get_running_loop().create_task(self.run(plan, execution))
         execution.task = task
@@ -168,28 +68,27 @@ class Distributor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def run(self, plan: Plan, execution: Execution, records: AsyncIterator[Any] | None = None) -> None:
+    async def run(self, plan: ExecutionPlan, execution: Execution, records: AsyncIterator[Any] | None = None) -> None:
         """Run a plan to its end; results and errors are left in the execution.
 
         With `records` they are the input, on this shard only (a registration's event); else every shard reads its own.
         """
-        runtime = self._runtime_of()
         token = current.set(execution)
         execution.task = asyncio.current_task()
         status = "aborted"
         try:
-            runtime.settings.keep_fresh()
-            topology = runtime.peers.topology() if self._leaves_shard(plan, records) else None
+            self._settings.keep_fresh()
+            topology = self._peers.topology() if self._leaves_shard(plan, records) else None
             if topology is None or len(topology.shards) < 2:
-                source = records if records is not None else plan.reader.records(runtime)
-                await run_local(source, plan.steps, execution, runtime.atomic)
+                source = records if records is not None else plan.source.records(self._host)
+                await run_local(source, plan.steps, execution, self._host.atomic)
             else:
                 await self._lead(plan, execution, topology, records)
             status = "done"
         except asyncio.CancelledError:
             if not execution.aborted or execution.task is None:
                 raise
-            # told by RG.ABORTEXECUTION: only the run ends, not the job or function that waits for it
+            # by RG.ABORTEXECUTION: only the run ends, not the job or function that waits for it
             execution.task.uncancel()
             execution.add_error(ABORTED)
         except (GearsError, ClusterError) as error:  # another shard cannot be reached
@@ -199,39 +98,38 @@ class Distributor:
             execution.finish(status)
 
     @staticmethod
-    def _leaves_shard(plan: Plan, records: AsyncIterator[Any] | None) -> bool:
+    def _leaves_shard(plan: ExecutionPlan, records: AsyncIterator[Any] | None) -> bool:
         if plan.mode != "async":
             return False
         return records is None or any(step.kind is StepKind.REPARTITION for step in plan.steps)
 
     async def _lead(
-        self, plan: Plan, execution: Execution, topology: Topology, records: AsyncIterator[Any] | None
+        self, plan: ExecutionPlan, execution: Execution, topology: Topology, records: AsyncIterator[Any] | None
     ) -> None:
-        runtime = self._runtime_of()
         session_id = execution.session.id if execution.session else None
-        own, max_idle_seconds = runtime.info.shard_id, runtime.settings.max_idle_seconds
+        own, max_idle_seconds = self._host.info.shard_id, self._settings.max_idle_seconds
         start = StartRun(execution.id, own, session_id, plan, topology, max_idle_seconds, execution.user)
-        part = Part(start, runtime.info.shard_id, execution)
+        part = RunPart(start, own, execution)
         for node in part.others:
-            runtime.peers.send(node, "run", cloudpickle.dumps((start, records is not None)))
-        source = records if records is not None else plan.reader.records(runtime)
+            self._peers.send(node, "run", cloudpickle.dumps((start, records is not None)))
+        source = records if records is not None else plan.source.records(self._host)
         try:
             await self._with_watchdog(part, self._lead_part(part, source))
         finally:
             for node in part.unfinished:
-                self._tell_abort(node, start.id)
+                self._send_abort(node, start.id)
 
-    async def _lead_part(self, part: Part, source: AsyncIterator[Any]) -> None:
+    async def _lead_part(self, part: RunPart, source: AsyncIterator[Any]) -> None:
         await self._run_part(part, source)
         part.execution.status = "pending_cluster"
         await part.all_done.wait()
 
-    async def _with_watchdog(self, part: Part, work: Any) -> None:
+    async def _with_watchdog(self, part: RunPart, work: Any) -> None:
         """Do a part's work until it ends or makes no progress for too long."""
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # the origin gives up first, and tells the others
+        # the origin gives up first, and lets the others know
         patience = part.start.max_idle_seconds * (1 if part.is_origin else 2)
         try:
             for packet in self._take_early(part.start.id):
@@ -252,17 +150,16 @@ class Distributor:
             del self._parts[part.start.id]
             self._ended.append(part.start.id)
 
-    async def _run_part(self, part: Part, source: AsyncIterator[Any] | None) -> None:
-        runtime = self._runtime_of()
+    async def _run_part(self, part: RunPart, source: AsyncIterator[Any] | None) -> None:
         execution = part.execution
-        execution.begin(part.start.plan.steps)
+        execution.begin([step.outline for step in part.start.plan.steps])
         stages = split_stages(part.start.plan.steps)
         arriving: Step | None = None
         first = 0
         for number, (steps, boundary) in enumerate(stages):
             outbox = Outbox(part, boundary, number + 1, self._send_packet) if boundary else None
             sink = outbox.add if outbox else execution.results.append
-            chain = Chain(steps, sink, execution, runtime.atomic, first, moves=boundary is not None)
+            chain = Chain(steps, sink, execution, self._host.atomic, first, moves=boundary is not None)
             first += len(steps) + 1
             if number == 0:
                 if source is not None:
@@ -277,7 +174,7 @@ class Distributor:
             arriving = boundary
 
     @staticmethod
-    async def _receive(part: Part, stage: int, boundary: Step, chain: Chain) -> None:
+    async def _receive(part: RunPart, stage: int, boundary: Step, chain: Chain) -> None:
         """Push what the other shards send for a stage until all their end markers are there."""
         expected = len(part.nodes) if boundary.kind is StepKind.REPARTITION or part.is_origin else 0
         inbox = part.inbox(stage)
@@ -303,17 +200,16 @@ class Distributor:
         task.add_done_callback(self._tasks.discard)
 
     async def _follow(self, start: StartRun, *, reads: bool) -> None:
-        runtime = self._runtime_of()
-        session = runtime.sessions.get(start.session_id) if start.session_id else None
+        session = self._find_session(start.session_id) if start.session_id else None
         execution = Execution(start.id, session, user=start.user)
         execution.task = asyncio.current_task()
-        runtime.history.add(execution)
+        self._history.add(execution)
         current.set(execution)
-        part = Part(start, runtime.info.shard_id, execution)
-        source = start.plan.reader.records(runtime) if reads else None
+        part = RunPart(start, self._host.info.shard_id, execution)
+        source = start.plan.source.records(self._host) if reads else None
         self._report(part, done=False)
         try:
-            if start.id in self._ended:  # told to stop before this task began
+            if start.id in self._ended:  # the order to stop came before this task began
                 execution.abort()
             await self._with_watchdog(part, self._run_part(part, source))
         except asyncio.CancelledError:
@@ -324,12 +220,12 @@ class Distributor:
             execution.finish("aborted" if execution.aborted else "done")
         self._report(part, done=True)
 
-    def _report(self, part: Part, *, done: bool) -> None:
+    def _report(self, part: RunPart, *, done: bool) -> None:
         errors = tuple(part.execution.errors) if done else ()
         try:
-            self._runtime_of().peers.send(part.start.origin, "state", PartState(part.start.id, done, errors))
+            self._peers.send(part.start.origin, "state", PartState(part.start.id, done, errors))
         except GearsError as error:  # the origin's own watchdog ends the run
-            logger.warning("run %s: the origin could not be told: %s", part.start.id, error)
+            logger.warning("run %s: a report did not reach the origin: %s", part.start.id, error)
 
     def packet(self, sender: str, packet: Packet) -> None:
         """Take records or an end marker (message ``records``)."""
@@ -379,10 +275,10 @@ class Distributor:
             self._ended.append(run_id)
 
     def _send_packet(self, node: str, packet: Packet) -> None:
-        self._runtime_of().peers.send(node, "records", packet)
+        self._peers.send(node, "records", packet)
 
-    def _tell_abort(self, node: str, run_id: str) -> None:
+    def _send_abort(self, node: str, run_id: str) -> None:
         try:
-            self._runtime_of().peers.send(node, "abort", run_id)
+            self._peers.send(node, "abort", run_id)
         except GearsError as error:
-            logger.warning("run %s: shard %s could not be told to stop: %s", run_id, node, error)
+            logger.warning("run %s: the order to stop did not reach shard %s: %s", run_id, node, error)

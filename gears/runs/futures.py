@@ -1,7 +1,7 @@
 """What lets functions work beyond their step: futures that suspend a record, and coroutines of their own.
 
 A coroutine that a function schedules keeps the execution it belongs to: its rights, and the client of a hooked
-command, who is answered when the last of them has ended.
+command, which gets its answer when the last of them has ended.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Coroutine, Generator
 from typing import Any
 
-from ..scripting.runtime import current_runtime
 from ..shard.atomic import guarded
 from ..shard.executions import OUTSIDE, Execution, current
 from ..shard.failures import GearsError
+from ..shard.host import current_host
 
 
 def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
@@ -45,7 +45,7 @@ class GearsFuture:
         if self._execution.step_future is not None:
             raise GearsError("Can not create async record twice on the same step")
         self._execution.step_future = weakref.ref(self)
-        self._loop = current_runtime().loop
+        self._loop = current_host().loop
         self._future: asyncio.Future[Any] = self._loop.create_future()
         self._continued = False
 
@@ -87,7 +87,7 @@ class SessionHandle:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         execution.hold()
-        release = weakref.finalize(self, current_runtime().loop.call_soon_threadsafe, execution.release)
+        release = weakref.finalize(self, current_host().loop.call_soon_threadsafe, execution.release)
         release.atexit = False
 
 
@@ -130,21 +130,21 @@ def run_coroutine(
     """
     if not asyncio.iscoroutine(coroutine):
         raise GearsError(f"runCoroutine wants a coroutine, got {type(coroutine).__name__}")
-    runtime = current_runtime()
-    outcome: asyncio.Future[Any] = f if f is not None else runtime.loop.create_future()
+    host = current_host()
+    outcome: asyncio.Future[Any] = f if f is not None else host.loop.create_future()
     execution = session.execution if session is not None else current.get()
     if execution is not None:
         execution.hold()
 
     def start() -> None:
         current.set(execution)
-        task = runtime.loop.create_task(_drive(coroutine, outcome, delay))
+        task = host.loop.create_task(_drive(coroutine, outcome, delay))
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
         if execution is not None:
             task.add_done_callback(lambda _: execution.release())
 
-    runtime.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+    host.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
     return outcome
 
 
@@ -152,7 +152,7 @@ async def _drive(coroutine: Coroutine[Any, Any, Any], outcome: asyncio.Future[An
     try:
         if delay:
             await asyncio.sleep(delay)
-        value = await guarded(coroutine, current_runtime().atomic)
+        value = await guarded(coroutine, current_host().atomic)
     except asyncio.CancelledError:
         outcome.cancel()
         raise
@@ -166,15 +166,15 @@ async def _drive(coroutine: Coroutine[Any, Any, Any], outcome: asyncio.Future[An
 
 def create_future() -> asyncio.Future[Any]:
     """A future of the worker's event loop."""
-    return current_runtime().loop.create_future()
+    return current_host().loop.create_future()
 
 
 def set_future_results(future: asyncio.Future[Any], value: Any) -> None:
     """Give a future its result, from any thread."""
-    current_runtime().loop.call_soon_threadsafe(_deliver, future, value, None)
+    current_host().loop.call_soon_threadsafe(_deliver, future, value, None)
 
 
 def set_future_exception(future: asyncio.Future[Any], error: object) -> None:
     """Fail a future, from any thread."""
     failure = error if isinstance(error, Exception) else GearsError(str(error))
-    current_runtime().loop.call_soon_threadsafe(_deliver, future, None, failure)
+    current_host().loop.call_soon_threadsafe(_deliver, future, None, failure)

@@ -1,7 +1,6 @@
-"""The plan of a pipeline and its execution: records are pushed through steps, one after the other.
+"""How a plan runs on one shard: records are pushed through its steps, one after the other.
 
-A plan is cut into stages at its *boundaries*, the steps that move records between shards (repartition, collect); a
-`Chain` runs the steps of one stage. Inside one shard a boundary does nothing, so a local run is one chain. A record
+A `Chain` runs the steps of one stage. Inside one shard a boundary does nothing, so a local run is one chain. A record
 whose step raises is dropped and its error kept; the run goes on. Bulk runs give the event loop its turn every few
 milliseconds, so that questions are answered meanwhile.
 """
@@ -9,17 +8,16 @@ milliseconds, so that questions are answered meanwhile.
 from __future__ import annotations
 
 import asyncio
-import enum
 import inspect
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..shard.atomic import AtomicBlock, guarded
 from ..shard.executions import OUTSIDE, Execution
 from ..shard.failures import GearsError
 from .futures import GearsFuture
+from .plan import Step, StepKind
 
 TURN_SECONDS = 0.002
 
@@ -30,41 +28,10 @@ _UNKNOWN = object()
 _now = time.perf_counter
 
 
-class StepKind(enum.Enum):
-    """What a step does; the value is its name in `RG.GETEXECUTION`."""
-
-    MAP = "map"
-    FILTER = "filter"
-    FLATMAP = "flatmap"
-    FOREACH = "foreach"
-    ACCUMULATE = "accumulate"
-    GROUP = "accumulatebykey"
-    LIMIT = "limit"
-    REPARTITION = "repartition"
-    COLLECT = "collect"
-
-
 # looking up or hashing a member of an enumeration takes longer than many a step
 _MAP, _FILTER, _FOREACH = StepKind.MAP, StepKind.FILTER, StepKind.FOREACH
 _ACCUMULATE, _GROUP, _LIMIT = StepKind.ACCUMULATE, StepKind.GROUP, StepKind.LIMIT
 _REPARTITION, _COLLECT = StepKind.REPARTITION, StepKind.COLLECT
-BOUNDARIES = frozenset({StepKind.REPARTITION, StepKind.COLLECT})
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step. `key` extracts the key of GROUP and REPARTITION; `start` and `length` are those of LIMIT."""
-
-    kind: StepKind
-    function: Callable[..., Any] | None = None
-    key: Callable[[Any], Any] | None = None
-    start: int = 0
-    length: int = 0
-
-    @property
-    def name(self) -> str:
-        """Name of the step's function."""
-        return getattr(self.function or self.key, "__name__", "") if self.function or self.key else ""
 
 
 def key_text(value: object) -> str:
@@ -75,20 +42,6 @@ def key_text(value: object) -> str:
         value.close()
         raise GearsError("coroutine are not allow on extractor")
     return repr(value)
-
-
-def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
-    """Cut a plan after each boundary: (the stage's steps, the boundary that ends it or None)."""
-    stages: list[tuple[list[Step], Step | None]] = []
-    stage: list[Step] = []
-    for step in steps:
-        if step.kind in BOUNDARIES:
-            stages.append((stage, step))
-            stage = []
-        else:
-            stage.append(step)
-    stages.append((stage, None))
-    return stages
 
 
 class Turns:
@@ -145,7 +98,7 @@ class Chain:
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
         """Send a record through the steps from `index` on; what is returned has to be awaited.
 
-        A step that fails is told to the execution.
+        The execution keeps the error of a step that fails.
         """
         try:
             rest = self._advance(record, index, _now() if since is None else since)
@@ -154,9 +107,9 @@ class Chain:
         except BaseException as error:  # SystemExit of a function must not end the worker either
             self._execution.fail(error)
             return None
-        return None if rest is None else self._told(rest)
+        return None if rest is None else self._with_errors_kept(rest)
 
-    async def _told(self, rest: Coroutine[Any, Any, None]) -> None:
+    async def _with_errors_kept(self, rest: Coroutine[Any, Any, None]) -> None:
         try:
             await rest
         except (asyncio.CancelledError, GeneratorExit):
@@ -297,14 +250,14 @@ async def run_local(
     records: AsyncIterable[Any], steps: Sequence[Step], execution: Execution, atomic: AtomicBlock
 ) -> None:
     """Run a whole plan on this shard; results and errors are left in the execution."""
-    execution.begin(steps)
+    execution.begin([step.outline for step in steps])
     chain = Chain(steps, execution.results.append, execution, atomic)
     await feed(records, chain, execution, Turns())
     await chain.finish()
 
 
 async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, turns: Turns) -> None:
-    """Push what a reader yields into a chain; a failing reader is told to the execution."""
+    """Push what a source yields into a chain; the execution keeps the error of a source that fails."""
     waiting_since = _now()
     try:
         async for record in records:

@@ -19,7 +19,7 @@ _DEFAULTS = {
 }
 
 
-class Settings:
+class GearsSettings:
     """The settings as they were when last read; `read` asks the module."""
 
     def __init__(self, read: Callable[..., Any], history: ExecutionHistory) -> None:

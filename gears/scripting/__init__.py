@@ -1,1 +1,1 @@
-"""What a script sees: the builder, the API and `redisAI`."""
+"""What a script sees: the builder, the API, `redisAI`, and the one place where all of them find the worker's parts."""

@@ -10,33 +10,30 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from types import ModuleType
 from typing import Any
 
 from qa_cluster.hashtags import hashtag_for_slot, shard_tag
 
-from ..registrations.sessions import running_script
+from ..registrations.script_source import running_script
+from ..registrations.sessions import session_of
 from ..registrations.timers import check_timer
-from ..runs.futures import (
-    GearsFuture,
-    GearsSession,
-    create_future,
-    get_gears_session,
-    run_coroutine,
-    set_future_exception,
-    set_future_results,
-    set_gears_session,
-)
-from ..runs.sources import SCAN_COUNT, KeysOnlyReader
+from ..runs.futures import GearsFuture
+from ..runs.key_values import SCAN_COUNT
+from ..runs.sources import KeysOnlySource
 from ..shard.atomic import atomic_block
 from ..shard.executions import current
 from ..shard.failures import FlatError, GearsError
+from ..shard.forbidden import refuse_forbidden
+from ..shard.host import current_host
 from ..shard.link import Argument
-from ..shard.peers import RESEND_SECONDS
+from ..shard.peers import RESEND_SECONDS, RESEND_SOON_SECONDS
 from ..shard.replies import decode_reply
-from . import redis_ai
-from .builder import NO_HOOK, GearsBuilder
+from .builder import GearsBuilder
+from .held_model import HeldModel, with_references
 from .runtime import current_runtime
+
+# What functions may use besides what this module defines.
+__all__ = ["RESEND_SOON_SECONDS", "GearsBuilder", "HeldModel", "with_references"]
 
 error = GearsError
 _LEVELS = ("debug", "verbose", "notice", "warning")
@@ -57,9 +54,9 @@ def execute(command: str, *args: object) -> Any:
     """
     if not isinstance(command, str):
         raise GearsError("the given command must be a string")
-    runtime = current_runtime()
-    runtime.refuse_forbidden(command)
-    return decode_reply(runtime.execute(command, *[_argument(value) for value in args]))
+    host = current_host()
+    refuse_forbidden(command)
+    return decode_reply(host.execute(command, *[_argument(value) for value in args]))
 
 
 def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
@@ -68,14 +65,14 @@ def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
     >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
     ['1', ['field', 'value']]
     """
-    runtime = current_runtime()
+    host = current_host()
     packed: list[tuple[Argument, ...]] = []
     for command, *args in commands:
         if not isinstance(command, str):
             raise GearsError("the given command must be a string")
-        runtime.refuse_forbidden(command)
+        refuse_forbidden(command)
         packed.append((command, *[_argument(value) for value in args]))
-    replies = runtime.execute_many(packed)
+    replies = host.execute_many(packed)
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
     if failed is not None:
         raise GearsError(str(failed))
@@ -87,18 +84,18 @@ def execute_later(command: str, *args: object) -> None:
 
     It has run before the client of the job that sends it is answered.
     """
-    runtime = current_runtime()
-    runtime.refuse_forbidden(command)
+    host = current_host()
+    refuse_forbidden(command)
 
     def failed(text: str) -> None:
         log(f"{command} failed: {text}", "warning")
 
-    runtime.execute_later(failed, command, *[_argument(value) for value in args])
+    host.execute_later(failed, command, *[_argument(value) for value in args])
 
 
 async def commands_sent() -> None:
     """Wait until every command of `execute_later` has run (not in RedisGears)."""
-    reporting = current_runtime().reporting
+    reporting = current_host().reporting
     if reporting is not None:
         ran: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         reporting.call(ran.set_result, "PING")
@@ -119,11 +116,11 @@ def hashtag() -> str:
 
     Outside a cluster it is ``06S`` (slot 0).
     """
-    runtime = current_runtime()
-    if not runtime.info.cluster:
+    host = current_host()
+    if not host.info.cluster:
         return hashtag_for_slot(0)
-    reply = runtime.execute_own("CLUSTER", "SLOTS")
-    own = runtime.info.shard_id.encode()
+    reply = host.execute_own("CLUSTER", "SLOTS")
+    own = host.info.shard_id.encode()
     return shard_tag([(int(first), int(last)) for first, last, primary, *_ in reply if primary[2] == own])
 
 
@@ -148,12 +145,12 @@ def atomic() -> AbstractContextManager[None]:
     >>> with atomic():  # doctest: +SKIP
     ...     execute("SET", "a", int(execute("GET", "a")) + 1)
     """
-    return atomic_block(current_runtime().atomic)
+    return atomic_block(current_host().atomic)
 
 
 def is_in_atomic_block() -> bool:
     """Whether the caller is inside `atomic()`."""
-    return current_runtime().atomic.entered_here
+    return current_host().atomic.entered_here
 
 
 def is_async_allow() -> bool:
@@ -169,7 +166,7 @@ def gears_config_get(key: str, default: Any = None) -> Any:
 
 def config_get(key: str) -> str | None:
     """A setting of the module (`RG.CONFIGSET`), or None."""
-    reply = decode_reply(current_runtime().execute_own("RG.CONFIGGET", key))
+    reply = decode_reply(current_host().execute_own("RG.CONFIGGET", key))
     value = reply[0] if isinstance(reply, list) and reply else None
     if value is None or (isinstance(value, str) and value.startswith(("(error)", "-"))):
         return None
@@ -177,7 +174,7 @@ def config_get(key: str) -> str | None:
 
 
 def flat_error(message: object) -> GearsError:
-    """An error that is told by its text alone, without a traceback."""
+    """An error that shows as its text alone, without a traceback."""
     return FlatError(str(message))
 
 
@@ -197,29 +194,11 @@ def register_time_event(seconds: float, f: Callable[[], Any], key: object = None
         script.timers.append((seconds, f))
         return True
     execution = current.get()
-    if execution is None or execution.session is None:
+    session = session_of(execution)
+    if execution is None or session is None:
         raise GearsError("registerTE can only be called by a script or a function of a session")
-    current_runtime().timers.start(execution.session, seconds, f, execution.id, execution.user)
+    current_runtime().timers.start(session, seconds, f, execution.id, execution.user)
     return True
-
-
-def call_next(*_: object) -> None:
-    """Left out, like command hooks."""
-    raise GearsError(f"call_next is left out: {NO_HOOK}")
-
-
-def get_command() -> None:
-    """Left out, like command hooks."""
-    raise GearsError(f"Can not get CommandHook ctx: {NO_HOOK}")
-
-
-def gears_ctx(*_: object) -> None:
-    """Left out: pipelines are made by `GearsBuilder` only."""
-    raise GearsError("gearsCtx is left out: use GearsBuilder")
-
-
-def register_gears_thread() -> None:
-    """Threads that a function starts need no registration: they have its execution and its rights."""
 
 
 def create_keys_only_reader(
@@ -231,27 +210,15 @@ def create_keys_only_reader(
     """A generator function for a `PythonReader` that yields the names of the shard's keys."""
 
     def read() -> AsyncIterator[Any]:
-        return KeysOnlyReader(pattern, count, noScan, patternGenerator).records(current_runtime())
+        return KeysOnlySource(pattern, count, noScan, patternGenerator).records(current_host())
 
     return read
 
 
 def shard_reader_callback() -> Iterator[str]:
     """A generator function for a `PythonReader` that yields the shard's id."""
-    info = current_runtime().info
+    info = current_host().info
     yield info.shard_id if info.cluster else "1"
-
-
-class _Loop:
-    """The worker's event loop, for scripts: it can be in the globals of a function that is stored."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(current_runtime().loop, name)
-
-    def __reduce__(self) -> tuple[type[_Loop], tuple[()]]:
-        return _Loop, ()
 
 
 def gears_future() -> GearsFuture:
@@ -272,57 +239,3 @@ async def ask_shard(
 def answer_shards(kind: str, handler: Callable[[str, Any], Any]) -> None:
     """Let `handler(sender, body)`, plain or a coroutine, answer what other shards ask (not in RedisGears)."""
     current_runtime().peers.on(kind, handler)
-
-
-_NAMES: dict[str, Any] = {
-    **dict.fromkeys(("GearsBuilder", "GB"), GearsBuilder),
-    **dict.fromkeys(("execute", "executeCommand"), execute),
-    **dict.fromkeys(("execute_many", "executeMany"), execute_many),
-    **dict.fromkeys(("execute_later", "executeLater"), execute_later),
-    **dict.fromkeys(("override_reply", "overrideReply"), override_reply),
-    **dict.fromkeys(("atomic", "atomicCtx"), atomic),
-    **dict.fromkeys(("isInAtomicBlock", "is_in_atomic_block"), is_in_atomic_block),
-    **dict.fromkeys(("isAsyncAllow", "is_async_allow"), is_async_allow),
-    **dict.fromkeys(("hashtag", "getMyHashTag"), hashtag),
-    **dict.fromkeys(("log", "Log"), log),
-    **dict.fromkeys(("configGet", "config_get", "ConfigGet"), config_get),
-    **dict.fromkeys(("gearsConfigGet", "gears_config_get", "GearsConfigGet"), gears_config_get),
-    **dict.fromkeys(("flat_error", "flatError"), flat_error),
-    **dict.fromkeys(("gearsFuture", "gears_future", "gearsFutureCtx"), gears_future),
-    **dict.fromkeys(("GearsFuture",), GearsFuture),
-    **dict.fromkeys(("createFuture",), create_future),
-    **dict.fromkeys(("setFutureResults",), set_future_results),
-    **dict.fromkeys(("setFutureException",), set_future_exception),
-    **dict.fromkeys(("runCoroutine",), run_coroutine),
-    **dict.fromkeys(("GearsSession",), GearsSession),
-    **dict.fromkeys(("getGearsSession",), get_gears_session),
-    **dict.fromkeys(("setGearsSession",), set_gears_session),
-    **dict.fromkeys(("registerTE", "registerTimeEvent"), register_time_event),
-    **dict.fromkeys(("call_next", "callNext"), call_next),
-    **dict.fromkeys(("get_command", "getCommand"), get_command),
-    **dict.fromkeys(("gearsCtx",), gears_ctx),
-    **dict.fromkeys(("registerGearsThread",), register_gears_thread),
-    **dict.fromkeys(("createKeysOnlyReader",), create_keys_only_reader),
-    **dict.fromkeys(("shardReaderCallback",), shard_reader_callback),
-    **dict.fromkeys(("loop",), _Loop()),
-    **dict.fromkeys(("error", "GearsError"), GearsError),
-}
-
-
-def script_globals() -> dict[str, Any]:
-    """The names that every script finds in its globals."""
-    names = {name: value for name, value in _NAMES.items() if name != "error"}
-    return {**names, "asyncio": asyncio, "redisAI": redis_ai}
-
-
-def install_modules() -> None:
-    """Make `redisgears`, `rg`, `gears` and `redisAI` importable in this process."""
-    for module_name in ("redisgears", "rg", "gears"):
-        module = ModuleType(module_name, __doc__)
-        module.__dict__.update(_NAMES)
-        sys.modules[module_name] = module
-    sys.modules["redisAI"] = redis_ai
-    # redgrease looks for the builder and the settings there
-    vars(sys.modules["__main__"]).update(
-        {name: _NAMES[name] for name in ("GB", "GearsBuilder", "configGet", "gearsConfigGet")}
-    )

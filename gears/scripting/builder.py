@@ -8,41 +8,23 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from ..registrations.sessions import MODES, RIGHTS, Plan, Registration, running_script
-from ..runs import sources as readers
-from ..runs.pipeline import Step, StepKind
+from ..registrations.script_source import running_script
+from ..registrations.sessions import MODES, RIGHTS, Registration, session_of
+from ..runs.plan import ExecutionPlan, Step, StepKind
 from ..shard.executions import Execution, current
 from ..shard.failures import GearsError
 from .runtime import current_runtime
+from .source_options import SOURCE_NAMES, checked_function, registered_source, run_source
 
-READERS = ("KeysReader", "KeysOnlyReader", "StreamReader", "PythonReader", "ShardsIDReader", "CommandReader")
-FAILED_POLICIES = ("continue", "abort", "retry")
-NO_HOOK = (
-    "hook= is left out: to answer reads of keys that do not exist use GB('KeysReader').register(prefix=.., "
-    "commands=['get'], eventTypes=['keymiss']) and override_reply; else use trigger= and RG.TRIGGER"
-)
 NO_SYNC = (
     "mode 'sync' is left out: use mode='async_local', with commands=['get'] and eventTypes=['keymiss'] where a client "
     "waits for the function"
 )
 
 
-def _function(value: object) -> Callable[..., Any]:
-    if not callable(value):
-        raise GearsError("argument must be a function")
-    return value
-
-
 def _number(value: object) -> int:
     if not isinstance(value, int):
         raise GearsError("argument must be a number")
-    return value
-
-
-def _whole(options: dict[str, Any], name: str, preset: int, least: int) -> int:
-    value = options.get(name, preset)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise GearsError(f"{name} must be a whole number of at least {least}, got {value!r}")
     return value
 
 
@@ -61,19 +43,6 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
     return records
 
 
-def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tuple[str, ...] | None:
-    """A list of names of `register`, in lower case; None and an empty list both mean: all."""
-    if not value:
-        return None
-    if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-        raise GearsError(f"{what} must be a list of strings, got {value!r}")
-    names = tuple(item.lower() for item in value)
-    unknown = [name for name in names if allowed is not None and name not in allowed]
-    if unknown:
-        raise GearsError(f"unknown {what}: {unknown[0]!r}, must be of {', '.join(sorted(allowed or ()))}")
-    return names
-
-
 class GearsBuilder:
     """A pipeline in the making; every operation returns the builder itself.
 
@@ -81,36 +50,36 @@ class GearsBuilder:
     """
 
     def __init__(self, reader: str = "KeysReader", defaultArg: Any = "*", desc: str | None = None) -> None:
-        if reader not in READERS:
+        if reader not in SOURCE_NAMES:
             raise GearsError(f"reader does not exists: {reader!r}")
-        self._reader = reader
+        self._source_name = reader
         self._default = defaultArg
         self._description = desc or ""
         self._steps: list[Step] = []
 
     def _add(self, kind: StepKind, function: Any = None, **options: Any) -> Self:
-        self._steps.append(Step(kind, _function(function) if function is not None else None, **options))
+        self._steps.append(Step(kind, checked_function(function) if function is not None else None, **options))
         return self
 
     def map(self, f: Callable[[Any], Any]) -> Self:
         """Replace each record by `f(record)`."""
-        return self._add(StepKind.MAP, _function(f))
+        return self._add(StepKind.MAP, checked_function(f))
 
     def filter(self, f: Callable[[Any], Any]) -> Self:
         """Keep the records for which `f(record)` is true."""
-        return self._add(StepKind.FILTER, _function(f))
+        return self._add(StepKind.FILTER, checked_function(f))
 
     def flatmap(self, f: Callable[[Any], Any]) -> Self:
         """Replace each record by the items of the list `f(record)`."""
-        return self._add(StepKind.FLATMAP, _function(f))
+        return self._add(StepKind.FLATMAP, checked_function(f))
 
     def foreach(self, f: Callable[[Any], Any]) -> Self:
         """Call `f(record)` and keep the record."""
-        return self._add(StepKind.FOREACH, _function(f))
+        return self._add(StepKind.FOREACH, checked_function(f))
 
     def accumulate(self, f: Callable[[Any, Any], Any]) -> Self:
         """Reduce each shard's records to one: `f(accumulator, record)`, the first accumulator being None."""
-        return self._add(StepKind.ACCUMULATE, _function(f))
+        return self._add(StepKind.ACCUMULATE, checked_function(f))
 
     def limit(self, length: int, start: int = 0) -> Self:
         """Keep `length` records after the first `start`, over all shards."""
@@ -125,11 +94,11 @@ class GearsBuilder:
 
     def repartition(self, f: Callable[[Any], Any]) -> Self:
         """Move each record to the shard that owns the slot of the key `f(record)`."""
-        return self._add(StepKind.REPARTITION, key=_function(f))
+        return self._add(StepKind.REPARTITION, key=checked_function(f))
 
     def localgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
         """Reduce the records of each key on each shard: `reducer(key, accumulator, record)`."""
-        return self._add(StepKind.GROUP, _function(reducer), key=_function(extractor))
+        return self._add(StepKind.GROUP, checked_function(reducer), key=checked_function(extractor))
 
     def groupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
         """Reduce the records of each key over all shards."""
@@ -137,7 +106,7 @@ class GearsBuilder:
 
     def batchgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, list[Any]], Any]) -> Self:
         """Reduce the list of all records of each key: `reducer(key, records)`."""
-        reducer = _function(reducer)
+        reducer = checked_function(reducer)
         if asyncio.iscoroutinefunction(reducer):
             raise GearsError("coroutine are not allow on reduce")
 
@@ -152,7 +121,7 @@ class GearsBuilder:
 
     def aggregate(self, zero: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Self:
         """Reduce on each shard with `seqOp(accumulator, record)`, then over the shards with `combOp`."""
-        seq, comb = _function(seqOp), _function(combOp)
+        seq, comb = checked_function(seqOp), checked_function(combOp)
         self.accumulate(lambda acc, record: seq(acc or copy.deepcopy(zero), record))
         self.collect()
         return self.accumulate(lambda acc, record: comb(acc or copy.deepcopy(zero), record))
@@ -165,7 +134,7 @@ class GearsBuilder:
         combOp: Callable[[Any, Any, Any], Any],
     ) -> Self:
         """Like `aggregate` for the records of each key; both functions get the key first."""
-        seq, comb = _function(seqOp), _function(combOp)
+        seq, comb = checked_function(seqOp), checked_function(combOp)
         self.localgroupby(extractor, lambda key, acc, record: seq(key, acc or copy.deepcopy(zero), record))
         return self.groupby(
             lambda group: group["key"], lambda key, acc, group: comb(key, acc or copy.deepcopy(zero), group["value"])
@@ -191,7 +160,7 @@ class GearsBuilder:
 
     def avg(self, extractor: Callable[[Any], Any] = _identity) -> Self:
         """The mean of `extractor(record)`."""
-        value = _function(extractor)
+        value = checked_function(extractor)
         self.aggregate(
             (0, 0),
             lambda acc, record: (acc[0] + value(record), acc[1] + 1),
@@ -210,8 +179,8 @@ class GearsBuilder:
         """Run the pipeline: of a script once it has ended; in a function at once, for a future of [results, errors]."""
         if mode not in ("async", "async_local"):
             raise GearsError(f"unknown mode of run: {mode!r}, must be async or async_local")
-        reader = self._run_reader(self._default if arg is None else arg, options)
-        plan = Plan(reader, self._finished_steps(convertToStr, collect), mode, self._description)
+        source = run_source(self._source_name, self._default if arg is None else arg, options)
+        plan = ExecutionPlan(source, self._finished_steps(convertToStr, collect), mode, self._description)
         script = running_script()
         if script is not None:
             if not script.restoring:
@@ -222,7 +191,7 @@ class GearsBuilder:
         user = caller.user if caller is not None else ""
         if threading.current_thread() is not threading.main_thread():
             raise GearsError("run can not be called in a thread of a function's own: give runCoroutine a coroutine")
-        execution = Execution(runtime.ids.next(), caller.session if caller else None, user=user)
+        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user)
         runtime.history.add(execution)
         task = runtime.distributor.start(plan, execution)
         return asyncio.ensure_future(_results(task, execution))
@@ -248,20 +217,22 @@ class GearsBuilder:
         if options.get("rights", "caller") not in RIGHTS:
             raise GearsError(f"unknown rights: {options['rights']!r}, must be one of {', '.join(RIGHTS)}")
         if onRegistered is not None:
-            _function(onRegistered)
-        reader = self._registered_reader(self._default if arg is None else arg, options)
+            checked_function(onRegistered)
+        source = registered_source(self._source_name, self._default if arg is None else arg, options)
         runtime = current_runtime()
         steps = self._finished_steps(convertToStr, collect and mode == "async")
-        rights = options.get("rights", "caller") if self._reader == "CommandReader" else "owner"
-        registration = Registration(runtime.ids.next(), reader, steps, mode, self._description, onRegistered, rights)
+        rights = options.get("rights", "caller") if self._source_name == "CommandReader" else "owner"
+        registration = Registration(
+            runtime.host.ids.next(), source, steps, mode, self._description, onRegistered, rights
+        )
         script = running_script()
         if script is not None:
             script.session.registrations[registration.id] = registration
             return registration.id
-        caller = current.get()
-        if caller is None or caller.session is None:
+        session = session_of(current.get())
+        if session is None:
             raise GearsError("register can only be called by a script or a function of a session")
-        runtime.registrar.extend(caller.session, registration)
+        runtime.registrar.extend(session, registration)
         return registration.id
 
     def _finished_steps(self, convert: bool, collect: bool) -> tuple[Step, ...]:
@@ -271,75 +242,6 @@ class GearsBuilder:
         if collect:
             steps.append(Step(StepKind.COLLECT))
         return tuple(steps)
-
-    def _run_reader(self, arg: Any, options: dict[str, Any]) -> readers.Reader:
-        match self._reader:
-            case "KeysReader":
-                return readers.KeysReader(
-                    _text(arg, "regex argument must be a string"),
-                    no_scan=bool(options.get("noScan", False)),
-                    read_value=bool(options.get("readValue", True)),
-                    key_types=_names(options.get("keyTypes"), "key type", readers.KEY_TYPES),
-                )
-            case "KeysOnlyReader":
-                generator = options.get("patternGenerator")
-                return readers.KeysOnlyReader(
-                    _text(arg, "regex argument must be a string"),
-                    count=_whole(options, "count", readers.SCAN_COUNT, 1),
-                    no_scan=bool(options.get("noScan", False)),
-                    pattern_generator=_function(generator) if generator is not None else None,
-                )
-            case "PythonReader":
-                if not callable(arg):
-                    raise GearsError("pyreader argument must be a function")
-                return readers.PythonReader(arg)
-            case "ShardsIDReader":
-                return readers.ShardsIDReader()
-            case "StreamReader":
-                stream = _text(arg, "stream argument must be a string")
-                return readers.StreamReader(stream, str(options.get("fromId", "0-0")))
-        raise GearsError("Given reader do not support run or not exists")
-
-    def _registered_reader(self, arg: Any, options: dict[str, Any]) -> readers.RegisteredReader:
-        if self._reader == "CommandReader":
-            if options.get("hook") is not None:
-                raise GearsError(NO_HOOK)
-            trigger = options.get("trigger")
-            if not isinstance(trigger, str) or not trigger:
-                raise GearsError("no trigger or hook argument was given")
-            return readers.CommandReader(trigger, bool(options.get("inorder", False)))
-        prefix = options.get("prefix", options.get("regex", arg))
-        if self._reader == "StreamReader":
-            return _registered_stream(_text(prefix, "stream argument must be a string"), options)
-        if self._reader != "KeysReader":
-            raise GearsError(f"reader does not support register: {self._reader}")
-        return readers.KeysReader(
-            _text(prefix, "regex argument must be a string"),
-            read_value=bool(options.get("readValue", True)),
-            event_types=_names(options.get("eventTypes"), "event type"),
-            key_types=_names(options.get("keyTypes"), "key type", readers.KEY_TYPES),
-            commands=_names(options.get("commands"), "command"),
-        )
-
-
-def _registered_stream(prefix: str, options: dict[str, Any]) -> readers.StreamReader:
-    policy = options.get("onFailedPolicy", "continue")
-    if policy not in FAILED_POLICIES:
-        raise GearsError(f"unknown onFailedPolicy: {policy!r}, must be one of {', '.join(FAILED_POLICIES)}")
-    return readers.StreamReader(
-        prefix,
-        batch=_whole(options, "batch", 1, 1),
-        duration_ms=_whole(options, "duration", 0, 0),
-        on_failed=policy,
-        retry_seconds=_whole(options, "onFailedRetryInterval", 1, 1),
-        trim=bool(options.get("trimStream", True)),
-    )
-
-
-def _text(value: Any, problem: str) -> str:
-    if not isinstance(value, str):
-        raise GearsError(f"{problem}, got {type(value).__name__}")
-    return value
 
 
 async def _results(task: asyncio.Task[None], execution: Execution) -> list[list[Any]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from ..inference.dag import Dag, Step
+from ..inference.dag import Dag, DagStep
 from ..inference.tensors import Array, Tensor, parse_values
 from ..shard.failures import GearsError
 from .model_runners import caller
@@ -25,7 +25,7 @@ class DAGRunner:
         self._names: dict[str, int] = {}
         self._count = 0
         self._given: dict[int, Array] = {}
-        self._steps: list[Step] = []
+        self._steps: list[DagStep] = []
         self._wanted: list[int] = []
         self._used = False
 
@@ -67,7 +67,7 @@ class DAGRunner:
         self._open()
         given = [self._read(item) for item in inputs]
         ref = current_runtime().models.reference(name).ref
-        self._steps.append(Step(ref, given, [self._write(item) for item in outputs]))
+        self._steps.append(DagStep(ref, given, [self._write(item) for item in outputs]))
         return self
 
     def ScriptRun(
@@ -85,7 +85,7 @@ class DAGRunner:
         given = [self._read(item) for item in inputs]
         ref = current_runtime().models.scripts.reference(name)
         written = [self._write(item) for item in outputs]
-        self._steps.append(Step(ref, given, written, None, func, list(keys), list(args)))
+        self._steps.append(DagStep(ref, given, written, None, func, list(keys), list(args)))
         return self
 
     def OpsFromString(self, operations: str) -> DAGRunner:

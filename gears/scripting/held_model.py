@@ -15,6 +15,7 @@ from qa_cluster.errors import ModelError
 from ..inference.served import ServedModel
 from ..inference.tensors import Array
 from ..shard.failures import GearsError
+from ..shard.host import current_host
 from ..shard.link import Argument, raise_on_error
 from ..shard.replies import decode_reply
 from .runtime import current_runtime
@@ -84,7 +85,7 @@ def with_references(commands: Sequence[Sequence[Argument]], keys: Sequence[str])
     All in one round trip, on a replica too. An error reply to a command is raised.
     """
     references = [("QA.MODELREF", key) for key in keys]
-    link = current_runtime().links.link()
+    link = current_host().links.link()
     # the names of models last, as they were first: what is renamed in between is noticed
     *others, last = commands
     replies = link.execute_many([("READONLY",), *others, *references, last, ("READWRITE",)])

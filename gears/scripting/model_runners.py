@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ..inference.script_store import ScriptCall
+from ..inference.script_call import TorchScriptCall
 from ..inference.tensors import Array, Tensor
 from ..shard.executions import current
 from ..shard.failures import GearsError
@@ -21,7 +21,7 @@ def caller() -> str:
 def _waiting_runtime() -> Runtime:
     """The runtime, for a function that waits for a run on its own thread."""
     runtime = current_runtime()
-    if runtime.atomic.entered_here:
+    if runtime.host.atomic.entered_here:
         raise GearsError("ERR models and scripts can not be run inside an atomic block: run them before it")
     return runtime
 
@@ -101,8 +101,8 @@ class ScriptRunner(_Runner):
         arrays = _waiting_runtime().models.scripts.run_blocking(self._ref, self._call())
         return [Tensor(array) for array in arrays]
 
-    def _call(self) -> ScriptCall:
-        return ScriptCall(self._function, self._close(), user=caller(), n_outputs=self._outputs or None)
+    def _call(self) -> TorchScriptCall:
+        return TorchScriptCall(self._function, self._close(), user=caller(), n_outputs=self._outputs or None)
 
 
 def createModelRunner(key: str) -> ModelRunner:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..inference.tensors import DTYPES, Array, Tensor, dtype_name, from_wire, to_blob
 from ..shard.failures import GearsError
+from ..shard.host import current_host
 from ..shard.link import Reply, raise_on_error
 from .dag_runner import DAGRunner, createDAGRunner
 from .model_runners import (
@@ -34,7 +35,6 @@ from .model_runners import (
     scriptRunnerRun,
     scriptRunnerRunAsync,
 )
-from .runtime import current_runtime
 
 __all__ = [
     "DAGRunner",
@@ -123,12 +123,12 @@ def _set_command(key: str, tensor: Tensor) -> tuple[str | int | bytes, ...]:
 
 def setTensorInKey(key: str, tensor: Tensor) -> None:
     """Store a tensor; replicated like any write."""
-    _set_reply(key, current_runtime().execute_many([_set_command(key, tensor)])[0])
+    _set_reply(key, current_host().execute_many([_set_command(key, tensor)])[0])
 
 
 def msetTensorsInKeyspace(tensors: Mapping[str, Tensor]) -> None:
     """Store several tensors in one round trip."""
-    replies = current_runtime().execute_many([_set_command(key, tensor) for key, tensor in tensors.items()])
+    replies = current_host().execute_many([_set_command(key, tensor) for key, tensor in tensors.items()])
     for key, reply in zip(tensors, replies, strict=True):
         _set_reply(key, reply)
 
@@ -150,7 +150,7 @@ def getTensorFromKey(key: str) -> Tensor:
 
 def mgetTensorsFromKeyspace(keys: Sequence[str]) -> list[Tensor]:
     """Tensors of several keys, in one round trip."""
-    replies = current_runtime().execute_many([("AI.TENSORGET", key, "META", "BLOB") for key in keys])
+    replies = current_host().execute_many([("AI.TENSORGET", key, "META", "BLOB") for key in keys])
     return [_tensor(key, reply) for key, reply in zip(keys, replies, strict=True)]
 
 

@@ -1,1 +1,1 @@
-"""The way to the shard: its start line, links, peers, executions and threads. Imports no other room."""
+"""The bottom, which knows no other room: links to the shard and its peers, executions, failures and limits."""

@@ -11,14 +11,10 @@ import itertools
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from . import replies
 from .failures import GearsError, error_line, error_text
-
-if TYPE_CHECKING:
-    from ..registrations.sessions import Session
-    from ..runs.pipeline import Step
 
 MAX_ERRORS = 1000
 MISSING = "execution plan does not exist"
@@ -27,13 +23,17 @@ ABORTED = "execution was aborted"
 OUTSIDE = object()
 
 
+class Owner(Protocol):
+    """The session of a script, to which an execution belongs: this room knows no more of it."""
+
+    id: str
+
+
 class Execution:
     """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own."""
 
     __slots__ = (
         "_holds",
-        "_outline",
-        "_steps",
         "_waiters",
         "aborted",
         "beats",
@@ -53,6 +53,7 @@ class Execution:
         "status",
         "step_future",
         "step_seconds",
+        "steps",
         "task",
         "user",
     )
@@ -60,7 +61,7 @@ class Execution:
     def __init__(
         self,
         execution_id: str,
-        session: Session | None,
+        session: Owner | None,
         *,
         registered: bool = False,
         can_override: bool = False,
@@ -78,8 +79,8 @@ class Execution:
         self.errors: list[str] = []
         self.first_failure: str | None = None
         self.overriding: bytes | None = None
-        self._steps: Sequence[Step] = ()
-        self._outline: list[tuple[str, str]] | None = None
+        # (kind, name of the function) of each step: functions do not live on for being in the history
+        self.steps: Sequence[tuple[str, str]] = ()
         self.step_seconds: list[float] = []
         self.read_seconds = 0.0
         self.shards_received = 0
@@ -93,21 +94,14 @@ class Execution:
         self._holds = 0
         self._waiters: list[asyncio.Future[None]] = []
 
-    def begin(self, steps: Sequence[Step]) -> None:
-        """The run starts, with these steps."""
-        self._steps = steps
+    def begin(self, steps: Sequence[tuple[str, str]]) -> None:
+        """The run starts, with these steps: (kind, name of the function)."""
+        self.steps = steps
         self.step_seconds = [0.0] * len(steps)
         self.status = "running"
 
-    @property
-    def steps(self) -> list[tuple[str, str]]:
-        """The steps of the run: (kind, name of the function)."""
-        if self._outline is None:
-            return [(step.kind.value, step.name) for step in self._steps]
-        return self._outline
-
     def fail(self, error: BaseException) -> None:
-        """Keep the error of a record or reader."""
+        """Keep the error of a record or of the source."""
         if self.first_failure is None:
             self.first_failure = error_line(error)
         self.add_error(error_text(error))
@@ -139,12 +133,10 @@ class Execution:
             self.task.cancel()
 
     def finish(self, status: str = "done") -> None:
-        """The run is over: wake who waits for it."""
+        """The run is over: wake all that wait for it."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None
-        if not self.registered:  # no function lives on for being in the history; those of a registration do anyway
-            self._outline, self._steps = self.steps, ()
         self._wake()
 
     def hold(self) -> None:

@@ -1,4 +1,4 @@
-"""How a failed function is told: the error scripts raise and see, and its forms on the wire.
+"""How the failure of a function is reported: the error that scripts raise and see, and its forms on the wire.
 
 A script gets the list of its traceback's lines (`traceback_text`); a job that fails gets one line that starts with a
 code (`error_line`). Frames of this package are left out: the author of a function looks for their own.
@@ -21,11 +21,11 @@ class GearsError(Exception):
 
 
 class FlatError(GearsError):
-    """An error of a function that is told by its text alone (`flat_error`)."""
+    """An error of a function that shows as its text alone (`flat_error`)."""
 
 
 class ErrorStyle:
-    """How errors of records are told: `PythonAttemptTraceback`."""
+    """Whether errors of records show their tracebacks: `PythonAttemptTraceback`."""
 
     tracebacks = True
 
@@ -33,7 +33,7 @@ class ErrorStyle:
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
-    # a fault of this package is told whole; a script that does not compile has no frames yet, a refusal needs none
+    # a fault of this package is shown whole; a script that does not compile has no frames yet, a refusal needs none
     return foreign if foreign or isinstance(error, (SyntaxError, GearsError)) else list(frames)
 
 
@@ -45,7 +45,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """The error of a record as the results of a run tell it."""
+    """The error of a record as the results of a run show it."""
     if isinstance(error, FlatError):
         return str(error)[:MAX_ERROR_TEXT]
     if ErrorStyle.tracebacks:

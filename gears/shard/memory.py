@@ -1,4 +1,4 @@
-"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): what fits, and how running out of it is told.
+"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): what fits, and the error when it does not.
 
 The limit is lifted while a large reply is being received: a connection that runs out of memory half-way is lost, and
 its worker with it, where an object that is there whole can be refused in words.

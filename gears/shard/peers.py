@@ -12,30 +12,28 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
 from qa_cluster.topology import Address, Topology, parse_slots
 
 from .failures import GearsError, error_line
+from .host import Host
 from .link import Reply
 from .shard import ShardInfo
-
-if TYPE_CHECKING:
-    from ..scripting.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
 MAX_UNFINISHED = 64
 RESEND_SECONDS = 2.0  # the bus of a young cluster loses messages; handlers of requests may get one twice
-RESEND_SOON_SECONDS = 0.25  # where an answer costs little and somebody waits for it
+RESEND_SOON_SECONDS = 0.25  # where an answer costs little and a client waits for it
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one worker tells another: `request` is 0 unless an answer is wanted; answers have the kind ``answer``."""
+    """What one worker sends another: `request` is 0 unless an answer is wanted; answers have the kind ``answer``."""
 
     kind: str
     body: Any
@@ -52,7 +50,7 @@ class MessagePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PeerAnswer:
     """What a worker answers a request: why it refused, or None and what its handler returned."""
 
     refusal: str | None
@@ -67,11 +65,11 @@ def read_topology(execute: Callable[..., Reply], info: ShardInfo) -> Topology | 
 class Peers:
     """The workers of the other primaries."""
 
-    def __init__(self, runtime_of: Callable[[], Runtime]) -> None:
-        self._runtime_of = runtime_of
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._handlers: dict[str, Handler] = {}
         self._numbers = itertools.count(1)
-        self._waiting: dict[tuple[int, str], asyncio.Future[Answer]] = {}
+        self._waiting: dict[tuple[int, str], asyncio.Future[PeerAnswer]] = {}
         self._parts: dict[tuple[str, int], list[bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -81,27 +79,25 @@ class Peers:
 
     def topology(self) -> Topology | None:
         """The primaries and their slots; None outside a cluster."""
-        runtime = self._runtime_of()
-        return read_topology(runtime.execute_own, runtime.info)
+        return read_topology(self._host.execute_own, self._host.info)
 
     def others(self) -> list[str]:
         """Node ids of the other primaries."""
         topology = self.topology()
-        own = self._runtime_of().info.shard_id
+        own = self._host.info.shard_id
         return [shard.node_id for shard in topology.shards if shard.node_id != own] if topology else []
 
     def send(self, node: str, kind: str, body: Any, request: int = 0) -> None:
         """Hand a message to the worker of a node."""
         payload: bytes = cloudpickle.dumps(Message(kind, body, request))
-        runtime = self._runtime_of()
         if len(payload) <= MAX_PART_BYTES:
-            runtime.execute("QA.SEND", node, payload)
+            self._host.execute("QA.SEND", node, payload)
             return
         number = next(self._numbers)
         for start in range(0, len(payload), MAX_PART_BYTES):
             end = start + MAX_PART_BYTES
             part = MessagePart(number, end >= len(payload), payload[start:end])
-            runtime.execute("QA.SEND", node, cloudpickle.dumps(part))
+            self._host.execute("QA.SEND", node, cloudpickle.dumps(part))
 
     async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
         """Ask all `nodes` at once; GearsError that names each one that refused or did not answer in time."""
@@ -132,11 +128,11 @@ class Peers:
         body: Any,
         timeout_seconds: float,
         resend_seconds: float = RESEND_SECONDS,
-    ) -> dict[str, Answer]:
+    ) -> dict[str, PeerAnswer]:
         """Ask all `nodes` at once, the silent ones again; the answers of those that gave one in time."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
-        waiting: dict[str, asyncio.Future[Answer]] = {node: loop.create_future() for node in nodes}
+        waiting: dict[str, asyncio.Future[PeerAnswer]] = {node: loop.create_future() for node in nodes}
         self._waiting.update({(number, node): future for node, future in waiting.items()})
         try:
             deadline = loop.time() + timeout_seconds
@@ -155,7 +151,11 @@ class Peers:
 
     def receive(self, sender: str, payload: bytes) -> None:
         """Take a `message` job."""
-        message = self._whole(sender, cloudpickle.loads(payload))
+        try:
+            message = self._whole(sender, cloudpickle.loads(payload))
+        except (ImportError, AttributeError) as error:
+            logger.error("a message of shard %s cannot be read, is its worker of another version? %s", sender, error)
+            return
         if message is None:
             return
         if message.kind == "answer":
@@ -164,7 +164,7 @@ class Peers:
                 future.set_result(message.body)
             return
         handler = self._handlers.get(message.kind)
-        answer = Answer(None)
+        answer = PeerAnswer(None)
         try:
             if handler is None:
                 raise GearsError(f"ERR worker does not know messages of kind {message.kind!r}")
@@ -174,15 +174,15 @@ class Peers:
                 self._answering.add(task)
                 task.add_done_callback(self._answering.discard)
                 return
-            answer = Answer(None, value)
-        except Exception as error:  # a request is told; anything else can only be logged
+            answer = PeerAnswer(None, value)
+        except Exception as error:  # a request gets it as its answer; anything else can only be logged
             answer = self._refusal(sender, message, error)
         if message.request:
             self.send(sender, "answer", answer, message.request)
 
     async def _answer_later(self, sender: str, message: Message, value: Awaitable[Any]) -> None:
         try:
-            answer = Answer(None, await value)
+            answer = PeerAnswer(None, await value)
         except Exception as error:
             answer = self._refusal(sender, message, error)
         try:
@@ -192,10 +192,10 @@ class Peers:
             logger.info("shard %s cannot be answered: %s", sender, error)
 
     @staticmethod
-    def _refusal(sender: str, message: Message, error: Exception) -> Answer:
+    def _refusal(sender: str, message: Message, error: Exception) -> PeerAnswer:
         refusal = error_line(error)
         logger.warning("message %s of shard %s failed: %s", message.kind, sender, refusal)
-        return Answer(refusal)
+        return PeerAnswer(refusal)
 
     def _whole(self, sender: str, received: Message | MessagePart) -> Message | None:
         """The message that `received` is or completes; None while parts are missing."""

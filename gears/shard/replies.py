@@ -46,8 +46,8 @@ def encode_reply(value: object) -> bytes:
 
 def encode_results(results: list[Any], errors: list[str]) -> bytes:
     """The two arrays that the run of a pipeline answers."""
-    told = b"".join([bulk(text.encode()) for text in errors])
-    return b"*2\r\n%b*%d\r\n%b" % (encode_reply(results), len(errors), told)
+    texts = b"".join([bulk(text.encode()) for text in errors])
+    return b"*2\r\n%b*%d\r\n%b" % (encode_reply(results), len(errors), texts)
 
 
 def encode_data(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""What the worker knows about the shard that started it: where it listens, who it is and the `qa.*` settings."""
+"""What the worker knows about the shard that started it: its address, its id and the `qa.*` settings."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _start_in_context(self: threading.Thread) -> None:
 def _submit_in_context(
     self: ThreadPoolExecutor, fn: Callable[..., Any], /, *arguments: Any, **options: Any
 ) -> Future[Any]:
-    # the pool's threads have the context of whoever made it create them
+    # a pool's thread has the context of the call that made the pool create it
     return _submit(self, contextvars.copy_context().run, fn, *arguments, **options)
 
 
@@ -40,7 +40,7 @@ def _add_done_callback_in_context(self: Future[Any], fn: Callable[[Future[Any]],
 
 
 def inherit_contexts() -> None:
-    """Make threads, work given to pools and its callbacks inherit the context of who starts, gives and adds them."""
+    """Make threads, work given to pools and its callbacks run in the context of the code that starts or adds them."""
     threading.Thread.start = _start_in_context  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = _submit_in_context  # type: ignore[method-assign, assignment]
     Future.add_done_callback = _add_done_callback_in_context  # type: ignore[method-assign]

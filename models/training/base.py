@@ -18,7 +18,7 @@ from typing import Any
 from qa_cluster.errors import InvalidInput, ModelError
 
 from ..stored_tokenizer import use_stored
-from .settings import Settings
+from .settings import TrainingSettings
 
 _EXTRA = ("torch", "transformers", "safetensors")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -61,7 +61,7 @@ def require_train_extra() -> None:
         raise ModelError(f"training needs {', '.join(missing)}: pip install 'qa-cluster[train]' -c constraints.txt")
 
 
-def choose_machine(settings: Settings) -> Machine:
+def choose_machine(settings: TrainingSettings) -> Machine:
     """Pick the device and arithmetic that `auto` stands for; InvalidInput if what is asked for is not there."""
     import torch
 
@@ -76,7 +76,7 @@ def choose_machine(settings: Settings) -> Machine:
     return Machine(device, torch.bfloat16 if wanted else None)
 
 
-def load_base(source: str, settings: Settings, device: str) -> Base:
+def load_base(source: str, settings: TrainingSettings, device: str) -> Base:
     """Load a local folder, or else a Hugging Face hub id; ModelError says why it is refused."""
     folder = Path(source)
     local = bool(source) and folder.is_dir()
@@ -172,7 +172,7 @@ def _stored_tokenizer(source: str, local: bool) -> Path | None:
     return None if found is None else Path(found)
 
 
-def _config(source: str, local: bool, settings: Settings) -> Any:
+def _config(source: str, local: bool, settings: TrainingSettings) -> Any:
     from transformers import AutoConfig
 
     files = {"local_files_only": local, "trust_remote_code": False}

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from .progress import ConsoleWatcher
-from .settings import DEVICES, PRECISIONS, Settings, Stage
+from .settings import DEVICES, PRECISIONS, Stage, TrainingSettings
 from .train import RECORD_FILE, Interrupted, train
 
 _DESCRIPTION = """\
@@ -43,7 +43,7 @@ def add_train(commands: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    defaults = {name: field.default for name, field in Settings.__dataclass_fields__.items()}
+    defaults = {name: field.default for name, field in TrainingSettings.__dataclass_fields__.items()}
     parser.add_argument("base", help="folder of a checkpoint or encoder, or its hub id (owner/name)")
     parser.add_argument("out", type=Path, help="new folder to write the checkpoint to")
     parser.add_argument(
@@ -79,8 +79,8 @@ def add_train(commands: Any) -> None:
 
 def run_train(chosen: argparse.Namespace) -> int:
     """Train as the parsed options say, print the record as JSON, and return the exit code."""
-    names = Settings.__dataclass_fields__.keys() - {"stages"}
-    settings = Settings(
+    names = TrainingSettings.__dataclass_fields__.keys() - {"stages"}
+    settings = TrainingSettings(
         stages=tuple(Stage.parse(text) for text in chosen.data), **{name: getattr(chosen, name) for name in names}
     )
     with _stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:

@@ -16,7 +16,7 @@ from qa_cluster.errors import ModelError
 
 from .base import Base, Machine
 from .encoding import Windows, batches
-from .settings import Settings
+from .settings import TrainingSettings
 from .state import Position
 
 LOSS_STEPS = 100
@@ -27,7 +27,7 @@ _LENGTH_STEP = 8
 class StageLoop:
     """Trains one stage from its position on. `report(steps done, steps in all, loss, examples)` follows every step."""
 
-    def __init__(self, base: Base, machine: Machine, settings: Settings, number: int, windows: Windows) -> None:
+    def __init__(self, base: Base, machine: Machine, settings: TrainingSettings, number: int, windows: Windows) -> None:
         self._base = base
         self._machine = machine
         self._settings = settings
@@ -136,7 +136,7 @@ def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
     return peak * (steps - step) / max(1, steps - rising)
 
 
-def make_optimizer(network: Any, settings: Settings) -> Any:
+def make_optimizer(network: Any, settings: TrainingSettings) -> Any:
     """Return AdamW that spares biases and layer norms the weight decay."""
     import torch
 

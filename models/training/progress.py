@@ -12,7 +12,7 @@ _RECENT_STEPS = 200
 
 
 class Watcher(Protocol):
-    """Whoever is told how a run goes."""
+    """What a run reports to: its steps and its losses."""
 
     def say(self, text: str) -> None:
         """Take one line."""

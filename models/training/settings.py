@@ -1,4 +1,4 @@
-"""What a training run is told: data stages, sizes, rates. Checked before anything is loaded."""
+"""What a training run is given: data stages, sizes, rates. Checked before anything is loaded."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -48,7 +48,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class TrainingSettings:
     """Everything that decides the weights that come out, and how often they are saved on the way.
 
     `batch_size` windows make a step, fewer where their padded size passes `batch_tokens`. `hold_out`

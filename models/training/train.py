@@ -22,7 +22,7 @@ from .joining import join_contexts
 from .loop import StageLoop
 from .measure import measure
 from .progress import Watcher
-from .settings import Settings
+from .settings import TrainingSettings
 from .state import STATE_FILE, Position, load_state, restore, save_state
 
 RECORD_FILE = "training.json"
@@ -37,7 +37,7 @@ class Interrupted(Exception):
 def train(
     source: str,
     out: Path,
-    settings: Settings,
+    settings: TrainingSettings,
     watcher: Watcher,
     *,
     resume: bool = False,
@@ -71,7 +71,7 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise InvalidInput(f"{str(out)!r} is not an empty folder: name a new one")
 
 
-def _prepare_torch(settings: Settings) -> None:
+def _prepare_torch(settings: TrainingSettings) -> None:
     import torch
 
     torch.set_num_threads(settings.threads)
@@ -85,7 +85,7 @@ class _Run:
         self,
         source: str,
         out: Path,
-        settings: Settings,
+        settings: TrainingSettings,
         datasets: list[Dataset],
         *,
         machine: Machine,

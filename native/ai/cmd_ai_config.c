@@ -1,9 +1,12 @@
 /* AI.CONFIG. What it changes holds for every client of this shard until it ends; only administrators may. */
+#include "ai/cmd_ai_config.h"
+
 #include <stdio.h>
 
 #include "server/args.h"
+#include "server/caller.h"
+#include "server/commands.h"
 #include "server/config.h"
-#include "module.h"
 
 static int config_get(RedisModuleCtx *ctx, RedisModuleString *name) {
     if (arg_is(name, "MODEL_CHUNK_SIZE")) return RedisModule_ReplyWithLongLong(ctx, config.model_chunk_size);
@@ -16,7 +19,8 @@ static int load_backend(RedisModuleCtx *ctx, RedisModuleString *name) {
     if (arg_is(name, "ONNX") || arg_is(name, "TORCH")) return RedisModule_ReplyWithSimpleString(ctx, "OK");
     if (arg_is(name, "TF") || arg_is(name, "TFLITE"))
         return RedisModule_ReplyWithError(
-            ctx, "ERR error loading backend: TF and TFLITE are left out, convert the model to ONNX and use backend ONNX");
+            ctx,
+            "ERR error loading backend: TF and TFLITE are left out, convert the model to ONNX and use backend ONNX");
     return RedisModule_ReplyWithError(ctx, "ERR unsupported backend");
 }
 
@@ -26,7 +30,7 @@ static int set_chunk_size(RedisModuleCtx *ctx, RedisModuleString *size) {
     if (!arg_count(size, MODEL_CHUNK_MAX, &bytes) || bytes == 0)
         return RedisModule_ReplyWithError(ctx, "ERR MODEL_CHUNK_SIZE: invalid chunk size");
     if (bytes < MODEL_CHUNK_MIN) {
-        snprintf(error, sizeof(error), "ERR MODEL_CHUNK_SIZE: invalid chunk size %lld, the least is %d bytes", bytes,
+        snprintf(error, sizeof error, "ERR MODEL_CHUNK_SIZE: invalid chunk size %lld, the least is %d bytes", bytes,
                  MODEL_CHUNK_MIN);
         return RedisModule_ReplyWithError(ctx, error);
     }
@@ -47,7 +51,7 @@ static int AI_CONFIG_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
     int chunk_size = arg_is(argv[1], "MODEL_CHUNK_SIZE"), path = arg_is(argv[1], "BACKENDSPATH");
     if (!chunk_size && !path && !arg_is(argv[1], "LOADBACKEND"))
         return RedisModule_ReplyWithError(ctx, "ERR unsupported subcommand");
-    if (!module_is_admin(ctx, "AI.CONFIG")) return REDISMODULE_OK;
+    if (!caller_is_admin(ctx, "AI.CONFIG")) return REDISMODULE_OK;
     if (chunk_size && argc < 3) return RedisModule_ReplyWithError(ctx, "ERR MODEL_CHUNK_SIZE: missing chunk size");
     if (path && argc < 3) return RedisModule_ReplyWithError(ctx, "ERR BACKENDSPATH: missing path argument");
     if (argc != (chunk_size || path ? 3 : 4)) return RedisModule_WrongArity(ctx);
@@ -56,6 +60,8 @@ static int AI_CONFIG_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
 }
 
 int ai_config_on_load(RedisModuleCtx *ctx) {
-    static const CommandSpec commands[] = {{"AI.CONFIG", AI_CONFIG_RedisCommand, "write", 0, 0, 0, NULL}};
-    return module_register(ctx, commands, 1);
+    static const CommandSpec COMMANDS[] = {
+        {"AI.CONFIG", AI_CONFIG_RedisCommand, "write", 0, 0, 0, NULL},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,17 +1,18 @@
-/* AI.DAGEXECUTE, AI.DAGEXECUTE_RO; AI.DAGRUN and AI.DAGRUN_RO say what to use instead. */
-#include "ai/dag.h"
-#include "module.h"
+/* AI.DAGEXECUTE, AI.DAGEXECUTE_RO; AI.DAGRUN and AI.DAGRUN_RO say what to use instead. Parsing resolves everything; a
+ * DAG without a step is answered at once, any other becomes a job. */
+#include "ai/cmd_dag.h"
+
+#include "ai/dag_parse.h"
+#include "server/caller.h"
+#include "server/commands.h"
 
 static void reply_op(RedisModuleCtx *ctx, const Dag *dag, const DagOp *op) {
     const Tensor *tensor = op->kind == DAG_GET ? dag->slots[op->slot] : NULL;
-    if (tensor)
-        tensor_reply(ctx, tensor, &op->format);
+    if (tensor) tensor_reply(ctx, tensor, &op->format);
     else if (op->kind == DAG_SET || (op->kind == DAG_STEP && op->state == STEP_DONE))
         RedisModule_ReplyWithSimpleString(ctx, "OK");
-    else if (op->kind == DAG_STEP && op->state == STEP_FAILED)
-        RedisModule_ReplyWithError(ctx, op->error);
-    else
-        RedisModule_ReplyWithSimpleString(ctx, "NA");
+    else if (op->kind == DAG_STEP && op->state == STEP_FAILED) RedisModule_ReplyWithError(ctx, op->error);
+    else RedisModule_ReplyWithSimpleString(ctx, "NA");
 }
 
 static void reply_ops(RedisModuleCtx *ctx, const Dag *dag) {
@@ -19,7 +20,7 @@ static void reply_ops(RedisModuleCtx *ctx, const Dag *dag) {
     for (int i = 0; i < dag->n_ops; i++) reply_op(ctx, dag, &dag->ops[i]);
 }
 
-/* ---- key positions ---- */
+/* ---- Key positions ---- */
 
 enum {
     KEY_READ = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
@@ -49,15 +50,13 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
     return REDISMODULE_OK;
 }
 
-/* ---- the commands ---- */
+/* ---- The commands ---- */
 
 /* Without a step there is nothing to wait for. */
 static int reply_now(RedisModuleCtx *ctx, Dag *dag) {
     const char *error = dag_persist(ctx, dag);
-    if (error)
-        RedisModule_ReplyWithError(ctx, error);
-    else
-        reply_ops(ctx, dag);
+    if (error) RedisModule_ReplyWithError(ctx, error);
+    else reply_ops(ctx, dag);
     dag_free(dag);
     return REDISMODULE_OK;
 }
@@ -69,8 +68,7 @@ static int execute(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int 
     if (argc < 4)
         return RedisModule_ReplyWithError(ctx, read_only ? "ERR missing arguments for 'AI.DAGEXECUTE_RO' command"
                                                          : "ERR missing arguments for 'AI.DAGEXECUTE' command");
-    if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
+    if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     const char *error = dag_parse(ctx, &spec, argv, argc, read_only, &dag);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     if (!dag->n_steps) return reply_now(ctx, dag);
@@ -89,23 +87,25 @@ static int AI_DAGEXECUTE_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 }
 
 static int AI_DAGRUN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv, (void)argc;
+    (void)argv;
+    (void)argc;
     return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN is left out: use AI.DAGEXECUTE with LOAD, PERSIST or ROUTING "
                                            "and AI.MODELEXECUTE, AI.SCRIPTEXECUTE inside it");
 }
 
 static int AI_DAGRUN_RO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv, (void)argc;
+    (void)argv;
+    (void)argc;
     return RedisModule_ReplyWithError(ctx, "ERR AI.DAGRUN_RO is left out: use AI.DAGEXECUTE_RO with LOAD or ROUTING "
                                            "and AI.MODELEXECUTE inside it");
 }
 
 int dag_on_load(RedisModuleCtx *ctx) {
-    static const CommandSpec commands[] = {
+    static const CommandSpec COMMANDS[] = {
         {"AI.DAGEXECUTE", AI_DAGEXECUTE_RedisCommand, "write deny-oom getkeys-api", 0, 0, 0, NULL},
         {"AI.DAGEXECUTE_RO", AI_DAGEXECUTE_RO_RedisCommand, "readonly getkeys-api", 0, 0, 0, NULL},
         {"AI.DAGRUN", AI_DAGRUN_RedisCommand, "readonly", 0, 0, 0, NULL},
         {"AI.DAGRUN_RO", AI_DAGRUN_RO_RedisCommand, "readonly", 0, 0, 0, NULL},
     };
-    return module_register(ctx, commands, sizeof(commands) / sizeof(commands[0]));
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,17 +1,23 @@
-/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, QA.MODELREF, QA.MODEL, QA.MODELPART. */
+/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, and for the worker QA.MODELREF, QA.MODEL, QA.MODELPART.
+ *
+ * Storing is a job: the worker loads the file and names its inputs and outputs before the key is written. The job owns
+ * the model until the key has it. Its blob has a reference of the job's own, for the reason that blob.h gives. */
+#include "ai/cmd_model.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "server/args.h"
-#include "server/config.h"
-#include "jobs/jobs.h"
-#include "server/keyspace.h"
-#include "server/link.h"
-#include "values/model.h"
 #include "ai/model_args.h"
-#include "module.h"
+#include "jobs/jobs.h"
+#include "server/args.h"
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/config.h"
+#include "server/keyspace.h"
+#include "server/links.h"
 #include "server/pairs.h"
 #include "server/resp.h"
+#include "values/model_type.h"
 
 /* ---- AI.MODELSTORE, AI.MODELSET: the worker looks at the file before the key is written ---- */
 
@@ -36,7 +42,7 @@ static Model *model_from_spec(const ModelSpec *spec) {
     return model;
 }
 
-static int load_emit(RedisModuleCtx *ctx, void *data) {
+static int emit_load(RedisModuleCtx *ctx, void *data) {
     Model *model = ((LoadJob *)data)->model;
     model->run.worker_knows = 1;
     RedisModule_ReplyWithLongLong(ctx, (long long)model->run.ref);
@@ -69,7 +75,7 @@ static int read_signature(RedisModuleString *resp, Model *model) {
     return read_names(&reader, &model->inputs) && read_names(&reader, &model->outputs) && reader.at == reader.end;
 }
 
-static const char *load_finish(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+static const char *finish_load(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     LoadJob *job = data;
     if (result->status == JOB_FAILED) return NULL;
     if (result->status != JOB_OK || result->argc != 1 || !read_signature(result->argv[0], job->model))
@@ -86,7 +92,7 @@ static const char *load_finish(RedisModuleCtx *ctx, void *data, const JobResult 
     return error;
 }
 
-static void load_free(void *data) {
+static void free_load(void *data) {
     LoadJob *job = data;
     if (job->model) runnable_release(&job->model->run);
     blob_release_later(job->blob);
@@ -94,12 +100,12 @@ static void load_free(void *data) {
     RedisModule_Free(job);
 }
 
-static const JobClass load_class = {.kind = "model.load",
-                                    .emit = load_emit,
-                                    .finish = load_finish,
-                                    .reply = jobs_ok_reply,
-                                    .free = load_free,
-                                    .before_ready = 1};
+static const JobClass LOAD = {.kind = "model.load",
+                              .emit = emit_load,
+                              .finish = finish_load,
+                              .reply = jobs_ok_reply,
+                              .free = free_load,
+                              .before_ready = 1};
 
 /* From the primary or the AOF the file is known to be good, and there may be no worker. */
 static int store_directly(RedisModuleCtx *ctx, RedisModuleString *key, Model *model) {
@@ -113,20 +119,21 @@ static int store_directly(RedisModuleCtx *ctx, RedisModuleString *key, Model *mo
 static int store_model(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int old_form) {
     Model *model;
     ModelSpec spec;
-    int trusted = module_from_log(ctx);
+    int trusted = caller_is_log(ctx);
     const char *error = keyspace_check_types(ctx, &argv[1], 1, model_key_type());
     if (!error)
-        error = old_form ? model_args_set(&spec, argv + 2, argc - 2) : model_args_store(&spec, argv + 2, argc - 2, trusted);
+        error = old_form ? model_args_set(&spec, argv + 2, argc - 2)
+                         : model_args_store(&spec, argv + 2, argc - 2, trusted);
     if (error) return RedisModule_ReplyWithError(ctx, error);
-    if (!trusted && module_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
+    if (!trusted && caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     model = model_from_spec(&spec);
     if (trusted) return store_directly(ctx, argv[1], model);
-    LoadJob *job = RedisModule_Calloc(1, sizeof(*job));
+    LoadJob *job = RedisModule_Calloc(1, sizeof *job);
     job->model = model;
     job->blob = blob_retain(model->blob);
     job->key = RedisModule_CreateStringFromString(NULL, argv[1]);
     job->db = RedisModule_GetSelectedDb(ctx);
-    jobs_submit_blocking(ctx, &load_class, job, 0);
+    jobs_submit_blocking(ctx, &LOAD, job, 0);
     return REDISMODULE_OK;
 }
 
@@ -146,8 +153,8 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 /* However small MODEL_CHUNK_SIZE is, one command does not make the server write millions of strings. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
 
-/* How the file is given out: in one bulk, or in pieces, for a string of more than proto-max-bulk-len cannot be sent back as one
- * argument. 0: one bulk. */
+/* How the file is given out: in one bulk, or in pieces, for a string of more than proto-max-bulk-len cannot be sent
+ * back as one argument. 0: one bulk. */
 static size_t reply_piece(const Blob *blob) {
     size_t piece = (size_t)config.model_chunk_size, least = blob->size / MAX_PIECES + 1;
     if (piece < least) piece = least;
@@ -191,17 +198,15 @@ static int AI_MODELGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     if (error) return RedisModule_ReplyWithError(ctx, error);
     int meta = argc == 2, blob = argc == 2;
     for (int i = 2; i < argc; i++) {
-        if (arg_is(argv[i], "META"))
-            meta = 1;
-        else if (arg_is(argv[i], "BLOB"))
-            blob = 1;
-        else
-            return RedisModule_ReplyWithError(ctx, "ERR Invalid argument, expected META or BLOB");
+        if (arg_is(argv[i], "META")) meta = 1;
+        else if (arg_is(argv[i], "BLOB")) blob = 1;
+        else return RedisModule_ReplyWithError(ctx, "ERR Invalid argument, expected META or BLOB");
     }
     char *room = NULL;
     size_t piece = reply_piece(model->blob);
     if (blob && model->blob->n > 1 && !(room = RedisModule_TryAlloc(piece ? piece : model->blob->size)))
-        return RedisModule_ReplyWithError(ctx, "OOM not enough memory to join the chunks of the model, lower MODEL_CHUNK_SIZE");
+        return RedisModule_ReplyWithError(
+            ctx, "OOM not enough memory to join the chunks of the model, lower MODEL_CHUNK_SIZE");
     if (meta) {
         RedisModule_ReplyWithArray(ctx, blob ? 18 : 16);
         reply_meta(ctx, model);
@@ -224,12 +229,12 @@ static int AI_MODELDEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* ---- for the worker ---- */
+/* ---- For the worker ---- */
 
 /* QA.MODELREF key */
 static int QA_MODELREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.MODELREF")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Model *model;
     const char *error = model_read(ctx, argv[1], &model);
     if (error) return RedisModule_ReplyWithError(ctx, error);
@@ -242,8 +247,8 @@ static int QA_MODELREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* QA.MODEL ref */
 static int QA_MODEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.MODEL")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Model *model = (Model *)runnable_by_ref_or_reply(ctx, &model_class, argv[1]);
     if (!model) return REDISMODULE_OK;
     model->run.worker_knows = 1;
@@ -265,21 +270,22 @@ static void reply_part(RedisModuleCtx *ctx, const Blob *blob, size_t at, size_t 
     RedisModule_Free(room);
 }
 
-/* QA.MODELPART ref offset length: up to `length` bytes, less at the end. Small, so that the server serves others in between. */
+/* QA.MODELPART ref offset length: up to `length` bytes, less at the end. Small, so that the server serves others in
+ * between. */
 static int QA_MODELPART_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long offset, length;
     char error[128];
     if (!link_require(ctx, "QA.MODELPART")) return REDISMODULE_OK;
     if (argc != 4) return RedisModule_WrongArity(ctx);
     if (RedisModule_StringToLongLong(argv[3], &length) != REDISMODULE_OK || length < 1 || length > MAX_PART) {
-        snprintf(error, sizeof(error), "ERR length must be between 1 and %d", MAX_PART);
+        snprintf(error, sizeof error, "ERR length must be between 1 and %d", MAX_PART);
         return RedisModule_ReplyWithError(ctx, error);
     }
     Model *model = (Model *)runnable_by_ref_or_reply(ctx, &model_class, argv[1]);
     if (!model) return REDISMODULE_OK;
     long long size = (long long)model->blob->size;
     if (RedisModule_StringToLongLong(argv[2], &offset) != REDISMODULE_OK || offset < 0 || offset >= size) {
-        snprintf(error, sizeof(error), "ERR offset must be between 0 and %lld", size - 1);
+        snprintf(error, sizeof error, "ERR offset must be between 0 and %lld", size - 1);
         RedisModule_ReplyWithError(ctx, error);
     } else {
         reply_part(ctx, model->blob, (size_t)offset, (size_t)(length < size - offset ? length : size - offset));
@@ -289,7 +295,7 @@ static int QA_MODELPART_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 }
 
 int model_on_load(RedisModuleCtx *ctx) {
-    static const CommandSpec commands[] = {
+    static const CommandSpec COMMANDS[] = {
         {"AI.MODELSTORE", AI_MODELSTORE_RedisCommand, "write deny-oom", 1, 1, 1, NULL},
         {"AI.MODELSET", AI_MODELSET_RedisCommand, "write deny-oom", 1, 1, 1, NULL},
         {"AI.MODELGET", AI_MODELGET_RedisCommand, "readonly", 1, 1, 1, NULL},
@@ -299,6 +305,5 @@ int model_on_load(RedisModuleCtx *ctx) {
         {"QA.MODELPART", QA_MODELPART_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, NULL},
     };
     if (model_type_create(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
-    if (module_register(ctx, commands, sizeof(commands) / sizeof(commands[0])) != REDISMODULE_OK) return REDISMODULE_ERR;
-    return model_run_on_load(ctx);
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,13 +1,14 @@
-/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors as they were at the call, its outputs are
- * written when it ends, on the main thread, each replicated as the tensor it is. */
-#include <string.h>
+/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors as they were at the call, its outputs
+ * are written when it ends, on the main thread, each replicated as the tensor it is. */
+#include "ai/cmd_modelrun.h"
 
-#include "jobs/jobs.h"
-#include "server/keyspace.h"
-#include "values/model.h"
 #include "ai/model_args.h"
-#include "module.h"
-#include "values/tensor.h"
+#include "jobs/jobs.h"
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/keyspace.h"
+#include "values/model_type.h"
+#include "values/tensor_type.h"
 
 static const char ERR_OUTPUTS[] = "PROTOCOL worker sent invalid output tensors";
 
@@ -21,7 +22,7 @@ typedef struct RunJob {
     uint64_t wait_until_us; /* with TIMEOUT; else 0 */
 } RunJob;
 
-static int run_emit(RedisModuleCtx *ctx, void *data) {
+static int emit_run(RedisModuleCtx *ctx, void *data) {
     RunJob *job = data;
     int n = 9;
     job->model->run.worker_knows = 1;
@@ -38,7 +39,7 @@ static int run_emit(RedisModuleCtx *ctx, void *data) {
     return n;
 }
 
-static void run_free(void *data) {
+static void free_run(void *data) {
     RunJob *job = data;
     if (job->model) runnable_release(&job->model->run);
     for (int i = 0; i < job->n_inputs; i++) tensor_release(job->inputs[i]);
@@ -48,12 +49,13 @@ static void run_free(void *data) {
     RedisModule_Free(job);
 }
 
-/* ---- the end of a run ---- */
+/* ---- The end of a run ---- */
 
 /* n tensor.. : exactly as many as the job has outputs. On an error nothing is left allocated. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
     long long count;
-    if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n) return 0;
+    if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n)
+        return 0;
     int at = 1, done = 0;
     while (done < n) {
         int used = tensor_read(result->argv + at, result->argc - at, &tensors[done]);
@@ -84,7 +86,7 @@ static const char *write_outputs(RedisModuleCtx *ctx, const RunJob *job, Tensor 
 
 static const char *finish_outputs(RedisModuleCtx *ctx, RunJob *job, const JobResult *result, long long *samples) {
     if (result->status != JOB_TENSORS) return ERR_OUTPUTS;
-    Tensor **tensors = RedisModule_Alloc((size_t)job->n_outputs * sizeof(*tensors));
+    Tensor **tensors = RedisModule_Alloc((size_t)job->n_outputs * sizeof *tensors);
     const char *error = ERR_OUTPUTS;
     if (read_outputs(result, tensors, job->n_outputs)) {
         *samples = tensor_samples(tensors[0]);
@@ -94,7 +96,7 @@ static const char *finish_outputs(RedisModuleCtx *ctx, RunJob *job, const JobRes
     return error;
 }
 
-static const char *run_finish(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+static const char *finish_run(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     RunJob *job = data;
     const char *error = NULL;
     long long samples = 0;
@@ -105,29 +107,27 @@ static const char *run_finish(RedisModuleCtx *ctx, void *data, const JobResult *
     return error;
 }
 
-static void run_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+static void reply_run(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     (void)data;
-    if (jobs_timed_out(result))
-        RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
-    else
-        jobs_default_reply(ctx, result);
+    if (jobs_timed_out(result)) RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
+    else jobs_default_reply(ctx, result);
 }
 
 enum { RUN_STATUSES = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT) };
 
-static const JobClass run_class = {
-    .kind = "model.run", .emit = run_emit, .finish = run_finish, .free = run_free, .statuses = RUN_STATUSES};
+static const JobClass RUN = {
+    .kind = "model.run", .emit = emit_run, .finish = finish_run, .free = free_run, .statuses = RUN_STATUSES};
 
 /* With TIMEOUT, which counts waiting only. */
-static const JobClass timed_run_class = {.kind = "model.run",
-                                         .emit = run_emit,
-                                         .finish = run_finish,
-                                         .reply = run_reply,
-                                         .free = run_free,
-                                         .queue_timeout = 1,
-                                         .statuses = RUN_STATUSES};
+static const JobClass TIMED_RUN = {.kind = "model.run",
+                                   .emit = emit_run,
+                                   .finish = finish_run,
+                                   .reply = reply_run,
+                                   .free = free_run,
+                                   .queue_timeout = 1,
+                                   .statuses = RUN_STATUSES};
 
-/* ---- the commands ---- */
+/* ---- The commands ---- */
 
 static const char *take_inputs(RedisModuleCtx *ctx, RunJob *job, RedisModuleString **keys, int n) {
     for (int i = 0; i < n; i++) {
@@ -143,17 +143,17 @@ static const char *take_inputs(RedisModuleCtx *ctx, RunJob *job, RedisModuleStri
 
 static RunJob *run_job_new(RedisModuleCtx *ctx, Model *model, RedisModuleString **argv, const RunSpec *spec,
                            const char **error) {
-    RunJob *job = RedisModule_Calloc(1, sizeof(*job));
+    RunJob *job = RedisModule_Calloc(1, sizeof *job);
     job->model = (Model *)runnable_retain(&model->run);
     job->db = RedisModule_GetSelectedDb(ctx);
-    job->inputs = RedisModule_Calloc((size_t)spec->n_inputs, sizeof(*job->inputs));
-    job->outputs = RedisModule_Calloc((size_t)spec->n_outputs, sizeof(*job->outputs));
+    job->inputs = RedisModule_Calloc((size_t)spec->n_inputs, sizeof *job->inputs);
+    job->outputs = RedisModule_Calloc((size_t)spec->n_outputs, sizeof *job->outputs);
     for (; job->n_outputs < spec->n_outputs; job->n_outputs++)
         job->outputs[job->n_outputs] = RedisModule_CreateStringFromString(NULL, argv[spec->outputs + job->n_outputs]);
     *error = take_inputs(ctx, job, argv + spec->inputs, spec->n_inputs);
     if (!*error) *error = keyspace_check_types(ctx, job->outputs, job->n_outputs, tensor_key_type());
     if (!*error) return job;
-    run_free(job);
+    free_run(job);
     return NULL;
 }
 
@@ -173,8 +173,7 @@ static int report_keys(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **
 
 static int run_model(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **argv, int argc) {
     RunSpec spec;
-    if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
+    if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     Model *model;
     const char *error = model_read(ctx, argv[1], &model);
     if (!error) error = parse(&spec, argv, argc);
@@ -183,7 +182,7 @@ static int run_model(RedisModuleCtx *ctx, ParseRun parse, RedisModuleString **ar
     RunJob *job = run_job_new(ctx, model, argv, &spec, &error);
     if (!job) return RedisModule_ReplyWithError(ctx, error);
     if (spec.timeout_ms) job->wait_until_us = RedisModule_MonotonicMicroseconds() + (uint64_t)spec.timeout_ms * 1000;
-    jobs_submit_blocking(ctx, spec.timeout_ms ? &timed_run_class : &run_class, job, spec.timeout_ms);
+    jobs_submit_blocking(ctx, spec.timeout_ms ? &TIMED_RUN : &RUN, job, spec.timeout_ms);
     return REDISMODULE_OK;
 }
 
@@ -202,9 +201,9 @@ static int AI_MODELRUN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 }
 
 int model_run_on_load(RedisModuleCtx *ctx) {
-    static const CommandSpec commands[] = {
+    static const CommandSpec COMMANDS[] = {
         {"AI.MODELEXECUTE", AI_MODELEXECUTE_RedisCommand, "write deny-oom getkeys-api", 1, 1, 1, NULL},
         {"AI.MODELRUN", AI_MODELRUN_RedisCommand, "write deny-oom getkeys-api", 1, 1, 1, NULL},
     };
-    return module_register(ctx, commands, sizeof(commands) / sizeof(commands[0]));
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,12 +1,14 @@
 /* AI.INFO, AI._MODELSCAN, AI._SCRIPTSCAN: what this shard knows of its models and scripts. */
+#include "ai/cmd_runnable.h"
+
 #include <string.h>
 
 #include "server/args.h"
+#include "server/commands.h"
 #include "server/keyspace.h"
-#include "values/model.h"
-#include "module.h"
 #include "server/pairs.h"
-#include "values/script.h"
+#include "values/model_type.h"
+#include "values/script_type.h"
 
 /* ---- AI._MODELSCAN, AI._SCRIPTSCAN ---- */
 
@@ -17,7 +19,7 @@ typedef struct Scan {
 } Scan;
 
 /* Those that only a job still holds, and those of other databases, are not at their key. */
-static void scan_visit(Runnable *runnable, void *data) {
+static void visit_scanned(Runnable *runnable, void *data) {
     Scan *scan = data;
     RedisModuleString *name = RedisModule_CreateString(scan->ctx, runnable->key.data, runnable->key.length);
     void *value;
@@ -34,7 +36,7 @@ static int scan(RedisModuleCtx *ctx, int argc, const RunnableClass *class, Redis
     if (argc != 1) return RedisModule_WrongArity(ctx);
     Scan state = {ctx, type, 0};
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    runnable_each(class, scan_visit, &state);
+    runnable_each(class, visit_scanned, &state);
     RedisModule_ReplySetArrayLength(ctx, state.found);
     return REDISMODULE_OK;
 }
@@ -85,10 +87,10 @@ static int AI_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
 }
 
 int runnable_on_load(RedisModuleCtx *ctx) {
-    static const CommandSpec commands[] = {
+    static const CommandSpec COMMANDS[] = {
         {"AI._MODELSCAN", AI_MODELSCAN_RedisCommand, "readonly", 0, 0, 0, NULL},
         {"AI._SCRIPTSCAN", AI_SCRIPTSCAN_RedisCommand, "readonly", 0, 0, 0, NULL},
         {"AI.INFO", AI_INFO_RedisCommand, "readonly", 1, 1, 1, NULL},
     };
-    return module_register(ctx, commands, sizeof(commands) / sizeof(commands[0]));
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,13 +1,17 @@
-/* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET, AI.SCRIPTDEL, QA.SCRIPTREF, QA.SCRIPT. */
-#include <string.h>
+/* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET, AI.SCRIPTDEL, and for the worker QA.SCRIPTREF, QA.SCRIPT.
+ *
+ * Storing is a job: the worker compiles the source before the key is written. The job owns the script until the key has
+ * it. */
+#include "ai/cmd_script.h"
 
-#include "server/args.h"
-#include "jobs/jobs.h"
-#include "server/keyspace.h"
-#include "server/link.h"
-#include "module.h"
-#include "values/script.h"
 #include "ai/script_args.h"
+#include "jobs/jobs.h"
+#include "server/args.h"
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/keyspace.h"
+#include "server/links.h"
+#include "values/script_type.h"
 
 /* ---- AI.SCRIPTSTORE, AI.SCRIPTSET: the worker compiles the source before the key is written ---- */
 
@@ -17,7 +21,7 @@ typedef struct LoadJob {
     int db;
 } LoadJob;
 
-static int load_emit(RedisModuleCtx *ctx, void *data) {
+static int emit_load(RedisModuleCtx *ctx, void *data) {
     Script *script = ((LoadJob *)data)->script;
     size_t n = script->entry_points.n;
     script->run.worker_knows = 1;
@@ -29,7 +33,7 @@ static int load_emit(RedisModuleCtx *ctx, void *data) {
     return 4 + (int)n;
 }
 
-static const char *load_finish(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+static const char *finish_load(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     LoadJob *job = data;
     if (result->status == JOB_FAILED) return NULL;
     if (result->status != JOB_OK) return "PROTOCOL worker sent an invalid reply to script.load";
@@ -45,18 +49,15 @@ static const char *load_finish(RedisModuleCtx *ctx, void *data, const JobResult 
     return error;
 }
 
-static void load_free(void *data) {
+static void free_load(void *data) {
     LoadJob *job = data;
     if (job->script) runnable_release(&job->script->run);
     RedisModule_FreeString(NULL, job->key);
     RedisModule_Free(job);
 }
 
-static const JobClass load_class = {.kind = "script.load",
-                                    .emit = load_emit,
-                                    .finish = load_finish,
-                                    .reply = jobs_ok_reply,
-                                    .free = load_free};
+static const JobClass LOAD = {
+    .kind = "script.load", .emit = emit_load, .finish = finish_load, .reply = jobs_ok_reply, .free = free_load};
 
 static Script *script_from_spec(const ScriptSpec *spec) {
     Script *script = script_new(spec->device);
@@ -71,26 +72,26 @@ static Script *script_from_spec(const ScriptSpec *spec) {
 }
 
 static int store_script(RedisModuleCtx *ctx, RedisModuleString **argv, const ScriptSpec *spec) {
-    if (module_from_log(ctx)) { /* the source is known to be good, and there may be no worker */
+    if (caller_is_log(ctx)) { /* the source is known to be good, and there may be no worker */
         Script *script = script_from_spec(spec);
         script_replicate(ctx, argv[1], script);
         script_store(ctx, argv[1], script);
         return RedisModule_ReplyWithSimpleString(ctx, "OK");
     }
-    LoadJob *job = RedisModule_Calloc(1, sizeof(*job));
+    LoadJob *job = RedisModule_Calloc(1, sizeof *job);
     job->script = script_from_spec(spec);
     job->key = RedisModule_CreateStringFromString(NULL, argv[1]);
     job->db = RedisModule_GetSelectedDb(ctx);
-    jobs_submit_blocking(ctx, &load_class, job, 0);
+    jobs_submit_blocking(ctx, &LOAD, job, 0);
     return REDISMODULE_OK;
 }
 
 /* AI.SCRIPTSTORE key device [TAG t] ENTRY_POINTS n fn.. SOURCE source */
 static int AI_SCRIPTSTORE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     ScriptSpec spec;
-    int trusted = module_from_log(ctx);
+    int trusted = caller_is_log(ctx);
     if (argc < (trusted ? 7 : 8)) return RedisModule_WrongArity(ctx);
-    if (!trusted && !module_require_admin(ctx, "AI.SCRIPTSTORE")) return REDISMODULE_OK;
+    if (!trusted && !caller_require_admin(ctx, "AI.SCRIPTSTORE")) return REDISMODULE_OK;
     const char *error = keyspace_check_types(ctx, &argv[1], 1, script_key_type());
     if (!error) error = script_args_store(&spec, argv + 2, argc - 2, trusted);
     return error ? RedisModule_ReplyWithError(ctx, error) : store_script(ctx, argv, &spec);
@@ -100,7 +101,7 @@ static int AI_SCRIPTSTORE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
 static int AI_SCRIPTSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     ScriptSpec spec;
     if (argc != 5 && argc != 7) return RedisModule_WrongArity(ctx);
-    if (!module_from_log(ctx) && !module_require_admin(ctx, "AI.SCRIPTSET")) return REDISMODULE_OK;
+    if (!caller_is_log(ctx) && !caller_require_admin(ctx, "AI.SCRIPTSET")) return REDISMODULE_OK;
     const char *error = keyspace_check_types(ctx, &argv[1], 1, script_key_type());
     if (!error) error = script_args_set(&spec, argv + 2, argc - 2);
     return error ? RedisModule_ReplyWithError(ctx, error) : store_script(ctx, argv, &spec);
@@ -125,12 +126,9 @@ static int AI_SCRIPTGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     if (error) return RedisModule_ReplyWithError(ctx, error);
     int meta = argc == 2, source = argc == 2;
     for (int i = 2; i < argc; i++) {
-        if (arg_is(argv[i], "META"))
-            meta = 1;
-        else if (arg_is(argv[i], "SOURCE"))
-            source = 1;
-        else
-            return RedisModule_ReplyWithError(ctx, "ERR Invalid argument, expected META or SOURCE");
+        if (arg_is(argv[i], "META")) meta = 1;
+        else if (arg_is(argv[i], "SOURCE")) source = 1;
+        else return RedisModule_ReplyWithError(ctx, "ERR Invalid argument, expected META or SOURCE");
     }
     if (meta) {
         RedisModule_ReplyWithArray(ctx, source ? 8 : 6);
@@ -151,12 +149,12 @@ static int AI_SCRIPTDEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* ---- for the worker ---- */
+/* ---- For the worker ---- */
 
 /* QA.SCRIPTREF key */
 static int QA_SCRIPTREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.SCRIPTREF")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Script *script;
     const char *error = script_read(ctx, argv[1], &script);
     if (error) return RedisModule_ReplyWithError(ctx, error);
@@ -168,8 +166,8 @@ static int QA_SCRIPTREF_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* QA.SCRIPT ref */
 static int QA_SCRIPT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!link_require(ctx, "QA.SCRIPT")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     Script *script = (Script *)runnable_by_ref_or_reply(ctx, &script_class, argv[1]);
     if (!script) return REDISMODULE_OK;
     script->run.worker_knows = 1;
@@ -182,7 +180,7 @@ static int QA_SCRIPT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
 }
 
 int script_on_load(RedisModuleCtx *ctx) {
-    static const CommandSpec commands[] = {
+    static const CommandSpec COMMANDS[] = {
         {"AI.SCRIPTSTORE", AI_SCRIPTSTORE_RedisCommand, "admin write deny-oom", 1, 1, 1, NULL},
         {"AI.SCRIPTSET", AI_SCRIPTSET_RedisCommand, "admin write deny-oom", 1, 1, 1, NULL},
         {"AI.SCRIPTGET", AI_SCRIPTGET_RedisCommand, "readonly", 1, 1, 1, NULL},
@@ -191,6 +189,5 @@ int script_on_load(RedisModuleCtx *ctx) {
         {"QA.SCRIPT", QA_SCRIPT_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, NULL},
     };
     if (script_type_create(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
-    if (module_register(ctx, commands, sizeof(commands) / sizeof(commands[0])) != REDISMODULE_OK) return REDISMODULE_ERR;
-    return script_run_on_load(ctx);
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,19 +1,19 @@
-/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step, whose inputs are keys and whose outputs are persisted. */
+/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step. Its inputs are keys, and its outputs are stored at keys. */
+#include "ai/cmd_scriptrun.h"
+
 #include "ai/dag.h"
+#include "server/caller.h"
+#include "server/commands.h"
 #include "server/keyspace.h"
-#include "module.h"
-#include "values/script.h"
+#include "values/script_type.h"
+#include "values/tensor_type.h"
 
 static void reply_step(RedisModuleCtx *ctx, const Dag *dag) {
-    if (dag->failed)
-        RedisModule_ReplyWithError(ctx, dag->ops[0].error);
-    else
-        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    if (dag->failed) RedisModule_ReplyWithError(ctx, dag->ops[0].error);
+    else RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-static int is_variadic_mark(const ScriptCall *call, int at) {
-    return call->variadic && at == call->variadic;
-}
+static int is_variadic_mark(const ScriptCall *call, int at) { return call->variadic && at == call->variadic; }
 
 /* The tensors at the keys become the given ones; `$` is no key. */
 static const char *take_inputs(RedisModuleCtx *ctx, Dag *dag, RedisModuleString **argv, const ScriptCall *call) {
@@ -43,8 +43,7 @@ static Dag *one_step(RedisModuleCtx *ctx, Script *script, RedisModuleString **ar
 static int run_script(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int old_form) {
     ScriptCall call;
     Script *script;
-    if (module_blocking_denied(ctx))
-        return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
+    if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_BLOCKING_DENIED);
     const char *error = script_read(ctx, argv[1], &script);
     if (!error) error = old_form ? script_args_run(&call, argv, argc) : script_args_execute(&call, argv, argc, 0);
     if (!error) error = keyspace_check_types(ctx, argv + call.outputs.first, call.outputs.n, tensor_key_type());
@@ -67,10 +66,8 @@ static void report_range(RedisModuleCtx *ctx, const ScriptCall *call, ArgRange r
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, int old_form) {
     ScriptCall call;
     if (argc < 2) return REDISMODULE_OK;
-    if (old_form)
-        script_args_run(&call, argv, argc);
-    else
-        script_args_execute(&call, argv, argc, 0);
+    if (old_form) script_args_run(&call, argv, argc);
+    else script_args_execute(&call, argv, argc, 0);
     RedisModule_KeyAtPosWithFlags(ctx, 1, REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS);
     report_range(ctx, &call, call.keys,
                  REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE);
@@ -94,9 +91,9 @@ static int AI_SCRIPTRUN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 }
 
 int script_run_on_load(RedisModuleCtx *ctx) {
-    static const CommandSpec commands[] = {
+    static const CommandSpec COMMANDS[] = {
         {"AI.SCRIPTEXECUTE", AI_SCRIPTEXECUTE_RedisCommand, "write deny-oom getkeys-api", 1, 1, 1, NULL},
         {"AI.SCRIPTRUN", AI_SCRIPTRUN_RedisCommand, "write deny-oom getkeys-api", 1, 1, 1, NULL},
     };
-    return module_register(ctx, commands, sizeof(commands) / sizeof(commands[0]));
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,11 +1,14 @@
-/* DAGs: their life as jobs, their result, what they persist. */
+/* The life of a DAG as a job: what the worker gets, what it answers, what is stored in the end. The DagJob owns the
+ * Dag, which holds references to its tensors, models and scripts. Every word of the worker's answer is checked; one
+ * that does not fit fails the whole DAG. */
 #include "ai/dag.h"
 
 #include <string.h>
 
+#include "server/caller.h"
 #include "server/keyspace.h"
 #include "values/model.h"
-#include "module.h"
+#include "values/tensor_type.h"
 
 static const char ERR_RESULT[] = "PROTOCOL worker sent an invalid result of dag.run";
 
@@ -17,19 +20,19 @@ typedef struct DagJob {
     DagReply reply;
 } DagJob;
 
-/* ---- building ---- */
+/* ---- Building ---- */
 
 Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist) {
-    Dag *dag = RedisModule_Calloc(1, sizeof(*dag));
-    dag->ops = RedisModule_Calloc((size_t)max_ops + 1, sizeof(*dag->ops));
-    dag->slots = RedisModule_Calloc((size_t)max_slots + 1, sizeof(*dag->slots));
-    dag->results = RedisModule_Calloc((size_t)max_slots + 1, sizeof(*dag->results));
+    Dag *dag = RedisModule_Calloc(1, sizeof *dag);
+    dag->ops = RedisModule_Calloc((size_t)max_ops + 1, sizeof *dag->ops);
+    dag->slots = RedisModule_Calloc((size_t)max_slots + 1, sizeof *dag->slots);
+    dag->results = RedisModule_Calloc((size_t)max_slots + 1, sizeof *dag->results);
     dag->wanted = RedisModule_Calloc((size_t)max_slots + 1, 1);
-    dag->persist = RedisModule_Calloc((size_t)max_persist + 1, sizeof(*dag->persist));
-    dag->persist_slots = RedisModule_Calloc((size_t)max_persist + 1, sizeof(*dag->persist_slots));
+    dag->persist = RedisModule_Calloc((size_t)max_persist + 1, sizeof *dag->persist);
+    dag->persist_slots = RedisModule_Calloc((size_t)max_persist + 1, sizeof *dag->persist_slots);
     dag->n_given = dag->n_slots = n_given;
     dag->db = RedisModule_GetSelectedDb(ctx);
-    RedisModuleString *user = module_caller_name(ctx);
+    RedisModuleString *user = caller_name(ctx);
     if (user) {
         dag->user = RedisModule_CreateStringFromString(NULL, user);
         RedisModule_FreeString(ctx, user);
@@ -79,14 +82,14 @@ DagOp *dag_add_step(Dag *dag, Runnable *target, int n_inputs, int n_outputs) {
     op->target = runnable_retain(target);
     op->n_inputs = n_inputs;
     op->n_outputs = n_outputs;
-    op->inputs = RedisModule_Calloc((size_t)n_inputs + 1, sizeof(*op->inputs));
-    op->outputs = RedisModule_Calloc((size_t)n_outputs + 1, sizeof(*op->outputs));
+    op->inputs = RedisModule_Calloc((size_t)n_inputs + 1, sizeof *op->inputs);
+    op->outputs = RedisModule_Calloc((size_t)n_outputs + 1, sizeof *op->outputs);
     for (int i = 0; i < n_outputs; i++) op->outputs[i] = dag->n_slots++;
     return op;
 }
 
 static RedisModuleString **copy_strings(RedisModuleString **argv, ArgRange range) {
-    RedisModuleString **copies = RedisModule_Calloc((size_t)range.n + 1, sizeof(*copies));
+    RedisModuleString **copies = RedisModule_Calloc((size_t)range.n + 1, sizeof *copies);
     for (int i = 0; i < range.n; i++) copies[i] = RedisModule_CreateStringFromString(NULL, argv[range.first + i]);
     return copies;
 }
@@ -111,7 +114,7 @@ void dag_add_persist(Dag *dag, RedisModuleString *key, int slot) {
     dag_want(dag, slot);
 }
 
-/* ---- to the worker ---- */
+/* ---- To the worker ---- */
 
 static int emit_slots(RedisModuleCtx *ctx, const int *slots, int n) {
     RedisModule_ReplyWithLongLong(ctx, n);
@@ -135,21 +138,17 @@ static int emit_step(RedisModuleCtx *ctx, const DagOp *op) {
     RedisModule_ReplyWithLongLong(ctx, model ? model->batch_size : 0);
     RedisModule_ReplyWithLongLong(ctx, model ? model->min_batch_size : 0);
     RedisModule_ReplyWithLongLong(ctx, model ? model->min_batch_timeout_ms : 0);
-    if (op->function)
-        RedisModule_ReplyWithString(ctx, op->function);
-    else
-        RedisModule_ReplyWithCString(ctx, "");
+    if (op->function) RedisModule_ReplyWithString(ctx, op->function);
+    else RedisModule_ReplyWithCString(ctx, "");
     int n = 8 + emit_strings(ctx, op->keys, op->n_keys) + emit_strings(ctx, op->args, op->n_args);
     return n + emit_slots(ctx, op->inputs, op->n_inputs) + emit_slots(ctx, op->outputs, op->n_outputs);
 }
 
-static int dag_emit(RedisModuleCtx *ctx, void *data) {
+static int emit_dag(RedisModuleCtx *ctx, void *data) {
     const Dag *dag = ((DagJob *)data)->dag;
     int n = 4;
-    if (dag->user)
-        RedisModule_ReplyWithString(ctx, dag->user);
-    else
-        RedisModule_ReplyWithCString(ctx, "");
+    if (dag->user) RedisModule_ReplyWithString(ctx, dag->user);
+    else RedisModule_ReplyWithCString(ctx, "");
     RedisModule_ReplyWithLongLong(ctx, jobs_wait_left_ms(dag->wait_until_us));
     RedisModule_ReplyWithLongLong(ctx, dag->n_given);
     for (int i = 0; i < dag->n_given; i++) n += tensor_emit(ctx, dag->slots[i]);
@@ -159,7 +158,7 @@ static int dag_emit(RedisModuleCtx *ctx, void *data) {
     return n + emit_slots(ctx, dag->results, dag->n_results);
 }
 
-/* ---- from the worker, which may lie ---- */
+/* ---- From the worker, which may lie ---- */
 
 typedef struct StepReport {
     StepState state;
@@ -180,15 +179,12 @@ static char *error_line(RedisModuleString *text) {
 static int read_step(RedisModuleString **argv, DagOp *op, StepReport *report) {
     size_t length;
     RedisModule_StringPtrLen(argv[3], &length);
-    if (!arg_count(argv[1], MAX_STEP_US, &report->us) || !arg_count(argv[2], TENSOR_MAX_BYTES, &report->samples)) return 0;
-    if (arg_is(argv[0], "OK"))
-        report->state = STEP_DONE;
-    else if (arg_is(argv[0], "ERR"))
-        report->state = STEP_FAILED;
-    else if (arg_is(argv[0], "NA"))
-        report->state = STEP_NOT_RUN;
-    else
+    if (!arg_count(argv[1], MAX_STEP_US, &report->us) || !arg_count(argv[2], TENSOR_MAX_BYTES, &report->samples))
         return 0;
+    if (arg_is(argv[0], "OK")) report->state = STEP_DONE;
+    else if (arg_is(argv[0], "ERR")) report->state = STEP_FAILED;
+    else if (arg_is(argv[0], "NA")) report->state = STEP_NOT_RUN;
+    else return 0;
     if ((report->state == STEP_FAILED) != (length > 0)) return 0;
     op->state = report->state;
     if (length) op->error = error_line(argv[3]);
@@ -226,7 +222,7 @@ static int read_results(Dag *dag, Cursor *cursor) {
     return cursor->at == cursor->argc;
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 /* Without reports the run as a whole was lost, and which step was to blame is not known. */
 static void count_steps(Dag *dag, const StepReport *reports) {
@@ -252,11 +248,11 @@ const char *dag_persist(RedisModuleCtx *ctx, Dag *dag) {
     return error;
 }
 
-static const char *dag_finish(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+static const char *finish_dag(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     Dag *dag = ((DagJob *)data)->dag;
     if (result->run_us == 0) return NULL; /* it never ran */
     if (result->status == JOB_TIMEDOUT) return dag->wait_until_us ? NULL : ERR_RESULT;
-    StepReport *reports = RedisModule_Calloc((size_t)dag->n_steps + 1, sizeof(*reports));
+    StepReport *reports = RedisModule_Calloc((size_t)dag->n_steps + 1, sizeof *reports);
     Cursor cursor = {result->argv, result->argc, 0};
     int good = result->status == JOB_DAG && read_steps(dag, &cursor, reports) && read_results(dag, &cursor);
     count_steps(dag, good ? reports : NULL);
@@ -266,40 +262,37 @@ static const char *dag_finish(RedisModuleCtx *ctx, void *data, const JobResult *
     return dag->failed ? NULL : dag_persist(ctx, dag);
 }
 
-static void dag_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
+static void reply_dag(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     const DagJob *job = data;
-    if (jobs_timed_out(result) && job->dag->wait_until_us)
-        RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
-    else if (result->status == JOB_FAILED)
-        RedisModule_ReplyWithError(ctx, result->error);
-    else
-        job->reply(ctx, job->dag);
+    if (jobs_timed_out(result) && job->dag->wait_until_us) RedisModule_ReplyWithSimpleString(ctx, "TIMEDOUT");
+    else if (result->status == JOB_FAILED) RedisModule_ReplyWithError(ctx, result->error);
+    else job->reply(ctx, job->dag);
 }
 
-static void dag_job_free(void *data) {
+static void free_dag_job(void *data) {
     dag_free(((DagJob *)data)->dag);
     RedisModule_Free(data);
 }
 
-static const JobClass dag_class = {.kind = "dag.run",
-                                   .emit = dag_emit,
-                                   .finish = dag_finish,
-                                   .reply = dag_reply,
-                                   .free = dag_job_free,
-                                   .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
+static const JobClass DAG = {.kind = "dag.run",
+                             .emit = emit_dag,
+                             .finish = finish_dag,
+                             .reply = reply_dag,
+                             .free = free_dag_job,
+                             .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
 
 /* With TIMEOUT, which counts waiting only. */
-static const JobClass timed_dag_class = {.kind = "dag.run",
-                                         .emit = dag_emit,
-                                         .finish = dag_finish,
-                                         .reply = dag_reply,
-                                         .free = dag_job_free,
-                                         .queue_timeout = 1,
-                                         .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
+static const JobClass TIMED_DAG = {.kind = "dag.run",
+                                   .emit = emit_dag,
+                                   .finish = finish_dag,
+                                   .reply = reply_dag,
+                                   .free = free_dag_job,
+                                   .queue_timeout = 1,
+                                   .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
 
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms) {
-    DagJob *job = RedisModule_Calloc(1, sizeof(*job));
+    DagJob *job = RedisModule_Calloc(1, sizeof *job);
     *job = (DagJob){dag, reply};
     if (timeout_ms) dag->wait_until_us = RedisModule_MonotonicMicroseconds() + (uint64_t)timeout_ms * 1000;
-    jobs_submit_blocking(ctx, timeout_ms ? &timed_dag_class : &dag_class, job, timeout_ms);
+    jobs_submit_blocking(ctx, timeout_ms ? &TIMED_DAG : &DAG, job, timeout_ms);
 }

@@ -1,15 +1,15 @@
 /* DAGs: tensors and the steps that make further tensors of them, run by the worker as one job.
  *
- * A slot holds one tensor and is written once; the given tensors have the first slots. Names, keys and what they stand for are
- * resolved by dag_parse.c before the job is queued, so a DEL or an overwrite during the run disturbs nothing. Nothing is persisted
- * unless every step succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
+ * A slot holds one tensor and is written once; the given tensors have the first slots. Names, keys and what they stand
+ * for are resolved by dag_parse.c before the job is queued, so a DEL or an overwrite during the run disturbs nothing.
+ * Nothing is persisted unless every step succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
 #ifndef QA_DAG_H
 #define QA_DAG_H
 
-#include "jobs/jobs.h"
-#include "ai/model_args.h"
-#include "values/runnable.h"
 #include "ai/script_args.h"
+#include "ai/tensor_args.h"
+#include "jobs/jobs.h"
+#include "values/runnable.h"
 #include "values/tensor.h"
 
 typedef enum { DAG_SET, DAG_GET, DAG_STEP } DagOpKind;
@@ -41,7 +41,7 @@ typedef struct Dag {
     RedisModuleString **persist;
     int *persist_slots;
     int n_persist;
-    RedisModuleString *user; /* who called it; NULL: nobody with a name */
+    RedisModuleString *user; /* the caller; NULL: one without a name */
     uint64_t wait_until_us;  /* with TIMEOUT; else 0 */
     int db;
     int failed; /* a step did */
@@ -62,32 +62,9 @@ void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
 /* Writes what is to be persisted. NULL or an error line, and then nothing was written. */
 const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
 
-/* Queues it as a job that takes it over. `timeout_ms` 0: none was given. The reply is written by `reply` when the steps have
- * been run, whatever became of them; TIMEDOUT and errors of the whole are written for it. */
+/* Queues it as a job that takes it over. `timeout_ms` 0: none was given. The reply is written by `reply` when the steps
+ * have been run, whatever became of them; TIMEDOUT and errors of the whole are written for it. */
 typedef void (*DagReply)(RedisModuleCtx *ctx, const Dag *dag);
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms);
-
-/* ---- dag_parse.c ---- */
-
-/* What AI.DAGEXECUTE says before its operations. Positions in argv. */
-typedef struct DagSpec {
-    ArgRange load, persist;
-    int routing; /* 0: not given */
-    long long timeout_ms;
-    int has_timeout;
-    int first_op; /* position of the first `|>`; argc when there is none */
-    RunSpec run;  /* of the operation that is being parsed; room for its error */
-    ScriptCall call;
-    char error[200];
-} DagSpec;
-
-/* What was understood before an error stays in `spec`: the key positions come from it. NULL or an error line. */
-const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only);
-/* The words of the operation behind the `|>` at *at, which moves on to the next one. 0: there is none. */
-int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op);
-/* Resolves everything. NULL or an error line. */
-const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only, Dag **dag);
-
-int dag_on_load(RedisModuleCtx *ctx); /* cmd_dag.c */
 
 #endif

@@ -1,16 +1,19 @@
-/* The words of AI.DAGEXECUTE: what they ask for and what its names stand for. */
+/* The words of AI.DAGEXECUTE: what they ask for and what its names stand for. On an error the half-built Dag is freed
+ * with all it holds; nothing else has been changed by then. */
+#include "ai/dag_parse.h"
+
 #include <limits.h>
 #include <string.h>
 
-#include "ai/dag.h"
 #include "server/keyspace.h"
-#include "values/model.h"
-#include "values/script.h"
+#include "values/model_type.h"
+#include "values/script_type.h"
+#include "values/tensor_type.h"
 
 static const char ERR_UNKNOWN_INPUT[] = "ERR INPUT key cannot be found in DAG";
 static const char ERR_TIMEOUT_INSIDE[] = "ERR TIMEOUT not allowed within a DAG command";
 
-/* ---- before the operations ---- */
+/* ---- Before the operations ---- */
 
 typedef struct KeyList {
     const char *word, *missing, *invalid, *too_few;
@@ -19,9 +22,10 @@ typedef struct KeyList {
 static const KeyList LOAD = {"LOAD", "ERR missing arguments after LOAD keyword in DAG command",
                              "ERR invalid or negative value found in number of keys to LOAD",
                              "ERR number of keys to LOAD into DAG does not match the number of given arguments"};
-static const KeyList PERSIST = {"PERSIST", "ERR missing arguments after PERSIST keyword in DAG command",
-                                "ERR invalid or negative value found in number of keys to PERSIST",
-                                "ERR number of keys to PERSIST after DAG execution does not match the number of given arguments"};
+static const KeyList PERSIST = {
+    "PERSIST", "ERR missing arguments after PERSIST keyword in DAG command",
+    "ERR invalid or negative value found in number of keys to PERSIST",
+    "ERR number of keys to PERSIST after DAG execution does not match the number of given arguments"};
 
 static const char *parse_key_list(const KeyList *list, Cursor *cursor, ArgRange *range) {
     long long n;
@@ -36,13 +40,14 @@ static const char *parse_key_list(const KeyList *list, Cursor *cursor, ArgRange 
 static const char *parse_timeout(DagSpec *spec, Cursor *cursor) {
     spec->has_timeout = 1;
     if (cursor->at == cursor->argc) return "ERR No value provided for TIMEOUT";
-    if (!cursor_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0) return "ERR Invalid value for TIMEOUT";
+    if (!cursor_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0)
+        return "ERR Invalid value for TIMEOUT";
     return NULL;
 }
 
 const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only) {
     Cursor cursor = {argv, argc, 1};
-    memset(spec, 0, sizeof(*spec));
+    memset(spec, 0, sizeof *spec);
     spec->first_op = argc;
     while (cursor.at < argc && !arg_is(argv[cursor.at], "|>")) {
         const char *error = NULL;
@@ -57,14 +62,15 @@ const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, in
         } else if (!spec->has_timeout && cursor_accept(&cursor, "TIMEOUT")) {
             error = parse_timeout(spec, &cursor);
         } else {
-            return arg_error(spec->error, sizeof(spec->error), "ERR Invalid DAG command. Unexpected argument:  ",
-                             argv[cursor.at]);
+            return arg_error(spec->error, sizeof spec->error,
+                             "ERR Invalid DAG command. Unexpected argument:  ", argv[cursor.at]);
         }
         if (error) return error;
     }
     spec->first_op = cursor.at;
     if (!spec->load.n && !spec->persist.n && !spec->routing)
-        return "ERR AI.DAGEXECUTE and AI.DAGEXECUTE_RO commands must contain at least one out of ROUTING, LOAD, PERSIST keywords";
+        return "ERR AI.DAGEXECUTE and AI.DAGEXECUTE_RO commands must contain at least one out of ROUTING, LOAD, "
+               "PERSIST keywords";
     return spec->first_op >= argc - 1 ? "ERR DAG is empty" : NULL;
 }
 
@@ -77,13 +83,13 @@ int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op) {
     return 1;
 }
 
-/* ---- the operations ---- */
+/* ---- The operations ---- */
 
 typedef struct Parser {
     RedisModuleCtx *ctx;
     DagSpec *spec;
     Dag *dag;
-    RedisModuleDict *names; /* name -> its present slot + 1 */
+    RedisModuleDict *names; /* name -> its current slot + 1 */
     int next_given;
     int read_only;
 } Parser;
@@ -188,7 +194,7 @@ static const char *parse_op(Parser *parser, RedisModuleString **argv, int argc) 
         {"AI.MODELRUN", NULL, "Deprecated AI.MODELRUN cannot be used in AI.DAGEXECUTE command"},
         {"AI.SCRIPTRUN", NULL, "Deprecated AI.SCRIPTRUN cannot be used in AI.DAGEXECUTE command"},
     };
-    for (size_t i = 0; argc > 0 && i < sizeof(OPS) / sizeof(*OPS); i++)
+    for (size_t i = 0; argc > 0 && i < sizeof OPS / sizeof *OPS; i++)
         if (arg_is(argv[0], OPS[i].name)) return OPS[i].parse ? OPS[i].parse(parser, argv, argc) : OPS[i].refusal;
     return "Unsupported command within DAG";
 }
@@ -202,10 +208,8 @@ static const char *name_persisted(Parser *parser, RedisModuleString **keys, int 
         int slot = find_name(parser, keys[i]);
         if (RedisModule_DictSetC(seen, (void *)text, length, parser) != REDISMODULE_OK)
             error = "ERR PERSIST keys must be unique";
-        else if (slot < 0)
-            error = "ERR PERSIST key cannot be found in DAG";
-        else
-            dag_add_persist(parser->dag, keys[i], slot);
+        else if (slot < 0) error = "ERR PERSIST key cannot be found in DAG";
+        else dag_add_persist(parser->dag, keys[i], slot);
     }
     RedisModule_FreeDict(NULL, seen);
     return error ? error : keyspace_check_types(parser->ctx, keys, n, tensor_key_type());
@@ -223,7 +227,8 @@ static Dag *make_room(RedisModuleCtx *ctx, const DagSpec *spec, RedisModuleStrin
     return dag_new(ctx, n_ops, n_given, n_given + argc, spec->persist.n);
 }
 
-const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only, Dag **dag) {
+const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only,
+                      Dag **dag) {
     const char *error = dag_parse_head(spec, argv, argc, read_only);
     if (error) return error;
     Parser parser = {ctx, spec, make_room(ctx, spec, argv, argc), RedisModule_CreateDict(NULL), 0, read_only};

@@ -1,4 +1,4 @@
-/* The arguments of the commands that store and run models. */
+/* Parsing only: nothing is stored or replied. Errors are those of RedisAI, word for word where clients know them. */
 #include "ai/model_args.h"
 
 #include <limits.h>
@@ -13,25 +13,27 @@ static const char ERR_BATCH[] = "ERR Invalid argument for BATCHSIZE";
 static const char ERR_MIN_BATCH[] = "ERR Invalid argument for MINBATCHSIZE";
 static const char ERR_BATCH_TIMEOUT[] = "ERR Invalid argument for MINBATCHTIMEOUT";
 
-/* ---- storing ---- */
+/* ---- Storing ---- */
 
 static const char *parse_backend(ModelSpec *spec, RedisModuleString *name) {
-    if (arg_is(name, "ONNX"))
+    if (arg_is(name, "ONNX")) {
         spec->backend = MODEL_ONNX;
-    else if (arg_is(name, "TORCH"))
+    } else if (arg_is(name, "TORCH")) {
         spec->backend = MODEL_TORCH;
-    else if (arg_is(name, "TF") || arg_is(name, "TFLITE")) {
-        snprintf(spec->error, sizeof(spec->error),
+    } else if (arg_is(name, "TF") || arg_is(name, "TFLITE")) {
+        snprintf(spec->error, sizeof spec->error,
                  "ERR unsupported backend %s: convert the model to ONNX and store it with backend ONNX",
                  arg_is(name, "TF") ? "TF" : "TFLITE");
         return spec->error;
-    } else
+    } else {
         return "ERR unsupported backend";
+    }
     return NULL;
 }
 
 static const char *parse_batching(ModelSpec *spec, Cursor *cursor, int old_form) {
-    if (cursor_accept(cursor, "BATCHSIZE") && !cursor_count(cursor, MODEL_MAX_BATCH, &spec->batch_size)) return ERR_BATCH;
+    if (cursor_accept(cursor, "BATCHSIZE") && !cursor_count(cursor, MODEL_MAX_BATCH, &spec->batch_size))
+        return ERR_BATCH;
     if (cursor_accept(cursor, "MINBATCHSIZE")) {
         if (!spec->batch_size) return "ERR MINBATCHSIZE specified without BATCHSIZE";
         if (!cursor_count(cursor, MODEL_MAX_BATCH, &spec->min_batch_size)) return ERR_MIN_BATCH;
@@ -46,7 +48,7 @@ static const char *parse_batching(ModelSpec *spec, Cursor *cursor, int old_form)
 }
 
 static const char *parse_head(ModelSpec *spec, Cursor *cursor, int old_form) {
-    memset(spec, 0, sizeof(*spec));
+    memset(spec, 0, sizeof *spec);
     if (cursor->argc < 2) return "ERR Insufficient arguments, missing model BLOB";
     const char *error = parse_backend(spec, cursor->argv[cursor->at++]);
     if (error) return error;
@@ -72,8 +74,10 @@ static const char *parse_names(ModelSpec *spec, Cursor *cursor, int trusted) {
     spec->inputs = cursor->argv + cursor->at;
     spec->n_inputs = (int)n;
     cursor->at += (int)n;
-    if (!cursor_accept(cursor, "OUTPUTS") || !cursor_count(cursor, NAMES_MAX, &n)) return "ERR Invalid argument for output_count";
-    if (n > cursor->argc - cursor->at) return "ERR number of model outputs does not match the number of given arguments";
+    if (!cursor_accept(cursor, "OUTPUTS") || !cursor_count(cursor, NAMES_MAX, &n))
+        return "ERR Invalid argument for output_count";
+    if (n > cursor->argc - cursor->at)
+        return "ERR number of model outputs does not match the number of given arguments";
     spec->outputs = cursor->argv + cursor->at;
     spec->n_outputs = (int)n;
     cursor->at += (int)n;
@@ -93,7 +97,7 @@ static const char *parse_blob(ModelSpec *spec, Cursor *cursor, int trusted) {
     if (spec->size == 0) return "ERR Insufficient arguments, missing model BLOB";
     long long limit = config.max_model_mb << 20;
     if (!trusted && spec->size > (unsigned long long)limit) {
-        snprintf(spec->error, sizeof(spec->error),
+        snprintf(spec->error, sizeof spec->error,
                  "ERR model of %zu bytes is larger than the limit of %lld bytes (qa.max-model-mb)", spec->size, limit);
         return spec->error;
     }
@@ -116,11 +120,12 @@ const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc) 
     return error;
 }
 
-/* ---- running ---- */
+/* ---- Running ---- */
 
 static const char *parse_timeout(RunSpec *spec, Cursor *cursor) {
     if (cursor->at == cursor->argc) return "ERR No value provided for TIMEOUT";
-    if (!cursor_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0) return "ERR Invalid value for TIMEOUT";
+    if (!cursor_count(cursor, INT_MAX, &spec->timeout_ms) || spec->timeout_ms == 0)
+        return "ERR Invalid value for TIMEOUT";
     return NULL;
 }
 
@@ -139,7 +144,8 @@ static const ListErrors OUTPUT_ERRORS = {
 static const char *parse_counted(Cursor *cursor, const char *word, const ListErrors *errors, int *first, int *n) {
     long long count;
     if (!cursor_accept(cursor, word)) return errors->missing;
-    if (cursor->at == cursor->argc || RedisModule_StringToLongLong(cursor->argv[cursor->at++], &count) != REDISMODULE_OK)
+    if (cursor->at == cursor->argc ||
+        RedisModule_StringToLongLong(cursor->argv[cursor->at++], &count) != REDISMODULE_OK)
         return errors->invalid;
     if (count <= 0) return errors->not_positive;
     if (count > cursor->argc - cursor->at) return errors->too_few;
@@ -151,19 +157,19 @@ static const char *parse_counted(Cursor *cursor, const char *word, const ListErr
 
 const char *model_args_execute(RunSpec *spec, RedisModuleString **argv, int argc) {
     Cursor cursor = {argv, argc, 2};
-    memset(spec, 0, sizeof(*spec));
+    memset(spec, 0, sizeof *spec);
     const char *error = parse_counted(&cursor, "INPUTS", &INPUT_ERRORS, &spec->inputs, &spec->n_inputs);
     if (!error) error = parse_counted(&cursor, "OUTPUTS", &OUTPUT_ERRORS, &spec->outputs, &spec->n_outputs);
     if (error) return error;
     if (cursor_accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
     if (cursor.at == argc) return NULL;
-    return arg_error(spec->error, sizeof(spec->error), "Invalid argument: ", argv[cursor.at]);
+    return arg_error(spec->error, sizeof spec->error, "Invalid argument: ", argv[cursor.at]);
 }
 
 /* AI.MODELRUN key [TIMEOUT ms] INPUTS key.. OUTPUTS key..: the lists end at the next keyword. */
 const char *model_args_run(RunSpec *spec, RedisModuleString **argv, int argc) {
     Cursor cursor = {argv, argc, 2};
-    memset(spec, 0, sizeof(*spec));
+    memset(spec, 0, sizeof *spec);
     const char *error = NULL;
     if (cursor_accept(&cursor, "TIMEOUT") && (error = parse_timeout(spec, &cursor))) return error;
     if (!cursor_accept(&cursor, "INPUTS")) return INPUT_ERRORS.missing;

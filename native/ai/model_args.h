@@ -1,9 +1,9 @@
-/* The arguments of the commands that store and run models. */
+/* The arguments of the commands that store and run models. Specs borrow from argv and live as long as the command. */
 #ifndef QA_MODEL_ARGS_H
 #define QA_MODEL_ARGS_H
 
-#include "values/model.h"
 #include "server/module_api.h"
+#include "values/model.h"
 
 /* What AI.MODELSTORE and AI.MODELSET say. Points into argv. */
 typedef struct ModelSpec {
@@ -19,14 +19,14 @@ typedef struct ModelSpec {
     char error[200]; /* room for errors that name a value */
 } ModelSpec;
 
-/* argv: what follows the key. `trusted`: from a primary or the AOF, where INPUTS and OUTPUTS carry the names that the worker gave.
- * Return NULL or an error line. */
+/* argv: what follows the key. `trusted`: from a primary or the AOF, where INPUTS and OUTPUTS carry the names that the
+ * worker gave. Return NULL or an error line. */
 const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
 
 /* What AI.MODELEXECUTE and AI.MODELRUN say: positions in argv. */
 typedef struct RunSpec {
-    int inputs, n_inputs;   /* position of the first, how many */
+    int inputs, n_inputs; /* position of the first, how many */
     int outputs, n_outputs;
     long long timeout_ms; /* 0: not given */
     char error[200];

@@ -1,4 +1,4 @@
-/* The arguments of the commands that store and run scripts. */
+/* Parsing only: nothing is stored or replied. Errors are those of RedisAI, word for word where clients know them. */
 #include "ai/script_args.h"
 
 #include <limits.h>
@@ -10,10 +10,10 @@
 static const char ERR_SOURCE[] = "ERR Insufficient arguments, missing script SOURCE";
 static const char ERR_ENTRY_POINTS[] = "ERR Insufficient arguments, missing script entry points";
 
-/* ---- storing ---- */
+/* ---- Storing ---- */
 
 static const char *parse_head(ScriptSpec *spec, Cursor *cursor) {
-    memset(spec, 0, sizeof(*spec));
+    memset(spec, 0, sizeof *spec);
     size_t length;
     const char *device = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &length);
     if (!device_parse(device, length, spec->device)) return "ERR Invalid DEVICE";
@@ -26,7 +26,8 @@ static const char *parse_head(ScriptSpec *spec, Cursor *cursor) {
 static const char *parse_entry_points(ScriptSpec *spec, Cursor *cursor, int trusted) {
     long long n;
     if (!cursor_accept(cursor, "ENTRY_POINTS") || cursor->at == cursor->argc) return ERR_ENTRY_POINTS;
-    if (!cursor_count(cursor, NAMES_MAX, &n)) return "ERR Non numeric entry points number provided to AI.SCRIPTSTORE command";
+    if (!cursor_count(cursor, NAMES_MAX, &n))
+        return "ERR Non numeric entry points number provided to AI.SCRIPTSTORE command";
     if (n > cursor->argc - cursor->at || (n == 0 && !trusted)) return ERR_ENTRY_POINTS;
     spec->entry_points = cursor->argv + cursor->at;
     spec->n_entry_points = (int)n;
@@ -38,12 +39,12 @@ static const char *parse_source(ScriptSpec *spec, Cursor *cursor) {
     if (!cursor_accept(cursor, "SOURCE") || cursor->at == cursor->argc) return ERR_SOURCE;
     spec->source = cursor->argv[cursor->at++];
     if (cursor->at < cursor->argc)
-        return arg_error(spec->error, sizeof(spec->error), "ERR unexpected argument after the script SOURCE: ",
-                         cursor->argv[cursor->at]);
+        return arg_error(spec->error, sizeof spec->error,
+                         "ERR unexpected argument after the script SOURCE: ", cursor->argv[cursor->at]);
     size_t length;
     RedisModule_StringPtrLen(spec->source, &length);
     if (length <= SCRIPT_MAX_BYTES) return NULL;
-    snprintf(spec->error, sizeof(spec->error), "ERR script of %zu bytes is larger than the limit of %d bytes", length,
+    snprintf(spec->error, sizeof spec->error, "ERR script of %zu bytes is larger than the limit of %d bytes", length,
              SCRIPT_MAX_BYTES);
     return spec->error;
 }
@@ -63,7 +64,7 @@ const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc
     return error;
 }
 
-/* ---- running ---- */
+/* ---- Running ---- */
 
 typedef struct Scope {
     const char *word, *missing, *invalid, *too_few;
@@ -83,13 +84,14 @@ static const Scope SCOPES[] = {
     {"OUTPUTS", "ERR Invalid argument for outputs count in AI.SCRIPTEXECUTE",
      "ERR Invalid argument for outputs count in AI.SCRIPTEXECUTE", TOO_FEW, offsetof(ScriptCall, outputs)},
 };
-enum { SCOPE_COUNT = sizeof(SCOPES) / sizeof(*SCOPES) };
+enum { SCOPE_COUNT = sizeof SCOPES / sizeof *SCOPES };
 
 static const char *parse_scope(const Scope *scope, ScriptCall *call, Cursor *cursor, int *seen) {
     ArgRange *range = (ArgRange *)((char *)call + scope->range);
     long long n;
     if (*seen) {
-        snprintf(call->error, sizeof(call->error), "ERR Already Encountered %s scope in AI.SCRIPTEXECUTE command", scope->word);
+        snprintf(call->error, sizeof call->error, "ERR Already Encountered %s scope in AI.SCRIPTEXECUTE command",
+                 scope->word);
         return call->error;
     }
     *seen = 1;
@@ -104,31 +106,31 @@ static const char *parse_scope(const Scope *scope, ScriptCall *call, Cursor *cur
 static const char *parse_timeout(ScriptCall *call, Cursor *cursor, const char *missing) {
     call->has_timeout = 1;
     if (cursor->at == cursor->argc) return missing;
-    if (!cursor_count(cursor, INT_MAX, &call->timeout_ms) || call->timeout_ms == 0) return "ERR Invalid value for TIMEOUT";
+    if (!cursor_count(cursor, INT_MAX, &call->timeout_ms) || call->timeout_ms == 0)
+        return "ERR Invalid value for TIMEOUT";
     return NULL;
 }
 
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag) {
     Cursor cursor = {argv, argc, 3};
     int seen[SCOPE_COUNT] = {0};
-    memset(call, 0, sizeof(*call));
+    memset(call, 0, sizeof *call);
     if (!in_dag && (argc < 4 || (!arg_is(argv[3], "KEYS") && !arg_is(argv[3], "INPUTS"))))
         return "ERR KEYS or INPUTS scope must be provided first for AI.SCRIPTEXECUTE command";
     while (cursor.at < argc && !call->has_timeout) {
         int i = 0;
         const char *error;
         while (i < SCOPE_COUNT && !cursor_accept(&cursor, SCOPES[i].word)) i++;
-        if (i < SCOPE_COUNT)
-            error = parse_scope(&SCOPES[i], call, &cursor, &seen[i]);
+        if (i < SCOPE_COUNT) error = parse_scope(&SCOPES[i], call, &cursor, &seen[i]);
         else if (cursor_accept(&cursor, "TIMEOUT"))
             error = parse_timeout(call, &cursor, "ERR No value provided for TIMEOUT in AI.SCRIPTEXECUTE");
-        else
-            break;
+        else break;
         if (error) return error;
     }
-    if (cursor.at >= argc) return NULL; /* beyond it: there is not even a function, as the key positions are asked for */
-    return arg_error(call->error, sizeof(call->error), "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ",
-                     argv[cursor.at]);
+    if (cursor.at >= argc)
+        return NULL; /* beyond it: there is not even a function, as the key positions are asked for */
+    return arg_error(call->error, sizeof call->error,
+                     "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);
 }
 
 /* INPUTS key.. [$ key..]: from the dollar on they are the function's last, variable list. */
@@ -147,7 +149,7 @@ static const char *parse_old_inputs(ScriptCall *call, Cursor *cursor) {
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc) {
     Cursor cursor = {argv, argc, 3};
     const char *error = NULL;
-    memset(call, 0, sizeof(*call));
+    memset(call, 0, sizeof *call);
     if (cursor_accept(&cursor, "TIMEOUT")) error = parse_timeout(call, &cursor, "ERR No value provided for TIMEOUT");
     if (!error && cursor_accept(&cursor, "INPUTS")) error = parse_old_inputs(call, &cursor);
     if (!error && cursor_accept(&cursor, "OUTPUTS")) {

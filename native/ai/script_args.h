@@ -1,4 +1,4 @@
-/* The arguments of the commands that store and run scripts. */
+/* The arguments of the commands that store and run scripts. Specs borrow from argv and live as long as the command. */
 #ifndef QA_SCRIPT_ARGS_H
 #define QA_SCRIPT_ARGS_H
 
@@ -34,8 +34,8 @@ typedef struct ScriptCall {
     char error[200];
 } ScriptCall;
 
-/* argv: the whole command. `in_dag`: any scope may come first. What was understood before an error stays in `call`: the key
- * positions come from it. */
+/* argv: the whole command. `in_dag`: any scope may come first. What was understood before an error stays in `call`: the
+ * key positions come from it. */
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);
 

@@ -1,3 +1,9 @@
+/* An atomic block: the server answers QA.ATOMIC by serving commands from the control socket, until the worker says END,
+ * the lease is over, or the socket closes. The socket does not block; every wait for it ends with the lease.
+ *
+ * What the worker has sent is kept in `buffer` until a whole command is there. After a lease is over the worker may
+ * still be sending: atomic_read_stray answers each such command with an error, so that requests and replies stay in
+ * step. Half a reply cannot be repaired, and counts as a closed socket. */
 #include "functions/atomic.h"
 
 #include <errno.h>
@@ -7,21 +13,24 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "server/args.h"
 #include "functions/calling.h"
+#include "server/args.h"
+#include "server/caller.h"
+#include "server/commands.h"
 #include "server/config.h"
-#include "server/link.h"
-#include "module.h"
+#include "server/links.h"
 #include "server/resp.h"
-#include "worker/supervisor.h"
 
 enum { MAX_COMMAND = 16 << 20, MAX_ARGS = 65536, CHUNK = 16 * 1024 };
 
 static char *buffer;
 static size_t length, capacity;
 static int running;
+static const AtomicControl *control;
 
 static const char OVER[] = "-ATOMICEND atomic block is over\r\n";
+
+void atomic_attach(const AtomicControl *to) { control = to; }
 
 int atomic_running(void) { return running; }
 
@@ -167,16 +176,16 @@ static Wait serve(RedisModuleCtx *ctx, int fd, uint64_t end_us) {
     return wait;
 }
 
-int atomic_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_ATOMIC_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long lease_ms;
     if (!link_require(ctx, "QA.ATOMIC")) return REDISMODULE_OK;
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (RedisModule_StringToLongLong(argv[1], &lease_ms) != REDISMODULE_OK || lease_ms < 1)
         return RedisModule_ReplyWithError(ctx, "ERR lease_ms must be a positive integer");
-    if (module_blocking_denied(ctx))
+    if (caller_blocking_denied(ctx))
         return RedisModule_ReplyWithError(ctx, "ERR QA.ATOMIC cannot run within a transaction or a script");
     if (lease_ms > config.atomic_lease_ms) lease_ms = config.atomic_lease_ms;
-    int fd = supervisor_control();
+    int fd = control->socket();
     if (fd < 0) return RedisModule_ReplyWithError(ctx, "ERR the worker has no control socket any more");
     uint64_t end_us = RedisModule_MonotonicMicroseconds() + (uint64_t)lease_ms * 1000;
     Wait wait = serve(ctx, fd, end_us);
@@ -184,13 +193,20 @@ int atomic_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     switch (wait) {
     case READY: return RedisModule_ReplyWithSimpleString(ctx, "OK");
     case CLOSED:
-        supervisor_control_closed();
+        control->closed();
         return RedisModule_ReplyWithError(ctx, "ERR the control socket closed during the atomic block");
     case EXPIRED: break;
     }
-    RedisModuleString *error =
-        RedisModule_CreateStringPrintf(ctx, "ERR atomic block exceeded its lease of %lld ms", lease_ms);
+    RedisModuleString *error = RedisModule_CreateStringPrintf(ctx, "ERR atomic block exceeded its lease of %lld ms",
+                                                              lease_ms);
     RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
     RedisModule_FreeString(ctx, error);
     return REDISMODULE_OK;
+}
+
+int atomic_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"qa.atomic", QA_ATOMIC_RedisCommand, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous write"},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

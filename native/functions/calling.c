@@ -1,3 +1,6 @@
+/* Runs a function's command with its caller's rights. The rights are checked here and again by the call, in both cases
+ * by the server: the module holds no copy of a user, and looks it up by name for every command, so a right that is
+ * taken away is gone at once. */
 #include "functions/calling.h"
 
 #include <errno.h>
@@ -6,16 +9,17 @@
 #include <strings.h>
 
 #include "server/args.h"
-#include "functions/atomic.h"
-#include "server/link.h"
+#include "server/commands.h"
+#include "server/links.h"
 
 enum { MAX_ERROR = 256 };
 
-/* The module API tells a user's rights but not whether he is disabled. */
+/* The module API knows the rights of a user, but not whether the user is disabled. */
 static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "ACL", "cs", "GETUSER", name);
     int enabled = 0;
-    if (reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ARRAY && RedisModule_CallReplyLength(reply) >= 2) {
+    if (reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ARRAY &&
+        RedisModule_CallReplyLength(reply) >= 2) {
         RedisModuleCallReply *flags = RedisModule_CallReplyArrayElement(reply, 1);
         for (size_t i = 0; i < RedisModule_CallReplyLength(flags) && !enabled; i++) {
             size_t length;
@@ -27,8 +31,8 @@ static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     return enabled;
 }
 
-/* Commands that do not exist or have too few arguments are left to the call: the server ends itself when it is asked for the keys of
- * arguments that are not there. */
+/* Commands that do not exist or have too few arguments are left to the call: the server ends itself when it is asked
+ * for the keys of arguments that are not there. */
 static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     errno = 0;
@@ -40,8 +44,8 @@ static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleStr
 }
 
 /* As a script would run it (S), within the memory limit (M), replicated (!). */
-static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, const char *format, RedisModuleString **argv, int argc,
-                                 char *error) {
+static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, const char *format,
+                                 RedisModuleString **argv, int argc, char *error) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[0], &length);
     if (strlen(name) != length) { /* the call reads it up to the NUL, the checks would not */
@@ -64,7 +68,8 @@ static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, con
     return reply;
 }
 
-static RedisModuleCallReply *run_as(RedisModuleCtx *ctx, const char *format, RedisModuleString **argv, int argc, char *error) {
+static RedisModuleCallReply *run_as(RedisModuleCtx *ctx, const char *format, RedisModuleString **argv, int argc,
+                                    char *error) {
     const char *name = RedisModule_StringPtrLen(argv[1], NULL);
     RedisModuleUser *user = RedisModule_GetModuleUserFromUserName(argv[1]);
     RedisModuleCallReply *reply = NULL;
@@ -83,7 +88,7 @@ RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **
     return NULL;
 }
 
-int calling_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_AS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     char error[MAX_ERROR];
     if (!link_require(ctx, "QA.AS")) return REDISMODULE_OK;
     if (argc < 3) return RedisModule_WrongArity(ctx);
@@ -92,4 +97,11 @@ int calling_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     RedisModule_ReplyWithCallReply(ctx, reply);
     RedisModule_FreeCallReply(reply);
     return REDISMODULE_OK;
+}
+
+int calling_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"qa.as", QA_AS_RedisCommand, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous write"},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -4,7 +4,7 @@
 
 #include "server/module_api.h"
 
-int calling_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int calling_on_load(RedisModuleCtx *ctx);
 
 /* The same inside an atomic block. NULL: it was not run, and `error` says why (until the next call). */
 RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const char **error);

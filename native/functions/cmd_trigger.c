@@ -1,13 +1,15 @@
+/* A trigger is a job that its caller waits for. It refers to its registration by id, because the registration may be
+ * gone when the job ends, and carries the name of its caller, with whose rights the function runs. */
 #include "functions/cmd_trigger.h"
 
-#include "jobs/jobs.h"
-#include "module.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/caller.h"
 
 typedef struct Trigger {
     RedisModuleString *registration;
-    RedisModuleString *user;  /* who called it; NULL: nobody with a name */
+    RedisModuleString *user;  /* the caller; NULL: one without a name */
     RedisModuleString **argv; /* from its name on */
     int argc;
 } Trigger;
@@ -47,7 +49,7 @@ static const JobClass TRIGGER_IN_ORDER = {TRIGGER_METHODS, .in_order = 1};
 static Trigger *new_trigger(RedisModuleCtx *ctx, const Registration *registration, RedisModuleString **argv, int argc) {
     Trigger *trigger = RedisModule_Calloc(1, sizeof *trigger);
     trigger->registration = RedisModule_CreateStringFromString(NULL, registration->fields[REG_ID]);
-    RedisModuleString *user = module_caller_name(ctx);
+    RedisModuleString *user = caller_name(ctx);
     if (user) {
         trigger->user = RedisModule_CreateStringFromString(NULL, user);
         RedisModule_FreeString(ctx, user);
@@ -58,11 +60,11 @@ static Trigger *new_trigger(RedisModuleCtx *ctx, const Registration *registratio
     return trigger;
 }
 
-int trigger_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
     Registration *registration = registry_find_trigger(argv[1]);
     if (!registration) return RedisModule_ReplyWithError(ctx, "ERR subcommand not found");
-    if (module_blocking_denied(ctx))
+    if (caller_blocking_denied(ctx))
         return RedisModule_ReplyWithError(
             ctx, "ERR can not run a non-sync execution inside a MULTI/LUA (blocking is not allowed) or on loading.");
     const JobClass *class = registration->in_order ? &TRIGGER_IN_ORDER : &TRIGGER;
@@ -71,7 +73,8 @@ int trigger_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return REDISMODULE_OK;
 }
 
-/* The key is one argument among the others to the function; to the server it says where the command belongs and who may call it. */
-int trigger_on_key_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    return argc < 3 ? RedisModule_WrongArity(ctx) : trigger_command(ctx, argv, argc);
+/* To the function the key is one argument among others; the server finds the shard and checks the caller's rights by
+ * it. */
+int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    return argc < 3 ? RedisModule_WrongArity(ctx) : RG_TRIGGER_RedisCommand(ctx, argv, argc);
 }

@@ -4,7 +4,7 @@
 
 #include "server/module_api.h"
 
-int trigger_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
-int trigger_on_key_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

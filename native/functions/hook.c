@@ -1,31 +1,32 @@
+/* Two things begin here: event jobs, from keyspace notifications, and the keymiss hook.
+ *
+ * The hook works in three steps. The command filter sees what clients send; a read that some registration hooks, of a
+ * key that a registration takes, gets RG.INNERHOOK put before it. RG.INNERHOOK runs the read with its caller's rights
+ * and keeps the reply. If the read misses a key, the server's notification arrives during that call: on_miss then notes
+ * the registration in the innermost HookCall, and the client is blocked until the function has answered. HookCalls live
+ * on the C stack and are chained, because a hooked read may run inside another.
+ *
+ * The filter and the notifications run for everything the server does. So they give up as early as they can: without
+ * KeysReader registrations at once, else by a key's first byte. */
 #include "functions/hook.h"
 
 #include <string.h>
-#include <strings.h>
 
 #include "functions/atomic.h"
-#include "server/config.h"
-#include "jobs/jobs.h"
-#include "server/link.h"
-#include "module.h"
+#include "functions/hooked_commands.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/caller.h"
+#include "server/config.h"
+#include "server/links.h"
 #include "server/resp_reply.h"
-#include "worker/supervisor.h"
-
-enum { MAX_COMMAND_NAME = 32, MAX_HOOKED = 64 };
-
-/* A command that some registration hooks, and where its keys are. */
-typedef struct HookedCommand {
-    char name[MAX_COMMAND_NAME];
-    size_t length;
-    int first_key, last_key, key_step;
-} HookedCommand;
+#include "server/server.h"
 
 /* The hooked read that is being run, for the notification it may cause. */
 typedef struct HookCall {
     const HookedCommand *command;
-    int suppressed; /* run for the worker, on a replica ..: nobody is to be called */
+    int suppressed; /* run for the worker, on a replica ..: it calls no function */
     Registration *registration;
     RedisModuleString *key;
     struct HookCall *outer;
@@ -33,117 +34,8 @@ typedef struct HookCall {
 
 HookStats hook_stats;
 
-static HookedCommand hooked[MAX_HOOKED];
-static int hooked_count;
-static unsigned char first_bytes[256 / 8]; /* of the prefixes of KeysReader registrations */
-static int any_keys;
 static int caller_is_link; /* as far as the command filter can tell; never on Redis 7.0 */
 static HookCall *call;
-
-/* ---- Which commands ---- */
-
-static int has_flag(RedisModuleCallReply *flags, const char *flag) {
-    for (size_t i = 0; i < RedisModule_CallReplyLength(flags); i++) {
-        size_t length;
-        const char *text = RedisModule_CallReplyStringPtr(RedisModule_CallReplyArrayElement(flags, i), &length);
-        if (text && length == strlen(flag) && !memcmp(text, flag, length)) return 1;
-    }
-    return 0;
-}
-
-static long long element(RedisModuleCallReply *array, size_t index) {
-    return RedisModule_CallReplyInteger(RedisModule_CallReplyArrayElement(array, index));
-}
-
-/* COMMAND INFO: name, arity, flags, first key, last key, step .. NULL: fits, and is described in `command`. */
-static const char *describe(RedisModuleCtx *ctx, HookedCommand *command) {
-    RedisModuleCallReply *reply = RedisModule_Call(ctx, "COMMAND", "cb", "INFO", command->name, command->length);
-    RedisModuleCallReply *info = NULL;
-    const char *problem = NULL;
-    if (reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ARRAY && RedisModule_CallReplyLength(reply) == 1)
-        info = RedisModule_CallReplyArrayElement(reply, 0);
-    if (!info || RedisModule_CallReplyType(info) != REDISMODULE_REPLY_ARRAY || RedisModule_CallReplyLength(info) < 6) {
-        problem = "that does not exist";
-    } else {
-        RedisModuleCallReply *flags = RedisModule_CallReplyArrayElement(info, 2);
-        command->first_key = (int)element(info, 3);
-        command->last_key = (int)element(info, 4);
-        command->key_step = (int)element(info, 5);
-        if (has_flag(flags, "noscript")) problem = "which is not allowed inside a script";
-        else if (has_flag(flags, "movablekeys")) problem = "with moveable keys";
-        else if (!has_flag(flags, "readonly")) problem = "which is not read only";
-        else if (command->first_key <= 0 || command->key_step <= 0) problem = "by key prefix with none positive first key";
-    }
-    if (reply) RedisModule_FreeCallReply(reply);
-    return problem;
-}
-
-/* Takes the first word off a comma separated list: 0 when there is none. */
-static int next_word(const char **at, size_t *left, const char **word, size_t *length) {
-    if (!*left) return 0;
-    const char *comma = memchr(*at, ',', *left);
-    *word = *at;
-    *length = comma ? (size_t)(comma - *at) : *left;
-    *left -= *length + (comma != NULL);
-    *at += *length + (comma != NULL);
-    return 1;
-}
-
-static int set_name(HookedCommand *command, const char *word, size_t length) {
-    if (length == 0 || length >= MAX_COMMAND_NAME) return 0;
-    memset(command, 0, sizeof *command);
-    memcpy(command->name, word, length);
-    command->length = length;
-    return 1;
-}
-
-RedisModuleString *hook_check_commands(RedisModuleCtx *ctx, RedisModuleString *commands) {
-    size_t left, length;
-    const char *at = RedisModule_StringPtrLen(commands, &left), *word;
-    while (next_word(&at, &left, &word, &length)) {
-        HookedCommand command;
-        const char *problem = set_name(&command, word, length) ? describe(ctx, &command) : "that does not exist";
-        if (problem)
-            return RedisModule_CreateStringPrintf(NULL, "ERR Can not hook a command %s: %.*s", problem, (int)length, word);
-    }
-    return NULL;
-}
-
-static const HookedCommand *find_hooked(const char *name, size_t length) {
-    for (int i = 0; i < hooked_count; i++)
-        if (hooked[i].length == length && !strncasecmp(hooked[i].name, name, length)) return &hooked[i];
-    return NULL;
-}
-
-static void add_hooked(const char *word, size_t length) {
-    HookedCommand command;
-    if (find_hooked(word, length) || !set_name(&command, word, length)) return;
-    if (hooked_count == MAX_HOOKED || describe(module_ctx(), &command)) {
-        RedisModule_Log(module_ctx(), "warning", "command %.*s cannot be hooked on this server", (int)length, word);
-        return;
-    }
-    hooked[hooked_count++] = command;
-}
-
-void hook_rebuild(void) {
-    hooked_count = any_keys = 0;
-    memset(first_bytes, 0, sizeof first_bytes);
-    for (Registration *at = registry_first(); at; at = at->next) {
-        if (at->reader != READER_KEYS) continue;
-        any_keys = 1;
-        if (at->match_length) first_bytes[(unsigned char)*at->match / 8] |= (unsigned char)(1 << ((unsigned char)*at->match % 8));
-        else memset(first_bytes, 0xff, sizeof first_bytes);
-        size_t left, length;
-        const char *list = RedisModule_StringPtrLen(at->fields[REG_COMMANDS], &left), *word;
-        while (next_word(&list, &left, &word, &length)) add_hooked(word, length);
-    }
-}
-
-/* Most keys of a server are nobody's business: told by their first byte. */
-static int may_match(const char *key, size_t length) {
-    unsigned char first = length ? (unsigned char)*key : 0;
-    return any_keys && (first_bytes[first / 8] >> (first % 8) & 1);
-}
 
 /* ---- Event jobs ---- */
 
@@ -151,7 +43,7 @@ typedef struct Event {
     RedisModuleString *id;
     RedisModuleString *key;
     char *name;
-    char *captured; /* the hooked command's own reply, RESP; NULL: nobody waits */
+    char *captured; /* the hooked command's own reply, RESP; NULL: no client waits */
     size_t captured_length;
 } Event;
 
@@ -172,7 +64,8 @@ static const char *finish_event(RedisModuleCtx *ctx, void *data, const JobResult
     return NULL;
 }
 
-/* Whatever went wrong in the function, the client gets what its command would have given it; but a lost worker is told. */
+/* Whatever goes wrong in the function, the client gets its command's own reply; only the loss of the worker is an
+ * error. */
 static void reply_event(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     const Event *event = data;
     int lost = result->status == JOB_FAILED && result->cause == CAUSE_LOST;
@@ -235,11 +128,11 @@ static void on_miss(RedisModuleCtx *ctx, Registration *registration, RedisModule
 static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
-    if (!may_match(text, length)) return REDISMODULE_OK;
+    if (!registry_may_match_key(text, length)) return REDISMODULE_OK;
     int miss = type == REDISMODULE_NOTIFY_KEY_MISS;
     if (miss && (atomic_running() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
-    if (RedisModule_GetSelectedDb(ctx) != 0 || !module_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (module_is_importing(ctx)) return REDISMODULE_OK; /* what they mean was done where they come from */
+    if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that they come from has acted on them */
     for (Registration *at = registry_first(); at; at = at->next) {
         if (at->reader != READER_KEYS || !registration_matches_key(at, text, length)) continue;
         if (!registration_wants_event(at, event)) continue;
@@ -254,7 +147,7 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
 static int is_hooked_key(const RedisModuleString *key, const HookedCommand *command) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
-    if (!may_match(text, length)) return 0;
+    if (!registry_may_match_key(text, length)) return 0;
     for (Registration *at = registry_first(); at; at = at->next)
         if (at->reader == READER_KEYS && registration_matches_key(at, text, length) &&
             registration_list_has(at->fields[REG_COMMANDS], command->name, command->length))
@@ -263,15 +156,14 @@ static int is_hooked_key(const RedisModuleString *key, const HookedCommand *comm
 }
 
 static void on_command(RedisModuleCommandFilterCtx *filter) {
-    if (!any_keys) return;
-    caller_is_link =
-        RedisModule_CommandFilterGetClientId && link_is_link(RedisModule_CommandFilterGetClientId(filter));
-    if (!hooked_count || caller_is_link) return;
+    if (!registry_any_keys()) return;
+    caller_is_link = RedisModule_CommandFilterGetClientId && link_is_link(RedisModule_CommandFilterGetClientId(filter));
+    if (!hooked_commands_count() || caller_is_link) return;
     int argc = RedisModule_CommandFilterArgsCount(filter);
     if (argc < 2) return;
     size_t length;
     const char *name = RedisModule_StringPtrLen(RedisModule_CommandFilterArgGet(filter, 0), &length);
-    const HookedCommand *command = find_hooked(name, length);
+    const HookedCommand *command = hooked_commands_find(name, length);
     if (!command) return;
     int last = command->last_key < 0 ? argc + command->last_key : command->last_key;
     for (int i = command->first_key; i <= last && i < argc; i += command->key_step) {
@@ -283,12 +175,13 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Of what it would run and nothing else: words that wrap it in itself would make the server call itself until its stack is full. */
+/* Those of the command that it would run and no others: words that wrap it in itself would make the server call itself
+ * until its stack is full. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     size_t length = 0;
     const char *name = argc < 2 ? "" : RedisModule_StringPtrLen(argv[1], &length);
-    if (!find_hooked(name, length)) return REDISMODULE_OK;
+    if (!hooked_commands_find(name, length)) return REDISMODULE_OK;
     int *positions = RedisModule_GetCommandKeysWithFlags(ctx, argv + 1, argc - 1, &count, &flags);
     for (int i = 0; positions && i < count; i++) RedisModule_KeyAtPosWithFlags(ctx, positions[i] + 1, flags[i]);
     RedisModule_Free(positions);
@@ -296,16 +189,16 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     return REDISMODULE_OK;
 }
 
-/* Whose read it is. */
+/* The sender of a hooked read. */
 typedef struct Caller {
-    RedisModuleUser *user; /* NULL: nobody whose rights could be asked for */
+    RedisModuleUser *user; /* NULL: the sender has none, or none that can be looked up */
     int is_worker;         /* a link, or a script that a link runs */
     int is_foreign;        /* a user that only some other module knows */
 } Caller;
 
 static Caller find_caller(RedisModuleCtx *ctx) {
     Caller caller = {.is_worker = link_is_link(RedisModule_GetClientId(ctx))};
-    RedisModuleString *name = caller.is_worker ? NULL : module_caller_name(ctx);
+    RedisModuleString *name = caller.is_worker ? NULL : caller_name(ctx);
     if (!name) return caller;
     caller.user = RedisModule_GetModuleUserFromUserName(name);
     if (!caller.user) caller.is_worker = !strcmp(RedisModule_StringPtrLen(name, NULL), LINK_USER_NAME);
@@ -315,7 +208,8 @@ static Caller find_caller(RedisModuleCtx *ctx) {
 }
 
 /* Runs the wrapped command with the rights of the caller; NULL: it may not. */
-static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const Caller *caller) {
+static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc,
+                                          const Caller *caller) {
     const char *name = RedisModule_StringPtrLen(argv[1], NULL);
     if (caller->is_foreign) return NULL;
     if (!caller->user) return RedisModule_Call(ctx, name, "0Ev", argv + 2, (size_t)argc - 2);
@@ -331,7 +225,7 @@ static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString
 static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModuleCallReply *reply) {
     Registration *registration = missed->registration;
     hook_stats.misses++;
-    if (module_blocking_denied(ctx) || supervisor_refusal()) {
+    if (caller_blocking_denied(ctx) || jobs_refusal()) {
         queue_event(ctx, registration, "keymiss", missed->key);
         RedisModule_ReplyWithCallReply(ctx, reply);
         return;
@@ -346,12 +240,12 @@ static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModule
     if (!jobs_submit_blocking(ctx, &EVENT, event, config.hook_timeout_ms)) registration->counters.triggered--;
 }
 
-int hook_inner_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (RedisModule_IsKeysPositionRequest(ctx)) return report_keys(ctx, argv, argc);
     if (argc < 3) return RedisModule_WrongArity(ctx);
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[1], &length);
-    const HookedCommand *command = find_hooked(name, length);
+    const HookedCommand *command = hooked_commands_find(name, length);
     if (!command) return RedisModule_ReplyWithError(ctx, "ERR RG.INNERHOOK runs only commands that a function hooks");
     Caller caller = find_caller(ctx);
     int replicated = RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_REPLICATED;
@@ -362,7 +256,8 @@ int hook_inner_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     call = mine.outer;
     if (caller.user) RedisModule_FreeModuleUser(caller.user);
     if (!reply) {
-        RedisModule_ReplyWithError(ctx, "NOPERM this user has no permissions to run the hooked command or access its keys");
+        RedisModule_ReplyWithError(ctx,
+                                   "NOPERM this user has no permissions to run the hooked command or access its keys");
     } else if (mine.registration) {
         answer_miss(ctx, &mine, reply);
     } else {

@@ -1,13 +1,14 @@
-/* Keyspace events for registrations, and the keymiss hook: a client's read of a missing key waits for a function's answer. */
+/* Keyspace events for registrations, and the keymiss hook: a client's read of a missing key waits for a function's
+ * answer. */
 #ifndef QA_HOOK_H
 #define QA_HOOK_H
 
 #include "server/module_api.h"
 
 typedef struct HookStats {
-    unsigned long long hits;   /* hooked reads that found their key, or that no registration wanted */
-    unsigned long long misses; /* hooked reads that a registration was asked for */
-    unsigned long long inferences; /* .. and whose reply it replaced */
+    unsigned long long hits;       /* hooked reads that found their key, or that no registration wanted */
+    unsigned long long misses;     /* hooked reads that a registration was asked for */
+    unsigned long long inferences; /* those whose reply it replaced */
     unsigned long long dropped_events;
 } HookStats;
 
@@ -15,12 +16,6 @@ extern HookStats hook_stats;
 
 int hook_on_load(RedisModuleCtx *ctx);
 
-/* The registrations have changed. */
-void hook_rebuild(void);
-
-/* NULL when all commands of the comma separated list can be hooked, else an error (to be freed). */
-RedisModuleString *hook_check_commands(RedisModuleCtx *ctx, RedisModuleString *commands);
-
-int hook_inner_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.INNERHOOK */
+int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

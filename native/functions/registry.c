@@ -1,12 +1,20 @@
+/* Owns all sessions and registrations. Whatever changes a session rebuilds what is derived from them: the list of all
+ * registrations, their counts, the index of keys, the list of hooked commands.
+ *
+ * A pointer to a Registration must not be kept beyond the current command or event; what lasts longer refers to it by
+ * its id. Sessions that come by replication or from a file are unknown to the worker until it reads them:
+ * `stale_since_ms` says since when, and the supervisor replaces a worker that has not read them after a while. */
 #include "functions/registry.h"
 
 #include <string.h>
 #include <strings.h>
 
-#include "functions/hook.h"
-#include "server/link.h"
-#include "module.h"
+#include "functions/hooked_commands.h"
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/links.h"
 #include "server/resp.h"
+#include "server/server.h"
 
 typedef struct Session {
     RedisModuleString *fields[4]; /* session, description, source, payload */
@@ -20,6 +28,8 @@ enum { ENCODING_VERSION = 2, MAX_REGISTRATIONS = 10000, PAUSED_RETRY_MS = 100 };
 static Session *sessions;
 static Registration *registrations;
 static size_t session_count, registration_count, stream_count;
+static unsigned char first_bytes[256 / 8]; /* of the prefixes of KeysReader registrations */
+static int any_keys;                       /* is there a KeysReader registration? */
 static RedisModuleType *type;
 static long long stale_since_ms; /* 0: the worker knows the sessions */
 
@@ -31,6 +41,7 @@ Registration *registry_first(void) { return registrations; }
 size_t registry_sessions(void) { return session_count; }
 size_t registry_registrations(void) { return registration_count; }
 size_t registry_streams(void) { return stream_count; }
+int registry_any_keys(void) { return any_keys; }
 
 static int same(RedisModuleString *a, RedisModuleString *b) { return RedisModule_StringCompare(a, b) == 0; }
 
@@ -48,8 +59,14 @@ Registration *registry_find_trigger(RedisModuleString *trigger) {
 
 /* ---- Matching ---- */
 
+int registry_may_match_key(const char *key, size_t length) {
+    unsigned char first = length ? (unsigned char)*key : 0;
+    return any_keys && (first_bytes[first / 8] >> (first % 8) & 1);
+}
+
 int registration_matches_key(const Registration *registration, const char *key, size_t length) {
-    if (registration->match_exact ? length != registration->match_length : length < registration->match_length) return 0;
+    if (registration->match_exact ? length != registration->match_length : length < registration->match_length)
+        return 0;
     return !memcmp(key, registration->match, registration->match_length);
 }
 
@@ -131,7 +148,8 @@ static int is_one_of(RedisModuleString *string, const char *a, const char *b, co
 static RedisModuleString *check_mode(RedisModuleString *mode) {
     const char *text = RedisModule_StringPtrLen(mode, NULL);
     if (!strcmp(text, "sync"))
-        return RedisModule_CreateStringPrintf(NULL, "ERR mode sync is left out: functions run outside the server, use async_local");
+        return RedisModule_CreateStringPrintf(
+            NULL, "ERR mode sync is left out: functions run outside the server, use async_local");
     if (!is_one_of(mode, "async", "async_local", NULL))
         return RedisModule_CreateStringPrintf(NULL, "ERR unknown mode: %s, expected async or async_local", text);
     return NULL;
@@ -142,12 +160,14 @@ static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registra
     RedisModuleString *const *fields = registration->fields;
     size_t length;
     if (!is_one_of(fields[REG_READER], "KeysReader", "CommandReader", "StreamReader"))
-        return RedisModule_CreateStringPrintf(NULL, "ERR unknown reader: %s, expected KeysReader, CommandReader or StreamReader",
-                                              RedisModule_StringPtrLen(fields[REG_READER], NULL));
+        return RedisModule_CreateStringPrintf(
+            NULL, "ERR unknown reader: %s, expected KeysReader, CommandReader or StreamReader",
+            RedisModule_StringPtrLen(fields[REG_READER], NULL));
     RedisModuleString *error = check_mode(fields[REG_MODE]);
     if (error) return error;
     const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
-    if (!resp_valid(args, length, 0)) return RedisModule_CreateStringPrintf(NULL, "ERR args of a registration is not RESP");
+    if (!resp_valid(args, length, 0))
+        return RedisModule_CreateStringPrintf(NULL, "ERR args of a registration is not RESP");
     const char *events = RedisModule_StringPtrLen(fields[REG_EVENTS], &length);
     if (registration->reader == READER_STREAM && length && strcmp(events, "xadd"))
         return RedisModule_CreateStringPrintf(NULL, "ERR a StreamReader is called for xadd only, not for: %s", events);
@@ -155,11 +175,12 @@ static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registra
     if (!length) return NULL;
     if (registration->reader != READER_KEYS || !registration_list_has(fields[REG_EVENTS], "keymiss", 7))
         return RedisModule_CreateStringPrintf(NULL, "ERR Can not hook a command without the keymiss event");
-    return hook_check_commands(ctx, fields[REG_COMMANDS]);
+    return hooked_commands_check(ctx, fields[REG_COMMANDS]);
 }
 
 static int same_trigger(const Registration *a, const Registration *b) {
-    return a->reader == READER_COMMAND && b->reader == READER_COMMAND && same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
+    return a->reader == READER_COMMAND && b->reader == READER_COMMAND &&
+           same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
 }
 
 /* Against the other sessions, and within the session itself. */
@@ -195,6 +216,17 @@ static Session *find_session(RedisModuleString *name) {
     return NULL;
 }
 
+static void index_keys(const Registration *registration) {
+    any_keys = 1;
+    if (registration->match_length) {
+        unsigned char first = (unsigned char)*registration->match;
+        first_bytes[first / 8] |= (unsigned char)(1 << (first % 8));
+    } else {
+        memset(first_bytes, 0xff, sizeof first_bytes);
+    }
+    hooked_commands_add(registration->fields[REG_COMMANDS]);
+}
+
 /* Rebuilds what is derived from the list of sessions. */
 static void index_sessions(void) {
     Registration **end = &registrations;
@@ -209,7 +241,11 @@ static void index_sessions(void) {
         }
     }
     *end = NULL;
-    hook_rebuild();
+    any_keys = 0;
+    memset(first_bytes, 0, sizeof first_bytes);
+    hooked_commands_clear();
+    for (const Registration *at = registrations; at; at = at->next)
+        if (at->reader == READER_KEYS) index_keys(at);
 }
 
 /* A registration that stays (same id) keeps its counters. */
@@ -274,9 +310,9 @@ static int is_unchanged(const Session *old, const Session *session) {
     return 1;
 }
 
-int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long count;
-    if (!module_from_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
+    if (!caller_is_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
     if (argc < 6) return RedisModule_WrongArity(ctx);
     if (RedisModule_StringToLongLong(argv[5], &count) != REDISMODULE_OK || count < 0 || count > MAX_REGISTRATIONS ||
         argc != 6 + count * REG_FIELDS)
@@ -292,17 +328,17 @@ int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int
         free_session(session);
         return REDISMODULE_OK;
     }
-    if (module_from_log(ctx) && is_unchanged(old, session)) {
+    if (caller_is_log(ctx) && is_unchanged(old, session)) {
         free_session(session);
     } else {
         replace_session(old, session);
-        if (module_from_log(ctx)) mark_stale();
+        if (caller_is_log(ctx)) mark_stale();
     }
     RedisModule_ReplicateVerbatim(ctx);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int QA_SESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (!link_require(ctx, "QA.SESSIONS")) return REDISMODULE_OK;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -363,7 +399,8 @@ static void aux_save(RedisModuleIO *rdb, int when) {
     }
 }
 
-/* With nothing to save the file stays loadable by a server without the module (where the server knows of this callback). */
+/* With nothing to save the file stays loadable by a server without the module (where the server knows of this
+ * callback). */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
     if (session_count) aux_save(rdb, when);
 }
@@ -396,7 +433,8 @@ static Session *load_session(RedisModuleIO *rdb, int encver) {
         if (encver > 1) load_status(rdb, session->registrations[i]);
         size_t length;
         const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
-        if (RedisModule_IsIOError(rdb) || !resp_valid(args, length, 0)) count = 0; /* RG.DUMPREGISTRATIONS replies with them */
+        if (RedisModule_IsIOError(rdb) || !resp_valid(args, length, 0))
+            count = 0; /* RG.DUMPREGISTRATIONS replies with them */
     }
     if (session->count && (uint64_t)session->count == count) return session;
     free_session(session);
@@ -445,7 +483,8 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
     RedisModule_Replicate(ctx, "QA.REGISTER", "v", argv, count);
     for (long long i = 0; i < session->count; i++) {
         const Registration *registration = session->registrations[i];
-        if (registration->paused) RedisModule_Replicate(ctx, "RG.PAUSEREGISTRATIONS", "s", registration->fields[REG_ID]);
+        if (registration->paused)
+            RedisModule_Replicate(ctx, "RG.PAUSEREGISTRATIONS", "s", registration->fields[REG_ID]);
         if (registration->status == STREAM_ABORTED)
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "ABORTED");
     }
@@ -455,7 +494,8 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
 
 static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
     (void)data;
-    if (!session_count || !module_is_active_primary(ctx) || !module_setting_is(ctx, "aof-use-rdb-preamble", "no")) return;
+    if (!session_count || !server_is_active_primary(ctx) || !server_setting_is(ctx, "aof-use-rdb-preamble", "no"))
+        return;
     if (RedisModule_AvoidReplicaTraffic()) {
         RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_fork_timer, NULL);
         return;
@@ -463,7 +503,8 @@ static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
     for (Session *session = sessions; session; session = session->next) replicate_session(ctx, session);
 }
 
-/* Only keys can be written by a rewrite. It begins with a new file for what happens after the fork: the registrations go there. */
+/* Only keys can be written by a rewrite. It begins with a new file for what happens after the fork: the registrations
+ * go there. */
 static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     (void)event;
     (void)data;
@@ -484,6 +525,10 @@ static void no_save(RedisModuleIO *rdb, void *value) {
 static void no_free(void *value) { (void)value; }
 
 int registry_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"qa.register", QA_REGISTER_RedisCommand, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
+        {"qa.sessions", QA_SESSIONS_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+    };
     RedisModuleTypeMethods methods = {
         .version = REDISMODULE_TYPE_METHOD_VERSION,
         .rdb_load = no_load,
@@ -500,5 +545,5 @@ int registry_on_load(RedisModuleCtx *ctx) {
     if (!type || RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK ||
         RedisModule_SubscribeToServerEvent(ctx, fork, on_fork) != REDISMODULE_OK)
         return REDISMODULE_ERR;
-    return REDISMODULE_OK;
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,12 +1,20 @@
-/* Sessions and their registrations: what the shard's functions have asked to be called for. Owns them, persists them in the
- * RDB file (auxiliary data) and, by replicating QA.REGISTER and RG.UNREGISTER, in the AOF and on replicas. */
+/* Sessions and their registrations: what the shard's functions have asked to be called for. Owns them, persists them in
+ * the RDB file (auxiliary data) and, by replicating QA.REGISTER and RG.UNREGISTER, in the AOF and on replicas. */
 #ifndef QA_REGISTRY_H
 #define QA_REGISTRY_H
 
 #include "server/module_api.h"
 
 enum {
-    REG_ID, REG_READER, REG_MODE, REG_DESCRIPTION, REG_MATCH, REG_EVENTS, REG_COMMANDS, REG_ARGS, REG_PRIVATE_DATA,
+    REG_ID,
+    REG_READER,
+    REG_MODE,
+    REG_DESCRIPTION,
+    REG_MATCH,
+    REG_EVENTS,
+    REG_COMMANDS,
+    REG_ARGS,
+    REG_PRIVATE_DATA,
     REG_FIELDS
 };
 
@@ -37,7 +45,7 @@ typedef struct Registration {
 
 int registry_on_load(RedisModuleCtx *ctx);
 
-/* For how long the worker has not known of sessions that came by replication or from a file; 0: it knows all. */
+/* For how long the worker has not known sessions that came by replication or from a file; 0: it knows all of them. */
 long long registry_stale_ms(void);
 void registry_forget_stale(void);
 
@@ -47,6 +55,10 @@ Registration *registry_find_trigger(RedisModuleString *trigger);
 size_t registry_sessions(void);
 size_t registry_registrations(void);
 size_t registry_streams(void);
+int registry_any_keys(void); /* is there a KeysReader registration? */
+
+/* 0: no KeysReader registration takes this key. Cheap, by the key's first byte: most keys concern no registration. */
+int registry_may_match_key(const char *key, size_t length);
 
 int registration_matches_key(const Registration *registration, const char *key, size_t length);
 int registration_wants_event(const Registration *registration, const char *event);
@@ -55,8 +67,5 @@ int registration_list_has(RedisModuleString *list, const char *word, size_t leng
 
 /* Forgets one registration; 0 when there is none with this id. */
 int registry_remove(RedisModuleString *id);
-
-int registry_register_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.REGISTER */
-int registry_sessions_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.SESSIONS */
 
 #endif

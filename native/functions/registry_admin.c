@@ -1,14 +1,17 @@
+/* Changes of single registrations. A command changes this shard at once, its replicas by replication, and the other
+ * shards by a message on the cluster bus: one letter and the registration's id. A message is applied in a timer, where
+ * writing and replicating are allowed, and never by a replica. The worker gets a notice of a removal and of a pause. */
 #include "functions/registry_admin.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "jobs/jobs.h"
-#include "server/link.h"
-#include "module.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/caller.h"
+#include "server/server.h"
 
 enum { PAUSED_RETRY_MS = 100 };
 
@@ -81,7 +84,7 @@ static int apply(RedisModuleCtx *ctx, Verb verb, RedisModuleString *id) {
 /* ---- The cluster bus ---- */
 
 static void broadcast(RedisModuleCtx *ctx, Verb verb, RedisModuleString *id) {
-    if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER) || module_from_log(ctx)) return;
+    if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER) || caller_is_log(ctx)) return;
     size_t length = 0;
     const char *text = id ? RedisModule_StringPtrLen(id, &length) : "";
     char *payload = RedisModule_Alloc(length + 1);
@@ -103,7 +106,7 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
         return;
     }
     /* A pause may have been for a failover: a replica changes nothing of its own accord. */
-    if (module_is_active_primary(ctx) && apply(ctx, change->verb, change->id)) {
+    if (server_is_active_primary(ctx) && apply(ctx, change->verb, change->id)) {
         const char *command = change->verb == PAUSE    ? "RG.PAUSEREGISTRATIONS"
                               : change->verb == RESUME ? "RG.UNPAUSEREGISTRATIONS"
                               : change->verb == CLEAR  ? NULL /* replicas count nothing */
@@ -114,22 +117,26 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
     RedisModule_Free(change);
 }
 
-/* Replicas hear of it from their primary. Replicating needs a command or timer context, hence the timer; and a server that
- * replicates while writes are paused (CLIENT PAUSE, a failover) ends itself. */
-void registry_admin_message(RedisModuleCtx *ctx, const char *payload, size_t length) {
+/* One of these commands ran on another shard. Replicas get it from their primary. Replicating needs a command or
+ * timer context, hence the timer; and a server that replicates while writes are paused (CLIENT PAUSE, a failover) ends
+ * itself. */
+static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
+                               uint32_t length) {
     static const char VERBS[] = {UNREGISTER, ABORT, PAUSE, RESUME, CLEAR};
-    if (!length || !memchr(VERBS, *payload, sizeof VERBS) || !module_is_active_primary(ctx)) return;
+    (void)sender;
+    (void)type;
+    if (!length || !memchr(VERBS, *payload, sizeof VERBS) || !server_is_active_primary(ctx)) return;
     Change *change = RedisModule_Alloc(sizeof *change);
     change->verb = (Verb)*payload;
-    change->id = RedisModule_CreateString(NULL, payload + 1, length - 1);
+    change->id = RedisModule_CreateString(NULL, (const char *)payload + 1, length - 1);
     RedisModule_CreateTimer(ctx, 0, on_change_timer, change);
 }
 
 /* ---- The commands ---- */
 
-int registry_unregister_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_UNREGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
-    if (!module_from_log(ctx) && !module_require_admin(ctx, "rg.unregister")) return REDISMODULE_OK;
+    if (!caller_is_log(ctx) && !caller_require_admin(ctx, "rg.unregister")) return REDISMODULE_OK;
     if (argc == 3 && strcasecmp(RedisModule_StringPtrLen(argv[2], NULL), "abortpending"))
         return RedisModule_ReplyWithError(ctx, "ERR unknown argument of RG.UNREGISTER, expected ABORTPENDING");
     Verb verb = argc == 3 ? ABORT : UNREGISTER;
@@ -139,11 +146,11 @@ int registry_unregister_command(RedisModuleCtx *ctx, RedisModuleString **argv, i
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-int registry_pause_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_PAUSEREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
     const char *name = RedisModule_StringPtrLen(argv[0], NULL);
     Verb verb = strcasecmp(name, "rg.pauseregistrations") ? RESUME : PAUSE;
-    if (!module_from_log(ctx) && !module_require_admin(ctx, name)) return REDISMODULE_OK;
+    if (!caller_is_log(ctx) && !caller_require_admin(ctx, name)) return REDISMODULE_OK;
     for (int i = 1; i < argc; i++) {
         const Registration *registration = registry_find(argv[i]);
         if (!registration) return RedisModule_ReplyWithError(ctx, "execution is not registered");
@@ -161,11 +168,16 @@ int registry_pause_command(RedisModuleCtx *ctx, RedisModuleString **argv, int ar
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-int registry_clear_stats_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_CLEARREGISTRATIONSSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
-    if (!module_require_admin(ctx, "rg.clearregistrationsstats")) return REDISMODULE_OK;
+    if (!caller_require_admin(ctx, "rg.clearregistrationsstats")) return REDISMODULE_OK;
     apply(ctx, CLEAR, NULL);
     broadcast(ctx, CLEAR, NULL);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+int registry_admin_on_load(RedisModuleCtx *ctx) {
+    RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_ADMIN, on_cluster_message);
+    return REDISMODULE_OK;
 }

@@ -1,14 +1,21 @@
+/* The counters of registrations: jobs report here when they are queued and when they end, batches of streams by
+ * QA.STREAM.
+ *
+ * A registration that lost an event because the queue was full is marked; when the queue has drained to half, it gets
+ * an onregistered job, in which the function looks for what it has missed. */
 #include "functions/registry_stats.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "server/args.h"
+#include "server/caller.h"
+#include "server/commands.h"
 #include "server/config.h"
-#include "server/link.h"
-#include "module.h"
+#include "server/links.h"
 #include "server/pairs.h"
 #include "server/resp_reply.h"
+#include "server/server.h"
 
 static const char *const STATUS_NAMES[] = {"OK", "WAITING_FOR_RETRY_ON_FAILURE", "ABORTED", "PAUSED"};
 enum { STATUS_COUNT = sizeof STATUS_NAMES / sizeof *STATUS_NAMES, MAX_ERROR = 64 * 1024 };
@@ -88,8 +95,8 @@ static int count_batch(RunCounters *counters, RedisModuleString **argv) {
     return 1;
 }
 
-int registry_stream_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (!module_from_log(ctx) && !link_require(ctx, "QA.STREAM")) return REDISMODULE_OK;
+static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (!caller_is_log(ctx) && !link_require(ctx, "QA.STREAM")) return REDISMODULE_OK;
     if (argc != 3 && argc != 7) return RedisModule_WrongArity(ctx);
     Registration *registration = registry_find(argv[1]);
     if (!registration || registration->reader != READER_STREAM) {
@@ -104,13 +111,14 @@ int registry_stream_command(RedisModuleCtx *ctx, RedisModuleString **argv, int a
         return RedisModule_ReplyWithError(ctx,
                                           "ERR status must be OK, WAITING_FOR_RETRY_ON_FAILURE, ABORTED or PAUSED");
     if (argc == 7 && !count_batch(&registration->counters, argv + 3))
-        return RedisModule_ReplyWithError(ctx, "ERR an outcome is OK, ERR or ABORTED, run_us and lag_ms from 0, and an error");
+        return RedisModule_ReplyWithError(
+            ctx, "ERR an outcome is OK, ERR or ABORTED, run_us and lag_ms from 0, and an error");
     int was_aborted = registration->status == STREAM_ABORTED, was_paused = registration->paused;
     registration->status = (StreamStatus)status;
     if (status == STREAM_PAUSED) registration->paused = 1;
     /* That it is given up or paused outlives this server; what else a worker says does not. */
     if ((was_aborted != (status == STREAM_ABORTED) || was_paused != registration->paused) &&
-        (module_from_log(ctx) || module_is_active_primary(ctx)))
+        (caller_is_log(ctx) || server_is_active_primary(ctx)))
         RedisModule_Replicate(ctx, "QA.STREAM", "ss", argv[1], argv[2]);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
@@ -133,7 +141,8 @@ void registry_repair(RedisModuleCtx *ctx) {
     for (Registration *at = registry_first(); at; at = at->next) {
         if (!at->overflowed) continue;
         RedisModuleString *id = RedisModule_CreateStringFromString(NULL, at->fields[REG_ID]);
-        if (!jobs_submit(ctx, &ONREGISTERED, id, config.script_timeout_ms)) return; /* the others when it has drained again */
+        if (!jobs_submit(ctx, &ONREGISTERED, id, config.script_timeout_ms))
+            return; /* the others when it has drained again */
         at->overflowed = 0;
     }
     any_overflowed = 0;
@@ -178,7 +187,7 @@ static void reply_data(RedisModuleCtx *ctx, const Registration *registration) {
     RedisModule_ReplyWithCString(ctx, STATUS_NAMES[registration->paused ? STREAM_PAUSED : registration->status]);
 }
 
-int registry_dump_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_DUMPREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, (long)registry_registrations());
@@ -201,4 +210,11 @@ int registry_dump_command(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
         RedisModule_ReplyWithCString(ctx, "DefaultPool");
     }
     return REDISMODULE_OK;
+}
+
+int registry_stats_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"qa.stream", QA_STREAM_RedisCommand, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous"},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -2,8 +2,10 @@
 #ifndef QA_REGISTRY_STATS_H
 #define QA_REGISTRY_STATS_H
 
-#include "jobs/jobs.h"
 #include "functions/registry.h"
+#include "jobs/jobs.h"
+
+int registry_stats_on_load(RedisModuleCtx *ctx);
 
 /* A job of this registration was queued, or dropped because the queue was full; a job has ended. */
 void registry_triggered(Registration *registration, int queued);
@@ -20,7 +22,6 @@ void registry_clear_stats(void);
 /* How many batches of streams there have been. */
 unsigned long long registry_stream_runs(void);
 
-int registry_dump_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);   /* RG.DUMPREGISTRATIONS */
-int registry_stream_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* QA.STREAM */
+int RG_DUMPREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

@@ -1,11 +1,13 @@
+/* Additions to streams become notices to the worker, which reads the streams itself. One notice says as much as many,
+ * so an addition is dropped while a notice for the same registration and key waits. */
 #include "functions/stream.h"
 
 #include <string.h>
 
-#include "jobs/jobs.h"
-#include "module.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/server.h"
 
 /* A stream notice that waits to be handed out. The worker reads the stream itself, so one says as much as many. */
 typedef struct Addition {
@@ -36,7 +38,8 @@ static const JobClass STREAM = {.kind = "stream", .emit = emit_addition, .free =
 
 static Addition *new_addition(RedisModuleString *id, RedisModuleString *key) {
     size_t id_length, key_length;
-    const char *id_text = RedisModule_StringPtrLen(id, &id_length), *key_text = RedisModule_StringPtrLen(key, &key_length);
+    const char *id_text = RedisModule_StringPtrLen(id, &id_length),
+               *key_text = RedisModule_StringPtrLen(key, &key_length);
     size_t length = sizeof id_length + id_length + key_length;
     Addition *addition = RedisModule_Alloc(sizeof *addition + length);
     addition->length = length;
@@ -60,8 +63,8 @@ static void announce(Registration *registration, RedisModuleString *key) {
 static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
     (void)type;
     if (!registry_streams() || strcmp(event, "xadd")) return REDISMODULE_OK;
-    if (RedisModule_GetSelectedDb(ctx) != 0 || !module_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (module_is_importing(ctx)) return REDISMODULE_OK; /* what they mean was done where they come from */
+    if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that they come from has acted on them */
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
     for (Registration *at = registry_first(); at; at = at->next)

@@ -1,4 +1,5 @@
-/* StreamReader registrations: tells the worker of additions to the streams they match, and of becoming a primary. */
+/* StreamReader registrations: the worker gets a notice when a stream they match grows, and when this server
+ * becomes a primary. */
 #ifndef QA_STREAM_H
 #define QA_STREAM_H
 

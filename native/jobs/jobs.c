@@ -1,15 +1,25 @@
+/* The lives of jobs. A job is in one place at a time: in a lane, kept by its order, in the list of running jobs, or
+ * ended and waiting for its client's reply. by_id holds the queued and running ones, by_client those of clients that
+ * wait.
+ *
+ * end() is the only way out. It takes the job from where it is, lets the class finish it, and hands it to the
+ * unblocking of its client, whose JOB_Free gives up the memory; a job without a client is freed at once. So a timer or
+ * a disconnection that comes later finds no job, and a job cannot end twice.
+ *
+ * A running job that is given up leaves a tombstone: the worker may still be at it. The tombstone holds the job's place
+ * in its order and goes when the worker says that it is done, when it has died, or when the time to stop is over; then
+ * the worker is killed. */
 #include "jobs/jobs.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "server/config.h"
-#include "server/link.h"
-#include "module.h"
 #include "jobs/order.h"
 #include "jobs/queue.h"
+#include "server/caller.h"
+#include "server/config.h"
 #include "server/resp_reply.h"
-#include "worker/supervisor.h"
+#include "server/server.h"
 
 typedef enum { JOB_QUEUED, JOB_RUNNING, JOB_ENDED } JobState;
 
@@ -20,7 +30,7 @@ struct Job {
     void *data;
     JobState state;
     Queue *lane;
-    Order *order; /* of the class's jobs that run one after the other; `lane` is its queue while the job may not go yet */
+    Order *order; /* of a class whose jobs run one after the other; `lane` is its queue until the job may go */
     int kind;
     int attempt;
     RedisModuleBlockedClient *client;
@@ -33,7 +43,7 @@ struct Job {
     Job *next_running;
     Job *previous_running;
     JobResult result;
-    const char *refusal; /* what finish() wants the client to be told instead */
+    const char *refusal; /* an error line of finish(), which the client gets instead of the result */
     char *error;         /* owns result.error */
 };
 
@@ -42,9 +52,9 @@ typedef struct Tombstone {
     uint64_t id;
     RedisModuleTimerID timer;
     int was_paused;
-    uint64_t told_at;   /* how often the worker had asked for jobs when it was handed the cancel notice; 0: not yet */
-    long long later_ms; /* once it has heard, it may go on for so long (its client left, its deadline stands) */
-    Order *order; /* whose next job must wait until the worker has stopped working on this one */
+    uint64_t told_at;   /* calls of QA.NEXT when the worker got the cancel notice; 0: not yet */
+    long long later_ms; /* so long it may go on after that (the client has left, the deadline stands) */
+    Order *order;       /* whose next job must wait until the worker has stopped working on this one */
     Queue *lane;
 } Tombstone;
 
@@ -66,6 +76,7 @@ static RedisModuleDict *tombstones;
 static Job *running;
 static size_t running_count;
 static uint64_t asked; /* calls of QA.NEXT */
+static const JobsWorker *worker;
 
 int jobs_on_load(RedisModuleCtx *ctx) {
     (void)ctx;
@@ -76,6 +87,10 @@ int jobs_on_load(RedisModuleCtx *ctx) {
     tombstones = RedisModule_CreateDict(NULL);
     return REDISMODULE_OK;
 }
+
+void jobs_attach(const JobsWorker *to) { worker = to; }
+
+const char *jobs_refusal(void) { return worker->refusal(); }
 
 /* ---- Statistics ---- */
 
@@ -131,7 +146,7 @@ static void job_free(Job *job) {
     RedisModule_Free(job);
 }
 
-static void on_free(RedisModuleCtx *ctx, void *data) {
+static void JOB_Free(RedisModuleCtx *ctx, void *data) {
     (void)ctx;
     job_free(data);
 }
@@ -162,13 +177,11 @@ long long jobs_wait_left_ms(uint64_t until_us) {
 
 void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     (void)data;
-    if (result->status == JOB_FAILED)
-        RedisModule_ReplyWithError(ctx, result->error);
-    else
-        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    if (result->status == JOB_FAILED) RedisModule_ReplyWithError(ctx, result->error);
+    else RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-static int on_reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int JOB_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
     Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
@@ -187,7 +200,7 @@ static void unlink_running(Job *job) {
 }
 
 static void disarm(Job *job) {
-    if (job->deadline_us) RedisModule_StopTimer(module_ctx(), job->timer, NULL);
+    if (job->deadline_us) RedisModule_StopTimer(server_ctx(), job->timer, NULL);
     job->deadline_us = 0;
 }
 
@@ -198,10 +211,10 @@ static void let_next_go(Order *order, Queue *lane) {
     if (!next) return;
     next->lane = lane;
     queue_push(next->lane, &next->node, next->client_id);
-    link_wake();
+    worker->wake();
 }
 
-/* `result` is borrowed: what is to last is copied. After this the job belongs to its client's unblocking, or is gone. */
+/* Copies of `result` what must last. After this the job belongs to the unblocking of its client, or is gone. */
 static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     disarm(job);
     if (job->state == JOB_QUEUED) queue_remove(job->lane, &job->node);
@@ -259,7 +272,7 @@ static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = f
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Tombstone *tombstone = data;
     int paused = RedisModule_AvoidReplicaTraffic();
-    if (paused || tombstone->was_paused) { /* its QA.DONE waits for the end of the pause: from then on it has the whole time */
+    if (paused || tombstone->was_paused) { /* its QA.DONE waits for the end of the pause, and the time begins there */
         tombstone->was_paused = paused;
         tombstone->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, tombstone);
         return;
@@ -275,13 +288,13 @@ static void on_grace_over(RedisModuleCtx *ctx, void *data) {
              heard ? "stopped working on cancelled" : "asked for work, and so not heard of cancelled",
              (unsigned long long)tombstone->id, config.cancel_grace_ms);
     RedisModule_DictDelC(tombstones, &tombstone->id, sizeof tombstone->id, NULL);
-    supervisor_kill(reason, 1);
+    worker->kill(reason, 1);
     let_next_go(tombstone->order, tombstone->lane);
     RedisModule_Free(tombstone);
 }
 
-/* Tells the worker to stop working on a running job that is about to end. It has the grace time to hear of it and, if `left_ms` is
- * positive, so long to stop. */
+/* Asks the worker to stop working on a running job that is about to end. It has the grace time to take the notice and,
+ * if `left_ms` is positive, so long to stop. */
 static void cancel_running(Job *job, long long left_ms) {
     Tombstone *tombstone = RedisModule_Calloc(1, sizeof *tombstone);
     tombstone->id = job->id;
@@ -289,7 +302,7 @@ static void cancel_running(Job *job, long long left_ms) {
     tombstone->lane = job->lane;
     job->order = NULL;
     tombstone->later_ms = left_ms;
-    tombstone->timer = RedisModule_CreateTimer(module_ctx(), config.cancel_grace_ms, on_grace_over, tombstone);
+    tombstone->timer = RedisModule_CreateTimer(server_ctx(), config.cancel_grace_ms, on_grace_over, tombstone);
     RedisModule_DictSetC(tombstones, &tombstone->id, sizeof tombstone->id, tombstone);
     long long *id = RedisModule_Alloc(sizeof *id);
     *id = (long long)job->id;
@@ -299,13 +312,13 @@ static void cancel_running(Job *job, long long left_ms) {
 static int bury(uint64_t id) {
     Tombstone *tombstone = NULL;
     if (RedisModule_DictDelC(tombstones, &id, sizeof id, &tombstone) != REDISMODULE_OK) return 0;
-    RedisModule_StopTimer(module_ctx(), tombstone->timer, NULL);
+    RedisModule_StopTimer(server_ctx(), tombstone->timer, NULL);
     let_next_go(tombstone->order, tombstone->lane);
     RedisModule_Free(tombstone);
     return 1;
 }
 
-static void on_deadline(RedisModuleCtx *ctx, void *data) {
+static void JOB_Timeout(RedisModuleCtx *ctx, void *data) {
     Job *job = data;
     job->deadline_us = 0;
     uint64_t from = job->client ? job->queued_us : job->started_us;
@@ -316,7 +329,7 @@ static void on_deadline(RedisModuleCtx *ctx, void *data) {
     end_failed(ctx, job, CAUSE_DEADLINE, error);
 }
 
-static void on_disconnect(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
+static void JOB_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
     Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
     if (!job) return; /* it has ended already, the client just did not live to read its reply */
     if (job->state == JOB_RUNNING) {
@@ -348,7 +361,7 @@ void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char
 static void arm(Job *job) {
     if (!job->timeout_ms) return;
     job->deadline_us = RedisModule_MonotonicMicroseconds() + (uint64_t)job->timeout_ms * 1000;
-    job->timer = RedisModule_CreateTimer(module_ctx(), job->timeout_ms, on_deadline, job);
+    job->timer = RedisModule_CreateTimer(server_ctx(), job->timeout_ms, JOB_Timeout, job);
 }
 
 static Job *job_new(const JobClass *class, void *data, long long timeout_ms) {
@@ -373,7 +386,7 @@ static void enqueue(Job *job, int lane) {
         return;
     }
     queue_push(job->lane, &job->node, job->client_id);
-    link_wake();
+    worker->wake();
 }
 
 static void refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const char *error) {
@@ -384,12 +397,12 @@ static void refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const
 
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
     char error[160];
-    if (module_blocking_denied(ctx)) {
+    if (caller_blocking_denied(ctx)) {
         refuse(ctx, class, data, ERR_BLOCKING_DENIED);
         return 0;
     }
-    if (supervisor_refusal()) {
-        refuse(ctx, class, data, supervisor_refusal());
+    if (jobs_refusal()) {
+        refuse(ctx, class, data, jobs_refusal());
         return 0;
     }
     if ((long long)jobs_queued_clients() >= config.max_queue) {
@@ -400,8 +413,8 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
     }
     Job *job = job_new(class, data, timeout_ms);
     job->client_id = RedisModule_GetClientId(ctx);
-    job->client = RedisModule_BlockClient(ctx, on_reply, NULL, on_free, 0);
-    RedisModule_SetDisconnectCallback(job->client, on_disconnect);
+    job->client = RedisModule_BlockClient(ctx, JOB_Reply, NULL, JOB_Free, 0);
+    RedisModule_SetDisconnectCallback(job->client, JOB_Disconnected);
     RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
     if (class->in_order) job->order = order_find(class->registration(data));
     arm(job);
@@ -429,7 +442,7 @@ int jobs_notify(const JobClass *class, void *data) {
     Job *job = job_new(class, data, -1);
     job->lane = lane;
     queue_push(job->lane, &job->node, 0);
-    link_wake();
+    worker->wake();
     return 1;
 }
 
@@ -537,5 +550,5 @@ void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
         job->started_us = 0;
         queue_push_front(job->lane, &job->node, job->client_id);
     }
-    link_wake();
+    worker->wake();
 }

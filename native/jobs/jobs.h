@@ -1,8 +1,9 @@
 /* Jobs: what a shard asks of its worker, and the clients that wait for it.
  *
  * Everything here runs on the server's main thread. A job owns its data; a blocked client belongs to exactly one job.
- * The command files (cmd_model.c, cmd_rg.c, hook.c) create jobs and describe them by a JobClass; link.c hands them to
- * the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. */
+ * The command files (cmd_model.c, cmd_rg.c, hook.c) create jobs and describe them by a JobClass; qa_commands.c hands
+ * them to the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. What
+ * jobs need of the worker, they call through JobsWorker: this room knows nothing of the rooms above it. */
 #ifndef QA_JOBS_H
 #define QA_JOBS_H
 
@@ -37,42 +38,46 @@ typedef struct JobClass {
     /* Writes the job's arguments as reply elements; returns how many. May be called twice (retry). */
     int (*emit)(RedisModuleCtx *ctx, void *data);
     /* The job ended, for whatever reason. Runs once, in a command or timer context in which keys may be written and
-     * replicated. Returns NULL to let the client's reply follow `result` (OK/OVERRIDE: the RESP value; FAILED: the error;
-     * TENSORS: +OK; TIMEDOUT: +TIMEDOUT), or an error line of static or job-owned memory that the client gets instead. May be NULL. */
+     * replicated. Returns NULL to let the client's reply follow `result` (OK/OVERRIDE: the RESP value; FAILED: the
+     * error; TENSORS: +OK; TIMEDOUT: +TIMEDOUT), or an error line of static or job-owned memory that the client gets
+     * instead. May be NULL. */
     const char *(*finish)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     /* Writes the client's reply itself, in the client's context, after finish. NULL: the default above. */
     void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     void (*free)(void *data);
     /* The id of the registration that the job belongs to. NULL: it belongs to none. */
     RedisModuleString *(*registration)(void *data);
-    int in_order;     /* jobs of the same registration, that clients wait for, run one after the other */
-    int with_events;  /* a notice that waits with the events and is dropped when there are too many of them */
-    int before_ready; /* may be handed out before QA.READY */
-    int queue_timeout; /* the timeout counts while the job waits; a handed out job has `qa.job-timeout-ms` from then on */
+    int in_order;      /* jobs of the same registration, that clients wait for, run one after the other */
+    int with_events;   /* a notice that waits with the events and is dropped when there are too many of them */
+    int before_ready;  /* may be handed out before QA.READY */
+    int queue_timeout; /* the timeout counts while the job waits; handed out, it has `qa.job-timeout-ms` */
     unsigned statuses; /* JOB_STATUS of TENSORS, DAG, TIMEDOUT, as far as its jobs may end so */
 } JobClass;
 
-/* Blocks the calling client and queues a job for it. On any refusal (queue full, no worker configured, blocking not allowed in
- * MULTI, Lua or a deny-blocking client) replies with the error itself, frees `data` and returns 0; 1 when the job is queued.
- * `timeout_ms` 0 means the default of `qa.job-timeout-ms`; negative: no deadline. */
+/* Blocks the calling client and queues a job for it. On any refusal (queue full, no worker configured, blocking not
+ * allowed in MULTI, Lua or a deny-blocking client) replies with the error itself, frees `data` and returns 0; 1 when
+ * the job is queued. `timeout_ms` 0 means the default of `qa.job-timeout-ms`; negative: no deadline. */
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
+
+/* NULL, or the error that every new job of a client would be refused with, because there can be no worker. */
+const char *jobs_refusal(void);
 
 /* Queues a job that no client waits for. Returns 0 (and frees `data`) when the queue for such jobs is full. Its timeout
  * counts from the moment it is handed out: such jobs may wait for long. */
 int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
-/* Queues a job with id 0: handed out once, no result (model.drop, unregister, message, cancel). Returns 0 (and frees `data`) when
- * too many of them wait. */
+/* Queues a job with id 0: handed out once, no result (model.drop, unregister, message, cancel). Returns 0 (and frees
+ * `data`) when too many of them wait. */
 int jobs_notify(const JobClass *class, void *data);
 
-/* Ends all jobs of a registration with this error; the worker is told to stop working on those that it has. In a context that may
- * write keys. */
+/* Ends all jobs of a registration with this error; the worker gets a notice to stop working on those that it has. In a
+ * context that may write keys. */
 void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
 
 /* The reply a job's client gets when its class has no `reply` of its own. */
 void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result);
 
-/* For a class whose client is told no more than that it went well. */
+/* For a class whose client gets +OK, or the error. */
 void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
 
 /* With the client's TIMEOUT, of which the job's class has `queue_timeout`: did it pass before the job had begun? */
@@ -80,19 +85,30 @@ int jobs_timed_out(const JobResult *result);
 /* What is left until then, at least 1 ms; 0 for 0: the client gave none. */
 long long jobs_wait_left_ms(uint64_t until_us);
 
-/* ---- For link.c, supervisor.c, registry.c and info.c ---- */
+/* ---- For the parts that hand out jobs, and for those that show how it went ---- */
 
 enum { JOB_KINDS = 10, JOB_LATENCY_BUCKETS = 33 };
 
 /* Bucket b counts durations d (in microseconds) with 2^(b-1) <= d < 2^b; bucket 0: less than 1. */
 typedef struct JobKindStats {
-    unsigned long long submitted, ok, overridden, skipped, failed, expired, lost, client_gone, aborted, refused, retried;
+    unsigned long long submitted, ok, overridden, skipped, failed, expired, lost, client_gone, aborted, refused,
+        retried;
     unsigned long long queue_us[JOB_LATENCY_BUCKETS], run_us[JOB_LATENCY_BUCKETS];
 } JobKindStats;
 
 int jobs_on_load(RedisModuleCtx *ctx);
 
-/* Is there a job to hand out? `ready` 0: of a kind that may be handed out before QA.READY; `only_notices`: with id 0. */
+/* The worker, as far as jobs need it. */
+typedef struct JobsWorker {
+    const char *(*refusal)(void);                   /* NULL, or an error line: why there can be no worker */
+    void (*wake)(void);                             /* jobs are waiting; may be called when none is */
+    void (*kill)(const char *reason, int innocent); /* it has not obeyed; returns at once, jobs_worker_lost follows */
+} JobsWorker;
+
+/* Once, at load time, before the first job. `worker` must live as long as the module. */
+void jobs_attach(const JobsWorker *worker);
+
+/* Is there a job to hand out? `ready` 0: one that may be handed out before QA.READY; `only_notices`: one with id 0. */
 int jobs_available(int ready, int only_notices);
 
 /* QA.NEXT was called. */

@@ -1,3 +1,4 @@
+/* One queue of waiting jobs for every name in use. An order exists from its first job until its last one has ended. */
 #include "jobs/order.h"
 
 struct Order {

@@ -4,8 +4,8 @@
 #ifndef QA_ORDER_H
 #define QA_ORDER_H
 
-#include "server/module_api.h"
 #include "jobs/queue.h"
+#include "server/module_api.h"
 
 typedef struct Order Order;
 
@@ -18,8 +18,8 @@ int order_enter(Order *order, QueueNode *node);
 /* Where the kept ones are. */
 Queue *order_queue(Order *order);
 
-/* The one that had been let go has ended: the next, which may go now, or NULL (then the order is gone). A kept one that was taken
- * out of the queue needs no call. */
+/* The one that had been let go has ended: the next, which may go now, or NULL (then the order is gone). A kept one that
+ * was taken out of the queue needs no call. */
 QueueNode *order_next(Order *order);
 
 /* How many are kept, in all orders. */

@@ -1,3 +1,5 @@
+/* Flows that have items form a ring, and `turn` is the one served next; a hash table finds a flow by its key. A flow is
+ * allocated with its first item and freed with its last. */
 #include "jobs/queue.h"
 
 #include <string.h>
@@ -64,7 +66,7 @@ static void grow(Queue *queue) {
     queue->allocator.free(old);
 }
 
-/* A new flow is served last in the present round. */
+/* A new flow is served last in the current round. */
 static QueueFlow *flow_of(Queue *queue, uint64_t key) {
     for (QueueFlow *flow = queue->buckets[hash(key) & queue->mask]; flow; flow = flow->bucket_next)
         if (flow->key == key) return flow;

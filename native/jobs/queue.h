@@ -1,8 +1,8 @@
 /* A fair queue: items with the same key (a client's id) form a flow, and flows are served in turn, one item each.
  *
  * Knows nothing of the server. Items are embedded in their owner's structure, so pushing cannot fail for want of memory
- * once the flow exists; all operations are O(1) (a new key amortised). Not bounded by itself: its owner asks queue_length()
- * before it pushes. */
+ * once the flow exists; all operations are O(1) (a new key amortised). Not bounded by itself: its owner asks
+ * queue_length() before it pushes. */
 #ifndef QA_QUEUE_H
 #define QA_QUEUE_H
 

@@ -1,4 +1,4 @@
-/* Command arguments: keywords, counted lists, stepping over them and building them. */
+/* Nothing here replies: wrong arguments are reported to the handler by return values. */
 #include "server/args.h"
 
 #include <stdio.h>
@@ -32,9 +32,7 @@ const char *arg_error(char *error, size_t size, const char *before, RedisModuleS
     return error;
 }
 
-ArgList arg_list_new(size_t room) {
-    return (ArgList){RedisModule_Alloc(room * sizeof(RedisModuleString *)), 0};
-}
+ArgList arg_list_new(size_t room) { return (ArgList){RedisModule_Alloc(room * sizeof(RedisModuleString *)), 0}; }
 
 void arg_list_add(ArgList *list, const char *text, size_t length) {
     list->items[list->n++] = RedisModule_CreateString(NULL, text, length);
@@ -44,9 +42,7 @@ void arg_list_hold(ArgList *list, RedisModuleString *string) {
     list->items[list->n++] = RedisModule_HoldString(NULL, string);
 }
 
-void arg_list_word(ArgList *list, const char *word) {
-    arg_list_add(list, word, strlen(word));
-}
+void arg_list_word(ArgList *list, const char *word) { arg_list_add(list, word, strlen(word)); }
 
 void arg_list_number(ArgList *list, long long number) {
     list->items[list->n++] = RedisModule_CreateStringFromLongLong(NULL, number);

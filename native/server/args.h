@@ -34,7 +34,7 @@ typedef struct ArgList {
 
 ArgList arg_list_new(size_t room);
 void arg_list_add(ArgList *list, const char *text, size_t length);
-/* Of one that stays its owner's too. */
+/* Adds a reference; the caller keeps its own. */
 void arg_list_hold(ArgList *list, RedisModuleString *string);
 void arg_list_word(ArgList *list, const char *word);
 void arg_list_number(ArgList *list, long long number);

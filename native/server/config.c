@@ -1,10 +1,13 @@
+/* Three kinds of settings: those of the server's configuration (SETTINGS), load arguments that mean something here
+ * (LOAD_ARGUMENTS), and what set-up scripts of RedisGears and RedisAI set without any effect here (LEGACY and the
+ * user's own, which functions may read). */
 #include "server/config.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "module.h"
+#include "server/caller.h"
 
 Config config;
 
@@ -54,26 +57,38 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
 };
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
-/* RedisGears' and RedisAI's own settings: kept and shown so that their set-up scripts run unchanged; they steer nothing here.
- * Whatever is not in this list is the user's: functions read it with configGet(). */
+/* RedisGears' and RedisAI's own settings: kept and shown so that their set-up scripts run unchanged; they change
+ * nothing here. Any other name is the user's own setting: functions read it with configGet(). */
 typedef struct Legacy {
     const char *name;
     const char *preset;
 } Legacy;
 
 static const Legacy LEGACY[] = {
-    {"MaxExecutions", "1000"},       {"MaxExecutionsPerRegistration", "100"},
-    {"ProfileExecutions", "0"},      {"ExecutionThreads", "3"},
-    {"ExecutionMaxIdleTime", "5000"}, {"SendMsgRetries", "3"},
-    {"PythonAttemptTraceback", "1"}, {"PythonInstallReqMaxIdleTime", "30000"},
-    {"CreateVenv", "0"},             {"DownloadDeps", "0"},
-    {"THREADS_PER_QUEUE", "1"},      {"INTRA_OP_PARALLELISM", "0"},
-    {"INTER_OP_PARALLELISM", "0"},   {"MODEL_CHUNK_SIZE", "535822336"},
-    {"MODEL_EXECUTION_TIMEOUT", "5000"}, {"BACKEND_MEMORY_LIMIT", "0"},
-    {"BACKENDSPATH", ""},            {"TF", ""},
-    {"TFLITE", ""},                  {"TORCH", ""},
-    {"ONNX", ""},                    {"Plugin", ""},
-    {"PythonInstallationDir", ""},   {"OverridePythonAllocators", "1"},
+    {"MaxExecutions", "1000"},
+    {"MaxExecutionsPerRegistration", "100"},
+    {"ProfileExecutions", "0"},
+    {"ExecutionThreads", "3"},
+    {"ExecutionMaxIdleTime", "5000"},
+    {"SendMsgRetries", "3"},
+    {"PythonAttemptTraceback", "1"},
+    {"PythonInstallReqMaxIdleTime", "30000"},
+    {"CreateVenv", "0"},
+    {"DownloadDeps", "0"},
+    {"THREADS_PER_QUEUE", "1"},
+    {"INTRA_OP_PARALLELISM", "0"},
+    {"INTER_OP_PARALLELISM", "0"},
+    {"MODEL_CHUNK_SIZE", "535822336"},
+    {"MODEL_EXECUTION_TIMEOUT", "5000"},
+    {"BACKEND_MEMORY_LIMIT", "0"},
+    {"BACKENDSPATH", ""},
+    {"TF", ""},
+    {"TFLITE", ""},
+    {"TORCH", ""},
+    {"ONNX", ""},
+    {"Plugin", ""},
+    {"PythonInstallationDir", ""},
+    {"OverridePythonAllocators", "1"},
 };
 enum { LEGACY_COUNT = sizeof LEGACY / sizeof *LEGACY, MAX_EXTRA = 1024, MAX_EXTRA_BYTES = 64 * 1024 };
 
@@ -179,7 +194,8 @@ static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModul
         const LoadArgument *known = &LOAD_ARGUMENTS[i];
         if (strcasecmp(known->name, name)) continue;
         long long number;
-        if (RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= known->min && number <= known->max) {
+        if (RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= known->min &&
+            number <= known->max) {
             *known->value = number;
             return 1;
         }
@@ -195,15 +211,15 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     config.worker_command = RedisModule_Strdup("");
     config.backends_path = RedisModule_Strdup("");
     config.model_chunk_size = 511LL << 20;
-    /* Not changeable while the server runs: whoever may change it runs programs as the server's user. */
-    if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command, set_command,
-                                         NULL, NULL) != REDISMODULE_OK)
+    /* Not changeable while the server runs: a client that could change it could run programs as the server's user. */
+    if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,
+                                         set_command, NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     for (int i = 0; i < SETTING_COUNT; i++) {
         const Setting *setting = &SETTINGS[i];
         *setting->value = setting->preset;
-        if (RedisModule_RegisterNumericConfig(ctx, setting->name, setting->preset, REDISMODULE_CONFIG_DEFAULT, setting->min,
-                                              setting->max, get_number, set_number, NULL,
+        if (RedisModule_RegisterNumericConfig(ctx, setting->name, setting->preset, REDISMODULE_CONFIG_DEFAULT,
+                                              setting->min, setting->max, get_number, set_number, NULL,
                                               (void *)setting) != REDISMODULE_OK)
             return REDISMODULE_ERR;
     }
@@ -245,7 +261,7 @@ static void reply_value(RedisModuleCtx *ctx, const char *value) {
     else RedisModule_ReplyWithCString(ctx, value);
 }
 
-int config_get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
     RedisModule_ReplyWithArray(ctx, argc - 1);
     for (int i = 1; i < argc; i++) {
@@ -258,7 +274,8 @@ int config_get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
         } else if (value) {
             RedisModule_ReplyWithString(ctx, value);
         } else {
-            RedisModuleString *text = RedisModule_CreateStringPrintf(ctx, "(error) Unsupported config parameter: %s", name);
+            RedisModuleString *text = RedisModule_CreateStringPrintf(ctx, "(error) Unsupported config parameter: %s",
+                                                                     name);
             RedisModule_ReplyWithString(ctx, text);
             RedisModule_FreeString(ctx, text);
         }
@@ -273,8 +290,9 @@ static int fits_preset(int legacy, RedisModuleString *value) {
     return RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= 0;
 }
 
-int config_set_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+int RG_CONFIGSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 3 || argc % 2 == 0) return RedisModule_WrongArity(ctx);
+    if (!caller_require_admin(ctx, "rg.configset")) return REDISMODULE_OK;
     RedisModule_ReplyWithArray(ctx, (argc - 1) / 2);
     for (int i = 1; i < argc; i += 2) {
         const char *name = RedisModule_StringPtrLen(argv[i], NULL);

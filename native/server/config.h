@@ -41,13 +41,11 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 /* Every qa.* setting as name, value elements; returns the number of elements (for QA.HELLO). */
 int config_reply_pairs(RedisModuleCtx *ctx);
 
-/* Splits a worker command into words: spaces separate, double quotes group, backslash escapes. NULL with *count 0 when it is
- * empty, NULL with *count -1 when a quote is not closed. One allocation, freed with RedisModule_Free. */
+/* Splits a worker command into words: spaces separate, double quotes group, backslash escapes. NULL with *count 0 when
+ * it is empty, NULL with *count -1 when a quote is not closed. One allocation, freed with RedisModule_Free. */
 char **config_split_command(const char *command, int *count);
 
-int config_get_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGGET */
-int config_set_command(RedisModuleCtx *ctx, RedisModuleString **argv, int argc); /* RG.CONFIGSET */
-
-int ai_config_on_load(RedisModuleCtx *ctx); /* cmd_ai_config.c: AI.CONFIG */
+int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int RG_CONFIGSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

@@ -1,7 +1,7 @@
-/* Keys that hold values of our types. */
+/* Opens keys and closes them again before it returns: no open key outlives a call. */
 #include "server/keyspace.h"
 
-#include "module.h"
+#include "server/server.h"
 
 static KeyState state_of(RedisModuleKey *key, RedisModuleType *type, void **value) {
     *value = NULL;
@@ -27,7 +27,8 @@ KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
     return look(ctx, name, type, value, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
 }
 
-void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value, const char *event) {
+void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value,
+                    const char *event) {
     RedisModuleKey *key = RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
     RedisModule_UnlinkKey(key); /* what was there may be large: it is freed by a thread of the server */
     RedisModule_ModuleTypeSetValue(key, type, value);
@@ -44,8 +45,8 @@ void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_GENERIC, "del", name);
 }
 
-/* The slot may have been moved, or be on its way. The module API of Redis 7.0 cannot ask for that, but a call with the key
- * fails. OBJECT is the one read that announces no miss. */
+/* The slot may have been moved, or be on its way. The module API of Redis 7.0 cannot ask for that, but a call with the
+ * key fails. OBJECT is the one read that announces no miss. */
 static int is_served(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "OBJECT", "cs", "ENCODING", name);
     if (!reply) return 0;
@@ -62,7 +63,7 @@ const char *keyspace_check_types(RedisModuleCtx *ctx, RedisModuleString **names,
 
 const char *keyspace_may_write(RedisModuleCtx *ctx, RedisModuleString **names, int n, RedisModuleType *type) {
     int cluster = (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER) != 0;
-    if (!module_is_active_primary(ctx))
+    if (!server_is_active_primary(ctx))
         return cluster ? "TRYAGAIN this shard stopped being a primary during the command"
                        : "READONLY this server stopped being a primary during the command";
     for (int i = 0; cluster && i < n; i++)

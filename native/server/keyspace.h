@@ -1,7 +1,7 @@
 /* Keys that hold values of our types.
  *
- * The module switches off implicit modification signals (module.c), so opening a key for writing only to look at it is harmless, and
- * storing says explicitly that the key has changed. */
+ * The module switches off implicit modification signals (server.c), so opening a key for writing only to look at it is
+ * harmless, and storing says explicitly that the key has changed. */
 #ifndef QA_KEYSPACE_H
 #define QA_KEYSPACE_H
 
@@ -9,14 +9,16 @@
 
 typedef enum { KEY_EMPTY, KEY_FOUND, KEY_WRONGTYPE } KeyState;
 
-/* The value at `name`, borrowed until the current command ends. A read like any other: an empty key is announced as missed. */
+/* The value at `name`, borrowed until the current command ends. A read like any other: an empty key is announced as
+ * missed. */
 KeyState keyspace_read(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void **value);
 
-/* As keyspace_read, but nobody hears of it. */
+/* As keyspace_read, but no miss is announced. */
 KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void **value);
 
 /* Puts `value` there, whatever was there before, without TTL, and announces `event`. Replicating is the caller's. */
-void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value, const char *event);
+void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value,
+                    const char *event);
 
 /* Deletes the key and announces it. Replicating is the caller's. */
 void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name);
@@ -24,8 +26,8 @@ void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name);
 /* NULL when each key is empty or holds a value of `type`; else an error line. */
 const char *keyspace_check_types(RedisModuleCtx *ctx, RedisModuleString **names, int n, RedisModuleType *type);
 
-/* For writing after the client's command has returned: what the server checked for the command is checked again. NULL when this
- * server may still write every one of the keys in the selected database and keyspace_check_types is content. */
+/* For writing after the client's command has returned: checks again what the server checked for the command. NULL when
+ * this server may still write all keys in the selected database and keyspace_check_types finds no fault. */
 const char *keyspace_may_write(RedisModuleCtx *ctx, RedisModuleString **names, int n, RedisModuleType *type);
 
 #endif

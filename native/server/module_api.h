@@ -1,7 +1,7 @@
 /* Our own declarations of the module API functions we use, of Redis 7.0 and later and Valkey 8 and later.
  *
- * The functions are fetched by name at load time (module_api_load), so one .so serves both servers. A REQUIRED function that
- * is missing makes loading fail; an OPTIONAL one that is missing is NULL and must be tested before use. */
+ * The functions are fetched by name at load time (module_api_load), so one .so serves both servers. A REQUIRED function
+ * that is missing makes loading fail; an OPTIONAL one that is missing is NULL and must be tested before use. */
 #ifndef QA_MODULE_API_H
 #define QA_MODULE_API_H
 
@@ -185,7 +185,8 @@ typedef RedisModuleString *(*RedisModuleConfigGetStringFunc)(const char *name, v
 typedef long long (*RedisModuleConfigGetNumericFunc)(const char *name, void *data);
 typedef int (*RedisModuleConfigSetStringFunc)(const char *name, RedisModuleString *value, void *data,
                                               RedisModuleString **error);
-typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long value, void *data, RedisModuleString **error);
+typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long value, void *data,
+                                               RedisModuleString **error);
 typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *data, RedisModuleString **error);
 
 typedef void *(*RedisModuleTypeLoadFunc)(RedisModuleIO *rdb, int encver);
@@ -228,7 +229,8 @@ typedef struct RedisModuleTypeMethods {
     RedisModuleTypeAuxSaveFunc aux_save2;
 } RedisModuleTypeMethods;
 
-/* Where keys are among a command's arguments, and what becomes of them. The first without a begin_search_type ends a list of them. */
+/* Where keys are among a command's arguments, and what becomes of them. The first without a begin_search_type ends a
+ * list of them. */
 typedef struct RedisModuleCommandKeySpec {
     const char *notes;
     uint64_t flags;
@@ -267,7 +269,8 @@ typedef struct RedisModuleCommandInfo {
 typedef RedisModuleCtx Ctx_; /* short names for the tables below only */
 typedef RedisModuleString Str_;
 
-/* X(return type, name, arguments) */
+/* X(return type, name, arguments). clang-format would take their stars for multiplications. */
+/* clang-format off */
 #define REDISMODULE_REQUIRED_FUNCTIONS(X)                                                                              \
     /* memory */                                                                                                       \
     X(void *, Alloc, (size_t bytes))                                                                                   \
@@ -445,7 +448,8 @@ typedef RedisModuleString Str_;
     X(RedisModuleServerInfoData *, GetServerInfo, (Ctx_ *ctx, const char *section))                                    \
     X(void, FreeServerInfo, (Ctx_ *ctx, RedisModuleServerInfoData *data))                                              \
     X(const char *, ServerInfoGetFieldC, (RedisModuleServerInfoData * data, const char *field))                        \
-    X(RedisModuleCommandFilter *, RegisterCommandFilter, (Ctx_ *ctx, RedisModuleCommandFilterFunc callback, int flags)) \
+    X(RedisModuleCommandFilter *, RegisterCommandFilter,                                                               \
+      (Ctx_ *ctx, RedisModuleCommandFilterFunc callback, int flags))                                                   \
     X(int, CommandFilterArgsCount, (RedisModuleCommandFilterCtx * filter))                                             \
     X(const Str_ *, CommandFilterArgGet, (RedisModuleCommandFilterCtx * filter, int position))                         \
     X(int, CommandFilterArgInsert, (RedisModuleCommandFilterCtx * filter, int position, Str_ * argument))              \
@@ -462,6 +466,7 @@ typedef RedisModuleString Str_;
     X(unsigned long long, CommandFilterGetClientId, (RedisModuleCommandFilterCtx * filter))                            \
     X(int, AddPostNotificationJob,                                                                                     \
       (Ctx_ *ctx, RedisModulePostNotificationJobFunc callback, void *data, void (*free_data)(void *)))
+/* clang-format on */
 
 #define REDISMODULE_DECLARE(returns, name, arguments) extern returns(*RedisModule_##name) arguments;
 REDISMODULE_REQUIRED_FUNCTIONS(REDISMODULE_DECLARE)

@@ -1,3 +1,5 @@
+/* Reads one token at a time and never looks beyond the end of the buffer. Nesting is followed with a counter per level,
+ * not by recursion: a hostile buffer costs no stack. */
 #include "server/resp.h"
 
 #include <limits.h>
@@ -65,19 +67,14 @@ static int read_aggregate(RespToken *token, const char *at, const char *line) {
 
 static int read_resp3(RespToken *token, const char *at, const char *line) {
     switch (token->type) {
-    case '_':
-        token->null = 1;
-        return at == line ? 1 : -1;
-    case '#':
-        token->integer = at < line && *at == 't';
-        return line - at == 1 && (*at == 't' || *at == 'f') ? 1 : -1;
+    case '_': token->null = 1; return at == line ? 1 : -1;
+    case '#': token->integer = at < line && *at == 't'; return line - at == 1 && (*at == 't' || *at == 'f') ? 1 : -1;
     case ',':
     case '(':
         token->text = at;
         token->length = (size_t)(line - at);
         return at < line && line_is_text(at, line) ? 1 : -1;
-    default:
-        return read_aggregate(token, at, line);
+    default: return read_aggregate(token, at, line);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Texts and lists of names that values of our types consist of, and how they are saved, loaded and accounted for. */
+/* A Text owns its bytes and always ends with a NUL. Loading refuses what is longer than its limit. */
 #include "server/texts.h"
 
 #include <stdio.h>
@@ -23,7 +23,8 @@ const char *texts_check(RedisModuleString **strings, int n) {
         size_t length;
         RedisModule_StringPtrLen(strings[i], &length);
         if (length <= TEXT_MAX) continue;
-        snprintf(error, sizeof(error), "ERR tag or name of %zu bytes is longer than the limit of %llu bytes", length, TEXT_MAX);
+        snprintf(error, sizeof error, "ERR tag or name of %zu bytes is longer than the limit of %llu bytes", length,
+                 TEXT_MAX);
         return error;
     }
     return NULL;
@@ -81,9 +82,7 @@ void names_reply(RedisModuleCtx *ctx, const Names *names) {
 
 /* ---- RDB ---- */
 
-void text_save(RedisModuleIO *io, const Text *text) {
-    RedisModule_SaveStringBuffer(io, text->data, text->length);
-}
+void text_save(RedisModuleIO *io, const Text *text) { RedisModule_SaveStringBuffer(io, text->data, text->length); }
 
 void names_save(RedisModuleIO *io, const Names *names) {
     RedisModule_SaveUnsigned(io, names->n);

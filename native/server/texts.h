@@ -6,7 +6,7 @@
 
 #include "server/module_api.h"
 
-#define NAMES_MAX 1024          /* inputs, outputs, entry points */
+#define NAMES_MAX 1024        /* inputs, outputs, entry points */
 #define TEXT_MAX (1ULL << 20) /* tag, name: far above anything sensible */
 
 typedef struct Text {

@@ -1,4 +1,5 @@
-/* The RESP parser on its own, under the sanitizers. Every buffer is a heap block of its exact size, so that a read beyond it shows. */
+/* The RESP parser on its own, under the sanitizers. Every buffer is a heap block of its exact size, so that a read
+ * beyond it shows. */
 #include "server/resp.h"
 
 #include <stdio.h>
@@ -33,6 +34,7 @@ static long long command(const char *text, size_t length) {
     return result;
 }
 
+/* clang-format off */
 static const char *const GOOD[] = {
     "+OK\r\n", "+\r\n", "-ERR x\r\n", ":0\r\n", ":-1\r\n", ":9223372036854775807\r\n", ":-9223372036854775808\r\n",
     "$0\r\n\r\n", "$2\r\n\r\n\r\n", "$-1\r\n", "*-1\r\n", "*0\r\n", "*2\r\n:1\r\n*1\r\n$1\r\na\r\n", "*3\r\n*0\r\n*0\r\n*0\r\n",
@@ -44,6 +46,7 @@ static const char *const BAD[] = {
     "$1\r\nabc\r\n", "$9223372036854775807\r\n", "$x\r\n", "*1\r\n", "*-2\r\n", "*9223372036854775807\r\n", "*1048577\r\n", "*2\r\n:1\r\n",
     ":1\r\n:2\r\n", "*1\r\n:1\r\n ", "_\r\n", "#t\r\n", "%0\r\n", ",1\r\n",
 };
+/* clang-format on */
 
 static void test_values(void) {
     for (size_t i = 0; i < sizeof GOOD / sizeof *GOOD; i++) {
@@ -55,7 +58,13 @@ static void test_values(void) {
 }
 
 static void test_resp3(void) {
-    const char *good[] = {"_\r\n", "#t\r\n", "#f\r\n", ",1.5\r\n", "%1\r\n+a\r\n_\r\n", "~2\r\n:1\r\n:2\r\n", "(12345678901234567890\r\n"};
+    const char *good[] = {"_\r\n",
+                          "#t\r\n",
+                          "#f\r\n",
+                          ",1.5\r\n",
+                          "%1\r\n+a\r\n_\r\n",
+                          "~2\r\n:1\r\n:2\r\n",
+                          "(12345678901234567890\r\n"};
     const char *bad[] = {"_x\r\n", "#x\r\n", "#\r\n", ",\r\n", "%1\r\n+a\r\n", "~-1\r\n", "%-1\r\n"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) CHECK(valid(good[i], strlen(good[i]), RESP_3));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) CHECK(!valid(bad[i], strlen(bad[i]), RESP_3));
@@ -90,8 +99,16 @@ static void test_commands(void) {
     CHECK(command(get, (size_t)length) == length);
     for (size_t cut = 0; cut < (size_t)length; cut++) CHECK(command(get, cut) == 0);
     CHECK(command("*1\r\n$3\r\nEND\r\n*1", 15) == 13);
-    const char *bad[] = {"x", "*0\r\n", "*-1\r\n", "*11\r\n", "+OK\r\n", "*1\r\n:1\r\n", "*1\r\n$-1\r\n", "*1\r\n*1\r\n",
-                         "*11111111111111111111111111111111111", "*1\r\n$11111111111111111111111111111111111"};
+    const char *bad[] = {"x",
+                         "*0\r\n",
+                         "*-1\r\n",
+                         "*11\r\n",
+                         "+OK\r\n",
+                         "*1\r\n:1\r\n",
+                         "*1\r\n$-1\r\n",
+                         "*1\r\n*1\r\n",
+                         "*11111111111111111111111111111111111",
+                         "*1\r\n$11111111111111111111111111111111111"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) CHECK(command(bad[i], strlen(bad[i])) == -1);
     char big[2000] = "*1\r\n$1900\r\n";
     memset(big + 11, 'a', sizeof big - 11);
@@ -105,7 +122,8 @@ static void test_damage(void) {
     srand(1);
     for (int i = 0; i < 200000; i++) {
         char *copy = exact(text, length);
-        for (int j = 0; j < 1 + rand() % 3; j++) copy[(size_t)rand() % length] = (char)(rand() % 2 ? "*$:+-\r\n0123456789"[rand() % 17] : rand());
+        for (int j = 0; j < 1 + rand() % 3; j++)
+            copy[(size_t)rand() % length] = (char)(rand() % 2 ? "*$:+-\r\n0123456789"[rand() % 17] : rand());
         size_t cut = rand() % 4 ? length : (size_t)rand() % (length + 1);
         resp_valid(copy, cut, RESP_3);
         resp_command_length(copy, cut, 1000, 10);

@@ -6,12 +6,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SAVED_PIECE (64UL << 20) /* of every piece in an RDB file but the last: changing it changes the encoding version */
+#define SAVED_PIECE                                                                                                    \
+    (64UL << 20) /* of every piece in an RDB file but the last: changing it changes the encoding version */
 #define MORE_CHUNKS 64
-#define LARGE (1UL << 20)        /* freeing more than that takes long */
+#define LARGE (1UL << 20) /* freeing more than that takes long */
 
 static Blob *blob_new(size_t room) {
-    Blob *blob = RedisModule_Alloc(sizeof(*blob) + room * sizeof(*blob->chunks));
+    Blob *blob = RedisModule_Alloc(sizeof *blob + room * sizeof *blob->chunks);
     atomic_init(&blob->refs, 1);
     blob->size = blob->n = 0;
     return blob;
@@ -38,7 +39,7 @@ Blob *blob_retain(Blob *blob) {
     return blob;
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
 static void *free_blob(void *data) {
     Blob *blob = data;
@@ -47,15 +48,13 @@ static void *free_blob(void *data) {
     return NULL;
 }
 
-static int is_last(Blob *blob) {
-    return atomic_fetch_sub_explicit(&blob->refs, 1, memory_order_acq_rel) == 1;
-}
+static int is_last(Blob *blob) { return atomic_fetch_sub_explicit(&blob->refs, 1, memory_order_acq_rel) == 1; }
 
 void blob_release(Blob *blob) {
     if (is_last(blob)) free_blob(blob);
 }
 
-/* 0: there is no thread to be had. Signals are the server's own threads' affair. */
+/* 0: no thread could be started. It blocks all signals: the server's own threads handle them. */
 static int free_elsewhere(Blob *blob) {
     pthread_t thread;
     sigset_t all, before;
@@ -73,15 +72,11 @@ static void release_now(void *data) {
     if (blob->size < LARGE || !free_elsewhere(blob)) free_blob(blob);
 }
 
-void blob_release_later(Blob *blob) {
-    RedisModule_EventLoopAddOneShot(release_now, blob);
-}
+void blob_release_later(Blob *blob) { RedisModule_EventLoopAddOneShot(release_now, blob); }
 
-/* ---- reading ---- */
+/* ---- Reading ---- */
 
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 const char *blob_part(const Blob *blob, size_t at, size_t length, char *room) {
     size_t chunk_length, done = 0, i = 0;
@@ -115,9 +110,7 @@ static void each_piece(const Blob *blob, void (*visit)(void *to, const char *dat
     RedisModule_Free(room);
 }
 
-static void save_piece(void *io, const char *data, size_t length) {
-    RedisModule_SaveStringBuffer(io, data, length);
-}
+static void save_piece(void *io, const char *data, size_t length) { RedisModule_SaveStringBuffer(io, data, length); }
 
 void blob_save(RedisModuleIO *io, const Blob *blob) {
     RedisModule_SaveUnsigned(io, blob->size);
@@ -128,9 +121,7 @@ static void digest_piece(void *digest, const char *data, size_t length) {
     RedisModule_DigestAddStringBuffer(digest, data, length);
 }
 
-void blob_digest(RedisModuleDigest *digest, const Blob *blob) {
-    each_piece(blob, digest_piece, digest);
-}
+void blob_digest(RedisModuleDigest *digest, const Blob *blob) { each_piece(blob, digest_piece, digest); }
 
 /* The pieces must add up to the size exactly. The memory for all grows with what was really read. */
 Blob *blob_load(RedisModuleIO *io) {
@@ -149,7 +140,7 @@ Blob *blob_load(RedisModuleIO *io) {
         }
         if (blob->n == room) {
             room += MORE_CHUNKS;
-            blob = RedisModule_Realloc(blob, sizeof(*blob) + room * sizeof(*blob->chunks));
+            blob = RedisModule_Realloc(blob, sizeof *blob + room * sizeof *blob->chunks);
         }
         add_chunk(blob, piece, length);
     }

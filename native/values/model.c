@@ -1,4 +1,4 @@
-/* Models: what they are as runnables. */
+/* Models: how they are freed, named and checked as runnables. The bytes are a Blob, which copies share. */
 #include "values/model.h"
 
 static const char *model_backend(const Runnable *runnable) {
@@ -25,7 +25,7 @@ const RunnableClass model_class = {.type = "MODEL",
                                    .free = model_free_rest};
 
 Model *model_new(ModelBackend backend, const char *device, Blob *blob) {
-    Model *model = RedisModule_Calloc(1, sizeof(*model));
+    Model *model = RedisModule_Calloc(1, sizeof *model);
     runnable_init(&model->run, &model_class, device);
     model->backend = backend;
     model->blob = blob;

@@ -1,16 +1,16 @@
 /* Models: the value behind AI__MODEL keys. Lifetime and registry: runnable.h.
  *
- * The bytes are only stored here. Loading them into a runtime is the worker's, so loading an RDB file never needs a worker. */
+ * The bytes are only stored here. Loading them into a runtime is the worker's, so loading an RDB file never needs a
+ * worker. */
 #ifndef QA_MODEL_H
 #define QA_MODEL_H
 
-#include "values/blob.h"
 #include "server/module_api.h"
-#include "values/runnable.h"
 #include "server/texts.h"
+#include "values/blob.h"
+#include "values/runnable.h"
 
 #define MODEL_MIN_BATCH_TIMEOUT_MS 1000 /* when MINBATCHSIZE comes without MINBATCHTIMEOUT: nothing waits forever */
-#define MODEL_ENCVER 5         /* of a model in an RDB file */
 #define MODEL_MAX_BATCH 1000000000LL
 
 typedef enum { MODEL_ONNX = 1, MODEL_TORCH = 2 } ModelBackend; /* stored in RDB files: never renumber */
@@ -19,8 +19,8 @@ typedef struct Model {
     Runnable run;
     ModelBackend backend;
     long long batch_size, min_batch_size, min_batch_timeout_ms; /* 0: not given */
-    Names inputs, outputs; /* empty until the worker has named them */
-    Blob *blob; /* NULL only while an RDB file is being read */
+    Names inputs, outputs;                                      /* empty until the worker has named them */
+    Blob *blob;                                                 /* NULL only while an RDB file is being read */
 } Model;
 
 extern const RunnableClass model_class;
@@ -30,20 +30,5 @@ Model *model_new(ModelBackend backend, const char *device, Blob *blob);
 
 /* The error when a model with these names is given that many inputs and outputs, or NULL. */
 const char *model_check_counts(const Model *model, int n_inputs, int n_outputs);
-
-/* ---- model_type.c: the data type ---- */
-
-/* The model at the key, borrowed until the current command ends. Returns NULL or an error line. */
-const char *model_read(RedisModuleCtx *ctx, RedisModuleString *key, Model **model);
-/* Stores the model: the key takes over the caller's reference. */
-void model_store(RedisModuleCtx *ctx, RedisModuleString *key, Model *model);
-/* Replicates the model as AI.MODELSTORE, with its names, so that nobody has to ask a worker for them. */
-void model_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Model *model);
-RedisModuleType *model_key_type(void);
-int model_type_create(RedisModuleCtx *ctx);
-
-/* cmd_model.c: creates the type, registers the commands (cmd_modelrun.c: those that run). */
-int model_on_load(RedisModuleCtx *ctx);
-int model_run_on_load(RedisModuleCtx *ctx);
 
 #endif

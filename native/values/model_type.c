@@ -1,21 +1,21 @@
-/* The AI__MODEL data type: keys, RDB, AOF, replication. */
+/* The AI__MODEL data type: keys, RDB, AOF, replication. Replicas and the AOF get a model as AI.MODELSTORE with its
+ * names, so that loading it needs no worker. */
+#include "values/model_type.h"
+
 #include <string.h>
 
 #include "server/args.h"
 #include "server/keyspace.h"
-#include "values/model.h"
 
-/* Version 5 is backend number, device, tag, batch options, names, size and pieces of the file. RedisAI's versions 0 to 4 begin with the backend and
- * device in other encodings, and hold runtimes' files we cannot run: they are refused. */
+/* Version 5 is backend number, device, tag, batch options, names, size and pieces of the file. RedisAI's versions 0 to
+ * 4 begin with the backend and device in other encodings, and hold runtimes' files we cannot run: they are refused. */
 #define FIXED_ARGS 24
 
 static RedisModuleType *model_module_type;
 
-RedisModuleType *model_key_type(void) {
-    return model_module_type;
-}
+RedisModuleType *model_key_type(void) { return model_module_type; }
 
-/* ---- keys ---- */
+/* ---- Keys ---- */
 
 const char *model_read(RedisModuleCtx *ctx, RedisModuleString *name, Model **model) {
     void *value;
@@ -39,7 +39,7 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
     return REDISMODULE_OK;
 }
 
-/* ---- as a command ---- */
+/* ---- As a command ---- */
 
 static void add_names(ArgList *args, const char *word, const Names *names) {
     arg_list_word(args, word);
@@ -102,8 +102,10 @@ static void model_rdb_save(RedisModuleIO *io, void *value) {
 }
 
 static int load_batching(RedisModuleIO *io, Model *model) {
-    uint64_t size = RedisModule_LoadUnsigned(io), min = RedisModule_LoadUnsigned(io), timeout = RedisModule_LoadUnsigned(io);
-    if (RedisModule_IsIOError(io) || size > MODEL_MAX_BATCH || min > MODEL_MAX_BATCH || timeout > MODEL_MAX_BATCH) return 0;
+    uint64_t size = RedisModule_LoadUnsigned(io), min = RedisModule_LoadUnsigned(io),
+             timeout = RedisModule_LoadUnsigned(io);
+    if (RedisModule_IsIOError(io) || size > MODEL_MAX_BATCH || min > MODEL_MAX_BATCH || timeout > MODEL_MAX_BATCH)
+        return 0;
     if ((min && !size) || (timeout && !min)) return 0;
     model->batch_size = (long long)size;
     model->min_batch_size = (long long)min;
@@ -135,7 +137,7 @@ static void *model_rdb_load(RedisModuleIO *io, int encver) {
     return model;
 }
 
-/* ---- other callbacks of the type ---- */
+/* ---- Other callbacks of the type ---- */
 
 static size_t model_mem_usage(const void *value) {
     const Model *model = value;
@@ -179,9 +181,7 @@ static void *model_copy(RedisModuleString *from, RedisModuleString *to, const vo
     return copy;
 }
 
-static void model_free(void *value) {
-    runnable_release(value);
-}
+static void model_free(void *value) { runnable_release(value); }
 
 int model_type_create(RedisModuleCtx *ctx) {
     RedisModuleTypeMethods methods = {

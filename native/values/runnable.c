@@ -19,7 +19,7 @@ void runnable_init(Runnable *runnable, const RunnableClass *class, const char *d
     atomic_init(&runnable->refs, 1);
     runnable->class = class;
     runnable->ref = next_ref++;
-    snprintf(runnable->device, sizeof(runnable->device), "%s", device);
+    snprintf(runnable->device, sizeof runnable->device, "%s", device);
     runnable->tag = text_new("", 0);
     runnable->key = text_new("", 0);
     runnable->next = registry;
@@ -31,23 +31,21 @@ Runnable *runnable_retain(Runnable *runnable) {
     return runnable;
 }
 
-/* ---- the end ---- */
+/* ---- The end ---- */
 
-static int drop_emit(RedisModuleCtx *ctx, void *data) {
+static int emit_drop(RedisModuleCtx *ctx, void *data) {
     RedisModule_ReplyWithLongLong(ctx, *(long long *)data);
     return 1;
 }
 
-static void drop_free(void *data) {
-    RedisModule_Free(data);
-}
+static void free_drop(void *data) { RedisModule_Free(data); }
 
-static const JobClass drop_class = {.kind = "model.drop", .emit = drop_emit, .free = drop_free, .before_ready = 1};
+static const JobClass DROP = {.kind = "model.drop", .emit = emit_drop, .free = free_drop, .before_ready = 1};
 
 static void notify_drop(uint64_t ref) {
-    long long *data = RedisModule_Alloc(sizeof(*data));
+    long long *data = RedisModule_Alloc(sizeof *data);
     *data = (long long)ref;
-    jobs_notify(&drop_class, data);
+    jobs_notify(&DROP, data);
 }
 
 static void bury(Runnable *runnable) {
@@ -84,7 +82,7 @@ void runnable_release(Runnable *runnable) {
     if (first) RedisModule_EventLoopAddOneShot(bury_dead, NULL); /* may be called from any thread */
 }
 
-/* ---- registry ---- */
+/* ---- Registry ---- */
 
 /* A reference, unless the last one is gone: another thread may release it at any moment. */
 static int try_retain(Runnable *runnable) {
@@ -107,9 +105,9 @@ Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *cla
     char error[64];
     Runnable *runnable = NULL;
     if (RedisModule_StringToLongLong(number, &ref) != REDISMODULE_OK || ref < 1)
-        snprintf(error, sizeof(error), "ERR %s ref must be a positive integer", class->noun);
+        snprintf(error, sizeof error, "ERR %s ref must be a positive integer", class->noun);
     else if (!(runnable = by_ref(class, (uint64_t)ref)))
-        snprintf(error, sizeof(error), "ERR no such %s: %lld", class->noun, ref);
+        snprintf(error, sizeof error, "ERR no such %s: %lld", class->noun, ref);
     if (!runnable) RedisModule_ReplyWithError(ctx, error);
     return runnable;
 }

@@ -1,10 +1,10 @@
 /* What models and scripts have in common: they live behind a key, run in the worker and are counted.
  *
- * Ownership. A Runnable is counted: its key holds one reference and every job that names it holds one, so a DEL or an overwrite during
- * a run does not disturb the run. Each has a number of its own, `ref`, by which the worker knows it; the number is never reused.
- * The server may drop a key's reference on a background thread. Therefore the count is atomic and the last release frees only the bytes;
- * the rest is put on a list that the main thread empties: it takes the value out of the registry and tells the worker (model.drop).
- * Everything but releasing belongs to the main thread. */
+ * Ownership. A Runnable is counted: its key holds one reference and every job that names it holds one, so a DEL or an
+ * overwrite during a run does not disturb the run. Each has a number of its own, `ref`, by which the worker knows it;
+ * the number is never reused. The server may drop a key's reference on a background thread. Therefore the count is
+ * atomic and the last release frees only the bytes; the rest goes onto a list that the main thread empties: it takes
+ * the value out of the registry and sends the worker a notice (model.drop). Only releasing may happen on any thread. */
 #ifndef QA_RUNNABLE_H
 #define QA_RUNNABLE_H
 
@@ -22,9 +22,9 @@ typedef struct RunStats {
 typedef struct Runnable Runnable;
 
 typedef struct RunnableClass {
-    const char *type; /* as AI.INFO says it: MODEL, SCRIPT */
-    const char *noun; /* in errors */
-    const char *backend;                                /* of all of them; NULL: each has its own */
+    const char *type;                                    /* as AI.INFO says it: MODEL, SCRIPT */
+    const char *noun;                                    /* in errors */
+    const char *backend;                                 /* of all of them; NULL: each has its own */
     const char *(*backend_of)(const Runnable *runnable); /* when `backend` is NULL */
     int counts_samples;
     void (*free_bytes)(Runnable *runnable); /* on any thread: the part that is large */
@@ -52,7 +52,8 @@ void runnable_release(Runnable *runnable);
 
 /* A new reference to the live one of that class with the ref that the worker gave; NULL after an error was sent. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
-/* Calls `visit` for every registered one of the class. It may read all but the bytes: the last reference may just have gone. */
+/* Calls `visit` for every registered one of the class. It may read all but the bytes: the last reference may just have
+ * gone. */
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data);
 
 void runnable_remember_key(Runnable *runnable, const char *name, size_t length);
@@ -71,8 +72,5 @@ void runnable_count(Runnable *runnable, int failed, long long duration_us, long 
 
 /* Takes CPU, GPU, CPU:n, GPU:n in any case and puts it in upper case. `device` has room for DEVICE_MAX + 1. */
 int device_parse(const char *text, size_t length, char *device);
-
-/* cmd_runnable.c: AI.INFO, AI._MODELSCAN, AI._SCRIPTSCAN. */
-int runnable_on_load(RedisModuleCtx *ctx);
 
 #endif

@@ -1,4 +1,4 @@
-/* Scripts as runnables. */
+/* Scripts: how they are freed and named as runnables. Each owns its source. */
 #include "values/script.h"
 
 static void script_free_bytes(Runnable *runnable) {
@@ -16,7 +16,7 @@ const RunnableClass script_class = {
     .type = "SCRIPT", .noun = "script", .backend = "TORCH", .free_bytes = script_free_bytes, .free = script_free_rest};
 
 Script *script_new(const char *device) {
-    Script *script = RedisModule_Calloc(1, sizeof(*script));
+    Script *script = RedisModule_Calloc(1, sizeof *script);
     runnable_init(&script->run, &script_class, device);
     script->source = text_new("", 0);
     return script;

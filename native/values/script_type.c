@@ -1,9 +1,11 @@
-/* The AI_SCRIPT data type: keys, RDB, AOF, replication. */
+/* The AI_SCRIPT data type: keys, RDB, AOF, replication. Replicas and the AOF get a script as AI.SCRIPTSTORE, which
+ * compiles nothing there. */
+#include "values/script_type.h"
+
 #include <string.h>
 
 #include "server/args.h"
 #include "server/keyspace.h"
-#include "values/script.h"
 
 /* Version 5 is device, tag, source, entry points. RedisAI's versions 0 to 4 have other fields and are refused. */
 #define SCRIPT_ENCVER 5
@@ -11,11 +13,9 @@
 
 static RedisModuleType *script_module_type;
 
-RedisModuleType *script_key_type(void) {
-    return script_module_type;
-}
+RedisModuleType *script_key_type(void) { return script_module_type; }
 
-/* ---- keys ---- */
+/* ---- Keys ---- */
 
 const char *script_read(RedisModuleCtx *ctx, RedisModuleString *name, Script **script) {
     void *value;
@@ -38,10 +38,10 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
     return REDISMODULE_OK;
 }
 
-/* ---- as a command ---- */
+/* ---- As a command ---- */
 
-/* The arguments of AI.SCRIPTSTORE after the key. From clients it wants at least one entry point; here a script of AI.SCRIPTSET has
- * none, and one command serves both. */
+/* The arguments of AI.SCRIPTSTORE after the key. From clients it wants at least one entry point; here a script of
+ * AI.SCRIPTSET has none, and one command serves both. */
 static ArgList script_args(const Script *script) {
     ArgList args = arg_list_new(FIXED_ARGS + script->entry_points.n);
     arg_list_word(&args, script->run.device);
@@ -70,7 +70,7 @@ static void script_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *
     arg_list_free(&args);
 }
 
-/* ---- other callbacks of the type ---- */
+/* ---- Other callbacks of the type ---- */
 
 static void script_rdb_save(RedisModuleIO *io, void *value) {
     const Script *script = value;
@@ -122,9 +122,7 @@ static void *script_copy(RedisModuleString *from, RedisModuleString *to, const v
     return copy;
 }
 
-static void script_free(void *value) {
-    runnable_release(value);
-}
+static void script_free(void *value) { runnable_release(value); }
 
 int script_type_create(RedisModuleCtx *ctx) {
     RedisModuleTypeMethods methods = {

@@ -1,4 +1,5 @@
-/* Tensor values: shapes, blobs, the parsing and printing of elements. */
+/* Tensor values: shapes, blobs, the parsing and printing of elements. Everything that comes from outside is checked
+ * before a tensor is made of it, so the rest of the module may trust one. */
 #include "values/tensor.h"
 
 #include <errno.h>
@@ -49,11 +50,9 @@ static const TypeInfo TYPES[] = {
     [TENSOR_STRING] = {"STRING", 1, 0, 0},
 };
 
-const char *tensor_type_name(TensorType type) {
-    return TYPES[type].name;
-}
+const char *tensor_type_name(TensorType type) { return TYPES[type].name; }
 
-/* ---- shapes ---- */
+/* ---- Shapes ---- */
 
 const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, RedisModuleString **dims, int ndim) {
     size_t length;
@@ -76,9 +75,7 @@ const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, Redi
     return NULL;
 }
 
-long long tensor_shape_bytes(const TensorShape *shape) {
-    return shape->count * (long long)TYPES[shape->type].size;
-}
+long long tensor_shape_bytes(const TensorShape *shape) { return shape->count * (long long)TYPES[shape->type].size; }
 
 static const char *check_strings(const TensorShape *shape, const char *data, size_t size) {
     if (size == 0 || data[size - 1] != '\0') return ERR_STRINGS;
@@ -100,11 +97,11 @@ static const char *check_blob(const TensorShape *shape, const char *data, size_t
     return NULL;
 }
 
-/* ---- construction ---- */
+/* ---- Construction ---- */
 
 static Tensor *tensor_new(const TensorShape *shape, size_t size) {
     size_t dims = (size_t)shape->ndim * sizeof(long long);
-    Tensor *tensor = RedisModule_TryAlloc(sizeof(*tensor) + dims + size);
+    Tensor *tensor = RedisModule_TryAlloc(sizeof *tensor + dims + size);
     if (!tensor) return NULL;
     atomic_init(&tensor->refs, 1);
     tensor->type = (unsigned char)shape->type;
@@ -114,9 +111,7 @@ static Tensor *tensor_new(const TensorShape *shape, size_t size) {
     return tensor;
 }
 
-char *tensor_data(const Tensor *tensor) {
-    return (char *)(tensor->dims + tensor->ndim);
-}
+char *tensor_data(const Tensor *tensor) { return (char *)(tensor->dims + tensor->ndim); }
 
 const char *tensor_zeros(const TensorShape *shape, Tensor **tensor) {
     size_t size = (size_t)shape->count * TYPES[shape->type].size; /* STRING: empty strings */
@@ -152,13 +147,13 @@ static const char *parse_float(char *to, TensorType type, RedisModuleString *tex
     const char *error = parse_real(text, &value);
     if (error) return error;
     if (type == TENSOR_DOUBLE) {
-        memcpy(to, &value, sizeof(value));
+        memcpy(to, &value, sizeof value);
         return NULL;
     }
     /* Parsed as a float, not rounded twice; what rounds to infinity is out of range. */
     float narrow = strtof(RedisModule_StringPtrLen(text, NULL), NULL);
     if (isinf(narrow) && !isinf(value)) return ERR_VALUE;
-    memcpy(to, &narrow, sizeof(narrow));
+    memcpy(to, &narrow, sizeof narrow);
     return NULL;
 }
 
@@ -219,7 +214,7 @@ void tensor_release(Tensor *tensor) {
     RedisModule_Free(tensor);
 }
 
-/* ---- replies ---- */
+/* ---- Replies ---- */
 
 /* The shortest text that reads back as the same number. */
 static double shortest(char *text, size_t size, double value, int is_float) {
@@ -235,12 +230,10 @@ static double shortest(char *text, size_t size, double value, int is_float) {
 
 static void reply_real(RedisModuleCtx *ctx, double value, int is_float, int resp3) {
     char text[40];
-    double printed = shortest(text, sizeof(text), value, is_float);
+    double printed = shortest(text, sizeof text, value, is_float);
     /* RESP2 servers print doubles with 17 digits whatever they need; RESP3 clients want the type. */
-    if (resp3)
-        RedisModule_ReplyWithDouble(ctx, printed);
-    else
-        RedisModule_ReplyWithCString(ctx, text);
+    if (resp3) RedisModule_ReplyWithDouble(ctx, printed);
+    else RedisModule_ReplyWithCString(ctx, text);
 }
 
 static long long integer_at(const char *at, TensorType type) {
@@ -250,10 +243,10 @@ static long long integer_at(const char *at, TensorType type) {
     uint16_t u16;
     switch (type) {
     case TENSOR_INT8: return *(const signed char *)at;
-    case TENSOR_INT16: memcpy(&i16, at, sizeof(i16)); return i16;
-    case TENSOR_INT32: memcpy(&i32, at, sizeof(i32)); return i32;
-    case TENSOR_INT64: memcpy(&i64, at, sizeof(i64)); return i64;
-    case TENSOR_UINT16: memcpy(&u16, at, sizeof(u16)); return u16;
+    case TENSOR_INT16: memcpy(&i16, at, sizeof i16); return i16;
+    case TENSOR_INT32: memcpy(&i32, at, sizeof i32); return i32;
+    case TENSOR_INT64: memcpy(&i64, at, sizeof i64); return i64;
+    case TENSOR_UINT16: memcpy(&u16, at, sizeof u16); return u16;
     default: return *(const unsigned char *)at;
     }
 }
@@ -269,11 +262,11 @@ static size_t reply_element(RedisModuleCtx *ctx, TensorType type, const char *at
         RedisModule_ReplyWithStringBuffer(ctx, at, length);
         return length + 1;
     case TENSOR_FLOAT:
-        memcpy(&narrow, at, sizeof(narrow));
+        memcpy(&narrow, at, sizeof narrow);
         reply_real(ctx, narrow, 1, resp3);
         break;
     case TENSOR_DOUBLE:
-        memcpy(&wide, at, sizeof(wide));
+        memcpy(&wide, at, sizeof wide);
         reply_real(ctx, wide, 0, resp3);
         break;
     default: RedisModule_ReplyWithLongLong(ctx, integer_at(at, type)); break;
@@ -301,9 +294,7 @@ int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor) {
     return tensor_from_blob(&shape, blob, size, tensor) ? 0 : (int)ndim + 3;
 }
 
-long long tensor_samples(const Tensor *tensor) {
-    return tensor->ndim ? tensor->dims[0] : 1;
-}
+long long tensor_samples(const Tensor *tensor) { return tensor->ndim ? tensor->dims[0] : 1; }
 
 int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor) {
     RedisModule_ReplyWithCString(ctx, tensor_type_name((TensorType)tensor->type));

@@ -1,7 +1,7 @@
 /* Tensors: the value behind AI_TENSOR keys, the inputs and outputs of models.
  *
- * A tensor never changes after it was made, so it is shared by counting references: a key, its copies and the jobs that read it
- * hold the same buffer. The count is atomic because the server may free values on a background thread. */
+ * A tensor never changes after it was made, so it is shared by counting references: a key, its copies and the jobs that
+ * read it hold the same buffer. The count is atomic because the server may free values on a background thread. */
 #ifndef QA_TENSOR_H
 #define QA_TENSOR_H
 
@@ -62,33 +62,9 @@ void tensor_reply_values(RedisModuleCtx *ctx, const Tensor *tensor);
 /* Replies with dtype, ndim, dims and blob as separate elements; returns how many. */
 int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
 
-/* ---- tensor_type.c: the data type ---- */
-
-/* Stores the tensor: the key takes over the caller's reference. */
-void tensor_store(RedisModuleCtx *ctx, RedisModuleString *key, Tensor *tensor);
-/* Replicates the tensor as AI.TENSORSET. */
-void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor *tensor);
-RedisModuleType *tensor_key_type(void);
-int tensor_type_create(RedisModuleCtx *ctx);
-
-/* ---- cmd_tensor.c: what AI.TENSORSET and AI.TENSORGET share with DAGs ---- */
-
-typedef struct TensorFormat {
-    int meta, blob, values;
-} TensorFormat;
-
-/* argv: what follows the key of AI.TENSORSET, at least the type. A command of a primary or the AOF may be of any size. */
-const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, Tensor **tensor);
-/* argv: what follows the key of AI.TENSORGET. */
-const char *tensor_format_parse(RedisModuleString **argv, int argc, TensorFormat *format);
-void tensor_reply(RedisModuleCtx *ctx, const Tensor *tensor, const TensorFormat *format);
-
 /* dtype ndim dim.. blob, as the worker writes it. Returns how many arguments were read, or 0. */
 int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
 /* What AI.INFO counts as samples. */
 long long tensor_samples(const Tensor *tensor);
-
-/* Creates the type, registers the commands. */
-int tensor_on_load(RedisModuleCtx *ctx);
 
 #endif

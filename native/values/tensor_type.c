@@ -1,19 +1,19 @@
-/* The AI_TENSOR data type: keys, RDB, AOF, replication. */
+/* The AI_TENSOR data type: keys, RDB, AOF, replication. The server may call `free` on a thread of its own: a tensor is
+ * released there like anywhere else. */
+#include "values/tensor_type.h"
+
 #include <string.h>
 
 #include "server/keyspace.h"
-#include "values/tensor.h"
 
 /* Version 5 is dtype, ndim, dims.., blob. RedisAI's versions 0 to 4 have other fields and are refused. */
 #define TENSOR_ENCVER 5
 
 static RedisModuleType *tensor_module_type;
 
-RedisModuleType *tensor_key_type(void) {
-    return tensor_module_type;
-}
+RedisModuleType *tensor_key_type(void) { return tensor_module_type; }
 
-/* ---- keys ---- */
+/* ---- Keys ---- */
 
 void tensor_store(RedisModuleCtx *ctx, RedisModuleString *name, Tensor *tensor) {
     keyspace_store(ctx, name, tensor_module_type, tensor, "ai.tensorset");
@@ -24,8 +24,7 @@ static size_t tensor_args(const Tensor *tensor, RedisModuleString **args) {
     size_t n = 0;
     const char *type = tensor_type_name((TensorType)tensor->type);
     args[n++] = RedisModule_CreateString(NULL, type, strlen(type));
-    for (int i = 0; i < tensor->ndim; i++)
-        args[n++] = RedisModule_CreateStringFromLongLong(NULL, tensor->dims[i]);
+    for (int i = 0; i < tensor->ndim; i++) args[n++] = RedisModule_CreateStringFromLongLong(NULL, tensor->dims[i]);
     args[n++] = RedisModule_CreateString(NULL, "BLOB", 4);
     args[n++] = RedisModule_CreateString(NULL, tensor_data(tensor), tensor->size);
     return n;
@@ -42,7 +41,7 @@ void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor 
     free_args(args, n);
 }
 
-/* ---- callbacks of the type ---- */
+/* ---- Callbacks of the type ---- */
 
 static void *tensor_rdb_load(RedisModuleIO *io, int encver) {
     if (encver != TENSOR_ENCVER) {
@@ -87,9 +86,7 @@ static void tensor_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *
     free_args(args, n);
 }
 
-static size_t tensor_mem_usage(const void *value) {
-    return RedisModule_MallocSize((void *)value);
-}
+static size_t tensor_mem_usage(const void *value) { return RedisModule_MallocSize((void *)value); }
 
 static size_t tensor_free_effort(RedisModuleString *key, const void *value) {
     (void)key;
@@ -105,13 +102,12 @@ static void tensor_digest(RedisModuleDigest *digest, void *value) {
 }
 
 static void *tensor_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
-    (void)from, (void)to;
+    (void)from;
+    (void)to;
     return tensor_retain((Tensor *)value);
 }
 
-static void tensor_free(void *value) {
-    tensor_release(value);
-}
+static void tensor_free(void *value) { tensor_release(value); }
 
 int tensor_type_create(RedisModuleCtx *ctx) {
     RedisModuleTypeMethods methods = {

@@ -1,3 +1,12 @@
+/* One worker at a time, started by posix_spawn, in a process group of its own.
+ *
+ * Three things tie it to the server: the control socket, whose closing is its death; a pipe that takes its output into
+ * the server's log; and a token, new for every worker, that its connections must show. It is watched by a timer: a
+ * worker that sends no beat for too long is killed, and so is one that jobs.c reports.
+ *
+ * Death has one path, control_closed: it schedules on_death, once, in a timer, because ending jobs writes keys. There
+ * the token becomes invalid before anything else happens, the process group is killed and reaped, the links are closed
+ * and the jobs go back to the queue. A worker that dies again and again is started with growing delays. */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -11,11 +20,11 @@
 #include <unistd.h>
 
 #include "functions/atomic.h"
-#include "server/config.h"
-#include "jobs/jobs.h"
-#include "server/link.h"
-#include "module.h"
 #include "functions/registry.h"
+#include "jobs/jobs.h"
+#include "server/config.h"
+#include "server/links.h"
+#include "server/server.h"
 
 extern char **environ;
 
@@ -23,7 +32,7 @@ enum {
     TICK_MS = 100,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
-    MAX_READY_BACKOFF_MS = 800, /* for workers that did serve: questions wait for the next one */
+    MAX_READY_BACKOFF_MS = 800, /* for workers that were ready: questions wait for the next one */
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
@@ -33,10 +42,10 @@ enum {
 };
 
 static WorkerInfo info = {.last_exit = "none"};
-static char token[TOKEN_HEX + 1]; /* empty: nobody gets in */
+static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
 static int control = -1;
 static int output = -1;
-static int greeted;      /* has sent QA.HELLO and a beat: from here on silence counts */
+static int greeted; /* has sent QA.HELLO and a beat: from here on silence counts */
 static int shutting_down;
 static int death_scheduled;
 static int innocent_death;
@@ -60,12 +69,14 @@ static void set_state(WorkerState state) {
 }
 
 const WorkerInfo *supervisor_info(void) { return &info; }
-int supervisor_control(void) { return control; }
+
+static int control_socket(void) { return control; }
 
 const char *supervisor_refusal(void) {
     if (!*config.worker_command) return "NOWORKER no worker is configured, set qa.worker-command";
     if (unreachable)
-        return "NOWORKER the worker cannot connect to this server: it speaks no TLS, set unixsocket (an absolute path) or port";
+        return "NOWORKER the worker cannot connect to this server: it speaks no TLS, set unixsocket (an absolute path) "
+               "or port";
     return NULL;
 }
 
@@ -77,7 +88,7 @@ static void log_line(void) {
     line[line_length] = '\0';
     for (char *at = line; *at; at++)
         if ((unsigned char)*at < ' ') *at = ' ';
-    if (line_length) RedisModule_Log(module_ctx(), "notice", "worker: %s", line);
+    if (line_length) RedisModule_Log(server_ctx(), "notice", "worker: %s", line);
     line_length = 0;
 }
 
@@ -169,7 +180,7 @@ static void on_death(RedisModuleCtx *ctx, void *data) {
     if (!shutting_down) schedule_start(ctx, was_ready);
 }
 
-void supervisor_control_closed(void) {
+static void control_closed(void) {
     if (control >= 0) {
         RedisModule_EventLoopDel(control, REDISMODULE_EVENTLOOP_READABLE);
         close(control);
@@ -177,22 +188,22 @@ void supervisor_control_closed(void) {
     }
     if (death_scheduled) return;
     death_scheduled = 1;
-    RedisModule_CreateTimer(module_ctx(), 0, on_death, NULL);
+    RedisModule_CreateTimer(server_ctx(), 0, on_death, NULL);
 }
 
 void supervisor_kill(const char *reason, int innocent) {
     if (!info.pid || death_scheduled) return;
-    RedisModule_Log(module_ctx(), "warning", "worker %lld (pid %d) %s: killed", info.number, (int)info.pid, reason);
+    RedisModule_Log(server_ctx(), "warning", "worker %lld (pid %d) %s: killed", info.number, (int)info.pid, reason);
     info.killed++;
     innocent_death = innocent;
     kill_group(info.pid);
-    supervisor_control_closed();
+    control_closed();
 }
 
 static void on_control(int fd, void *data, int mask) {
     (void)data;
     (void)mask;
-    if (!atomic_read_stray(fd)) supervisor_control_closed();
+    if (!atomic_read_stray(fd)) control_closed();
 }
 
 /* ---- Start ---- */
@@ -256,7 +267,7 @@ static void new_token(void) {
 
 /* Neither a unix socket that can be found from another directory, nor a port: most likely a server for TLS only. */
 static int is_unreachable(RedisModuleCtx *ctx) {
-    RedisModuleString *path = module_setting(ctx, "unixsocket"), *port = module_setting(ctx, "port");
+    RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
     int result = *RedisModule_StringPtrLen(path, NULL) != '/' && !strcmp(RedisModule_StringPtrLen(port, NULL), "0");
     RedisModule_FreeString(NULL, path);
     RedisModule_FreeString(NULL, port);
@@ -287,10 +298,10 @@ static void append_json(char *to, size_t size, const char *text) {
     }
 }
 
-/* The one line on the control socket that tells the worker who it is and where its server is. */
+/* The one line on the control socket with which a worker begins: its number, its token, its server's address. */
 static int introduce(RedisModuleCtx *ctx) {
-    RedisModuleString *path = module_setting(ctx, "unixsocket"), *port = module_setting(ctx, "port");
-    RedisModuleString *bind = module_setting(ctx, "bind");
+    RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
+    RedisModuleString *bind = server_setting(ctx, "bind");
     char host[64], message[1024], rest[256];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
@@ -378,8 +389,8 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     for (int i = 0; i < MAX_ZOMBIES; i++)
         if (zombies[i] && reap(zombies[i])) zombies[i] = 0;
     if (!info.pid) return;
-    /* Sessions that came by replication or from a file: a fresh worker reads them all. A replica does this at once and not at
-     * its promotion, when it is wanted warm. */
+    /* Sessions that came by replication or from a file: a fresh worker reads them all. A replica does this at once and
+     * not at its promotion, when it is wanted warm. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
         registry_forget_stale();
         supervisor_kill("does not know the sessions that were loaded", 1);
@@ -414,8 +425,7 @@ void supervisor_ready(void) {
     if (info.state == WORKER_READY) return;
     heard_ms = now_ms();
     set_state(WORKER_READY);
-    RedisModule_Log(module_ctx(), "notice", "worker %lld is ready", info.number);
-    link_wake();
+    RedisModule_Log(server_ctx(), "notice", "worker %lld is ready", info.number);
 }
 
 static void on_shutdown(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
@@ -428,6 +438,8 @@ static void on_shutdown(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t su
 }
 
 int supervisor_on_load(RedisModuleCtx *ctx) {
+    static const AtomicControl CONTROL = {.socket = control_socket, .closed = control_closed};
+    atomic_attach(&CONTROL);
     set_state(WORKER_STOPPED);
     RedisModuleEvent shutdown = {REDISMODULE_EVENT_SHUTDOWN, 1};
     if (RedisModule_SubscribeToServerEvent(ctx, shutdown, on_shutdown) != REDISMODULE_OK) return REDISMODULE_ERR;

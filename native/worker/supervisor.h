@@ -1,4 +1,4 @@
-/* The shard's worker process: started, watched, killed and started again. */
+/* The shard's worker process: it is started, watched, killed and started again. Main thread only. */
 #ifndef QA_SUPERVISOR_H
 #define QA_SUPERVISOR_H
 
@@ -16,7 +16,7 @@ typedef struct WorkerBeat {
 typedef struct WorkerInfo {
     WorkerState state;
     const char *state_name;
-    long long number; /* how many have been started; the present one's name */
+    long long number; /* how many have been started; the current one's name */
     pid_t pid;        /* 0: none */
     unsigned long long restarts, killed;
     long long peak_rss_bytes;
@@ -29,7 +29,7 @@ enum { TOKEN_HEX = 64 };
 int supervisor_on_load(RedisModuleCtx *ctx);
 const WorkerInfo *supervisor_info(void);
 
-/* NULL, or why there can be no worker: the error of whoever wants one. */
+/* NULL, or why there can be no worker: the error of every command that needs one. */
 const char *supervisor_refusal(void);
 
 /* 1 when `token` is that of the running worker. Takes the same time wherever they differ. */
@@ -43,11 +43,5 @@ int supervisor_is_ready(void);
 
 /* Kills the worker; what follows (jobs, restart) happens when its death is noticed. */
 void supervisor_kill(const char *reason, int innocent);
-
-/* Our end of the control socket, -1 when there is no worker. */
-int supervisor_control(void);
-
-/* The control socket has been found closed: the worker is dead or as good as. */
-void supervisor_control_closed(void);
 
 #endif

@@ -23,19 +23,19 @@ from qa_cluster.keys import document_key, parse_sentence, partition_tags
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading, parse_readings
+from qa_cluster.shard_functions import RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
+from qa_cluster.waves import wave_ends
 
 from .answer_cache import AnswerCache
-from .assembly import Assembled, Record, assemble, distinct, parse_record
+from .assembly import Assembled, CitedDocument, assemble, distinct, parse_cited_document
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, Question, check_question
 from .shards import NotWhole, Shards
 
-RANK_TRIGGER = "qa.rank"
-READ_TRIGGER = "qa.read"
 FILTERED_RANK = 256
 MAX_VERSION_TRIES = 3
 # A model that a shard does not have may have been taken away a moment ago, with another one in its place.
@@ -135,7 +135,7 @@ class Asker:
         partitions: int,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
-        waves: Sequence[int] = (1, 3, 8),
+        waves: Sequence[int],
     ) -> None:
         self._shards = shards
         self._freshness = freshness
@@ -355,7 +355,10 @@ class Asker:
         """Read the candidates in waves; returns what was read and in how many waves."""
         readings: list[SentenceReading] = []
         done = waves = 0
-        for until in self._wave_ends(question, len(ranking.candidates)):
+        ends = wave_ends(
+            self._waves if question.options.waves else (), min(question.retriever_k, len(ranking.candidates))
+        )
+        for until in ends:
             begun = perf_counter()
             readings += await self._read_wave(question, ranking.candidates[done:until], manifest)
             clock.read.append(perf_counter() - begun)
@@ -363,13 +366,6 @@ class Asker:
             if readings and max(reading.score for reading in readings) >= manifest.wave_threshold:
                 break
         return readings, waves
-
-    def _wave_ends(self, question: Question, candidates: int) -> list[int]:
-        last = min(question.retriever_k, candidates)
-        if not question.options.waves:
-            return [last] if last else []
-        ends = [end for end in self._waves if end < last]
-        return [*ends, last] if last else []
 
     async def _read_wave(
         self, question: Question, candidates: Sequence[Candidate], manifest: Manifest
@@ -394,7 +390,7 @@ class Asker:
             raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
         return reply
 
-    async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, Record]:
+    async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
         keys = {
             reading.sentence.document_id: document_key(reading.sentence.document_id, reading.sentence.tag)
             for reading in readings
@@ -404,7 +400,7 @@ class Asker:
         )
         records = {}
         for document_id, reply in zip(keys, replies, strict=True):
-            record = parse_record(reply)
+            record = parse_cited_document(reply)
             if record is not None:
                 records[document_id] = record
         return records

@@ -22,7 +22,7 @@ from .questions import AskOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CitedDocument:
     """What is asked about the document of an answer at the end: the version that stands, title and metadata."""
 
     version: str
@@ -70,7 +70,7 @@ class Assembled:
 
 
 def assemble(
-    chosen: Sequence[Scored], records: Mapping[str, Record], manifest: Manifest, options: AskOptions
+    chosen: Sequence[Scored], records: Mapping[str, CitedDocument], manifest: Manifest, options: AskOptions
 ) -> Assembled:
     """The answers of `chosen`, which is in order; `records` are those of their documents, by id."""
     answers: list[Answer] = []
@@ -88,7 +88,7 @@ def assemble(
     return Assembled(tuple(answers), answerable, round(1 - probability, 6))
 
 
-def _answer(rank: int, scored: Scored, score: float, record: Record) -> Answer:
+def _answer(rank: int, scored: Scored, score: float, record: CitedDocument) -> Answer:
     reading, span = scored.reading, scored.span
     return Answer(
         rank=rank,
@@ -109,7 +109,7 @@ def _answer(rank: int, scored: Scored, score: float, record: Record) -> Answer:
     )
 
 
-def parse_record(reply: Sequence[Any]) -> Record | None:
+def parse_cited_document(reply: Sequence[Any]) -> CitedDocument | None:
     """The reply to ``HMGET document:.. version title metadata``; None where there is no such document."""
     version, title, metadata = reply
     if version is None:
@@ -118,4 +118,4 @@ def parse_record(reply: Sequence[Any]) -> Record | None:
         read = orjson.loads(metadata or b"{}")
     except orjson.JSONDecodeError as error:
         raise ClusterError(f"metadata of a document cannot be read: {error}") from error
-    return Record(version.decode(), (title or b"").decode(), read)
+    return CitedDocument(version.decode(), (title or b"").decode(), read)

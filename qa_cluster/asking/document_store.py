@@ -1,7 +1,7 @@
 """Documents on the shards: written, read, deleted, and waited for until questions are answered from them.
 
 A write is one script on the shard that holds the document. It is reported only after one more reply of that shard, so
-that every API process has been told by then that its cached answers are void (see `freshness`).
+that every API process knows by then that its cached answers are void (see `freshness`).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
 from qa_cluster.reading.manifest import Manifest
@@ -36,21 +37,22 @@ class EngineOptions:
 
     Attributes:
         near_cache_entries, near_cache_bytes: bounds of the near cache; 0 turns it off.
+        near_cache_ttl_seconds, whole_answer_ttl_seconds: how long this process and the shards keep an answer.
         waves: how many sentences have been read after each wave.
         connections_per_shard: questions that are at one shard at the same time.
         max_waiting_per_shard: questions that may wait for such a connection.
         pipeline_max_requests: requests with contexts of their own that are at the shards at the same time.
     """
 
-    near_cache_entries: int = 10_000
+    near_cache_entries: int = Settings.near_cache_entries
     near_cache_bytes: int = 64 * 1024 * 1024
-    near_cache_ttl_seconds: int = 300
-    answer_ttl_seconds: int = 3600
-    waves: tuple[int, ...] = (1, 3, 8)
+    near_cache_ttl_seconds: int = Settings.near_cache_ttl_s
+    whole_answer_ttl_seconds: int = Settings.whole_answer_ttl_s
+    waves: tuple[int, ...] = Settings.waves
     limits: AskLimits = field(default_factory=AskLimits)
     connections_per_shard: int = 64
     max_waiting_per_shard: int = 256
-    pipeline_max_requests: int = 32
+    pipeline_max_requests: int = Settings.pipeline_max_requests
 
 
 class Engine:
@@ -67,7 +69,7 @@ class Engine:
             max_bytes=options.near_cache_bytes,
             ttl_seconds=options.near_cache_ttl_seconds,
         )
-        self._answers = AnswerCache(shards, partitions, options.answer_ttl_seconds)
+        self._answers = AnswerCache(shards, partitions, options.whole_answer_ttl_seconds)
         self.readers = LoadedReaders(shards, manifest)
         self.asker = Asker(
             shards,

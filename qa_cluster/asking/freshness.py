@@ -5,9 +5,9 @@ model's manifest. A push for any of them moves `generation`; near-cache entries 
 generation. The epochs themselves are read on the same connections, so that a reply and the pushes around it arrive in
 the order in which they happened.
 
-A server writes its pushes at the end of the event loop round in which the write was answered. Whoever wrote and then
-got one more reply from that shard (all our clients do that before they report success) can therefore be sure that the
-push is in the sockets of all API processes; `drained` looks into these sockets before a near-cache hit is served.
+A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
+then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
+the push is in the sockets of all API processes; `drained` looks into these sockets before a near-cache hit is served.
 
 Every `CHECK_SECONDS` each server is asked for its epochs on its subscription: one that is no longer the primary of one
 of these partitions answers with a redirection and is dropped. While any primary is without a subscription, or has not

@@ -19,13 +19,12 @@ from qa_cluster.errors import ClusterError, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
 
 from .connection import ConnectionLost
 from .shards import Shards
 
-READER_TRIGGER = "qa.reader"
-MODELS_TRIGGER = "qa.models"
 # A name that is not known may be one that has just been loaded: it is looked for again, but not all the time.
 LOOK_AGAIN_SECONDS = 0.2
 SHARD_TIMEOUT_SECONDS = 2.0
@@ -141,7 +140,7 @@ async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
 async def read_named(shards: Shards) -> dict[str, Manifest]:
     """The manifests of all readers, the default one included, by name, as the first shard that can tell has them."""
     for shard in shards.all:
-        entries = await _entries(shards, shard, "manifests")
+        entries = await _entries(shards, shard, WITH_MANIFESTS)
         if entries is None:
             continue
         found: dict[str, Manifest] = {}

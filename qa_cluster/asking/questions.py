@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from hashlib import blake2b
+from typing import Any, TypedDict
 
 import orjson
 
+from qa_cluster.config import Settings
+from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 
 CACHE_MODES = ("use", "refresh", "only", "off")
 MAX_DOC_IDS = 100
-MAX_DOC_ID_BYTES = 512
 MAX_MODEL_BYTES = 512
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -24,11 +26,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 class AskLimits:
     """What a question may ask for at most."""
 
-    question_max_chars: int = 1000
-    top_k_max: int = 20
-    retriever_k: int = 8
+    question_max_chars: int = Settings.question_max_chars
+    top_k_max: int = Settings.top_k_max
+    retriever_k: int = Settings.retriever_k
     retriever_k_max: int = 64
-    timeout_ms: int = 10_000
+    timeout_ms: int = Settings.request_timeout_ms
     timeout_ms_max: int = 600_000
 
 
@@ -60,6 +62,24 @@ class AskOptions:
     model: str = ""
 
 
+# The options that an answer does not depend on; all others are part of its name in caches.
+SAME_ANSWER = frozenset({"timeout_ms", "cache"})
+
+
+class AskArguments(TypedDict, total=False):
+    """The fields of `AskOptions` as the clients' `ask` takes them; None is the default of each."""
+
+    top_k: int | None
+    min_score: float | None
+    retriever_k: int | None
+    doc_id: str | Iterable[str] | None
+    waves: bool | None
+    timeout_ms: int | None
+    cache: str | None
+    no_answer: bool | None
+    model: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A checked question. `text` is read by the model, `folded` is what makes two questions the same."""
@@ -76,18 +96,31 @@ class Question:
         `numbers` are those of the reader's manifest that an answer depends on.
         """
         options = self.options
-        what = (
-            self.folded,
-            options.top_k,
-            options.min_score,
-            self.retriever_k,
-            sorted(set(options.doc_id)),
-            waves if options.waves else (),
-            options.no_answer,
-            reader,
-            numbers,
-        )
-        return blake2b(orjson.dumps(what), digest_size=16).hexdigest()
+        given = {field.name: getattr(options, field.name) for field in fields(options)}
+        # An answer depends on these by what they come to here, not by how they were given.
+        effective = {
+            "retriever_k": self.retriever_k,
+            "doc_id": sorted(set(options.doc_id)),
+            "waves": waves if options.waves else (),
+            "model": reader,
+        }
+        what = {name: value for name, value in (given | effective).items() if name not in SAME_ANSWER}
+        text = orjson.dumps((self.folded, what, numbers), option=orjson.OPT_SORT_KEYS)
+        return blake2b(text, digest_size=16).hexdigest()
+
+
+def ask_options(arguments: AskArguments) -> AskOptions:
+    """The options that a client's `ask` was given; one document may be named without a list.
+
+    >>> ask_options({"doc_id": "a", "top_k": None}).doc_id
+    ('a',)
+    """
+    given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
+    if unknown := sorted(set(arguments) - {field.name for field in fields(AskOptions)}):
+        raise InvalidInput(f"unknown option {unknown[0]!r} of a question")
+    if "doc_id" in given:
+        given["doc_id"] = (given["doc_id"],) if isinstance(given["doc_id"], str) else tuple(given["doc_id"])
+    return AskOptions(**given)
 
 
 def normalize(text: str) -> str:
@@ -146,14 +179,9 @@ def _check_options(options: AskOptions, limits: AskLimits) -> None:
     if len(options.doc_id) > MAX_DOC_IDS:
         raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}")
     for doc_id in options.doc_id:
-        check_document_id(doc_id, "doc_id")
+        _check_name("doc_id", doc_id, MAX_ID_BYTES)
     if options.model:
         _check_name("model", options.model, MAX_MODEL_BYTES)
-
-
-def check_document_id(doc_id: str, name: str = "document id") -> None:
-    """InvalidInput unless this may be the id of a document."""
-    _check_name(name, doc_id, MAX_DOC_ID_BYTES)
 
 
 def _check_name(name: str, value: str, limit: int) -> None:

@@ -23,12 +23,12 @@ from qa_cluster.errors import (
     from_reply,
 )
 from qa_cluster.huggingface.request import PipelineRequest
+from qa_cluster.shard_functions import PIPELINE_TRIGGER
 from qa_cluster.topology import Shard
 
 from .connection import ConnectionLost
 from .shards import Shards
 
-TRIGGER = "qa.pipeline"
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
 # Why another shard may do what this one could not. One that lost its worker is no reason: the next might lose its own.
@@ -63,7 +63,7 @@ class RemotePipeline:
         self._under_way += 1
         try:
             async with asyncio.timeout(timeout_seconds):
-                command = (TRIGGER, model, request.to_json())
+                command = (PIPELINE_TRIGGER, model, request.to_json())
                 return _parse(await self._shards.retrying(lambda: self._round(command), inf))
         except TimeoutError as error:
             raise DeadlineExceeded(
@@ -99,4 +99,4 @@ def _parse(reply: Any) -> tuple[str, list[Any]]:
         found = orjson.loads(reply[0])
         return found["model"], found["results"]
     except (orjson.JSONDecodeError, IndexError, KeyError, TypeError) as error:
-        raise ClusterError(f"a shard's reply to {TRIGGER} cannot be read: {error!r}") from error
+        raise ClusterError(f"a shard's reply to {PIPELINE_TRIGGER} cannot be read: {error!r}") from error

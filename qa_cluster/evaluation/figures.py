@@ -1,7 +1,7 @@
 """Figures of answers to a question set: exact match, F1, no-answer accuracy, recall; per type, with intervals. Pure.
 
 Where every question has an answer, the best span counts, as in SQuAD 1.1. In a set with questions that have none it
-counts what is told, "no answer" below the reader's threshold, as in SQuAD 2.0.
+counts the answer that was given, "no answer" below the reader's threshold, as in SQuAD 2.0.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _Figures = TypeVar("_Figures")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What was told of a question.
+class GivenAnswer:
+    """What was answered to a question.
 
     Attributes:
         text: the best span, empty without one.
-        answerable: whether it is told rather than "no answer".
+        answerable: whether it is the answer, rather than "no answer".
         probability: how probable it was said to be; None where nothing was said.
     """
 
@@ -38,7 +38,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Exact match and F1 of every question, and whether "no answer" was told."""
+    """Exact match and F1 of every question, and whether the answer was "no answer"."""
 
     exact_match: list[float]
     f1: list[float]
@@ -49,7 +49,7 @@ class Verdicts:
 class Figures:
     """Means over questions. `no_answer_accuracy` is over those that have none, None where there are none.
 
-    `refused` is the share of questions with an answer of which "no answer" was told.
+    `refused` is the share of questions with an answer to which "no answer" was given.
     """
 
     questions: int
@@ -69,18 +69,18 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How the told probabilities compare with the shares of right answers (F1 of a half or more)."""
+    """How the probabilities of given answers compare with the shares of right answers (F1 of a half or more)."""
 
     calibration_error: float
     bins: list[Bin]
     coverage: list[Coverage]
 
 
-def judge(examples: Sequence[Example], told: Sequence[Told]) -> Verdicts:
-    """Compare what was told with the answers."""
+def judge(examples: Sequence[Example], given: Sequence[GivenAnswer]) -> Verdicts:
+    """Compare the given answers with the right ones."""
     may_refuse = any(not example.answers for example in examples)
     verdicts = Verdicts([], [], [])
-    for example, found in zip(examples, told, strict=True):
+    for example, found in zip(examples, given, strict=True):
         text = found.text if found.answerable or not may_refuse else ""
         verdicts.exact_match.append(exact_match(text, example.answers))
         verdicts.f1.append(f1(text, example.answers))
@@ -149,11 +149,11 @@ def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
     return next((place for place, sentence in enumerate(sentences) if sentence in gold), None)
 
 
-def trust(told: Sequence[Told], examples: Sequence[Example]) -> Trust | None:
-    """How far the probabilities of the best spans can be trusted; None where none were told."""
+def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | None:
+    """How far the probabilities of the best spans can be trusted; None where there are none."""
     pairs = [
         (found.probability, bool(example.answers) and f1(found.text, example.answers) >= RIGHT)
-        for found, example in zip(told, examples, strict=True)
+        for found, example in zip(given, examples, strict=True)
         if found.probability is not None
     ]
     if not pairs:
@@ -166,9 +166,11 @@ def trust(told: Sequence[Told], examples: Sequence[Example]) -> Trust | None:
     )
 
 
-def answer_rows(examples: Sequence[Example], told: Sequence[Told], verdicts: Verdicts) -> list[dict[str, object]]:
-    """What was told of every question and how right it is, as JSON-ready values."""
-    rows = zip(examples, told, verdicts.exact_match, verdicts.f1, strict=True)
+def answer_rows(
+    examples: Sequence[Example], given: Sequence[GivenAnswer], verdicts: Verdicts
+) -> list[dict[str, object]]:
+    """What was answered to every question and how right it is, as JSON-ready values."""
+    rows = zip(examples, given, verdicts.exact_match, verdicts.f1, strict=True)
     return [
         {
             "question": example.question,

@@ -1,7 +1,7 @@
 """A question set as a corpus with questions about it: documents, and for each question the sentences that answer it.
 
 The documents of a SQuAD-format file are those that `ingest` makes of it, with the same ids. Those of JSON lines are the
-different contexts, `<name of the file>:<n>`. A sentence that answers is told by its text: contexts may share sentences.
+different contexts, `<name of the file>:<n>`. A sentence that answers is named by its text: contexts share some.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kind of answer an English question asks for, told by its question word; for figures per type.
+"""What kind of answer an English question asks for, by its question word; for figures per type.
 
 The words are looked for, nothing is parsed: the rule is as plain as the tables that are made with it.
 """

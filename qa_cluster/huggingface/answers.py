@@ -30,7 +30,7 @@ STRIDE_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class TokenizedContext:
     """A context in tokens, with the number of the word that each belongs to (-1: none)."""
 
     text: str
@@ -42,7 +42,7 @@ class Passage:
 class Prepared:
     """A question and a context as the reader sees them; no window where the context has no token."""
 
-    passage: Passage
+    context: TokenizedContext
     windows: list[Window]
     question_truncated: bool
 
@@ -58,33 +58,33 @@ class Preparer:
     def __init__(self, tokenizer: ReaderTokenizer, manifest: Manifest) -> None:
         self._tokenizer = tokenizer
         self._manifest = manifest
-        self._last: Passage | None = None
+        self._last: TokenizedContext | None = None
 
     def prepare(
         self, question: str, context: str, parameters: Parameters, *, max_windows: int | None = None
     ) -> Prepared:
         """The windows of one pair; InvalidInput when they cannot be made, InputTooLong beyond `max_windows`."""
         asked = self._question(question, parameters)
-        passage = self.passage(context)
-        cuts = self._cuts(len(asked.ids), len(passage.tokens.ids), parameters)
+        tokenized = self.tokenized(context)
+        cuts = self._cuts(len(asked.ids), len(tokenized.tokens.ids), parameters)
         if max_windows is not None and len(cuts) > max_windows:
             raise InputTooLong(
-                f"context of {len(passage.tokens.ids)} tokens takes {len(cuts)} windows, the limit is {max_windows}: "
+                f"context of {len(tokenized.tokens.ids)} tokens takes {len(cuts)} windows, the limit is {max_windows}: "
                 "a smaller doc_stride or a larger max_seq_len makes fewer of them"
             )
         pair = self._manifest.pair
         head = np.array((*pair.head, *asked.ids, *pair.middle), dtype=np.int64)
         windows = []
         for start, end in cuts:
-            ids = np.concatenate((head, passage.tokens.ids[start:end], pair.tail), dtype=np.int64)
+            ids = np.concatenate((head, tokenized.tokens.ids[start:end], pair.tail), dtype=np.int64)
             windows.append(Window(ids, len(head), start, end - start))
-        return Prepared(passage, windows, asked.truncated)
+        return Prepared(tokenized, windows, asked.truncated)
 
-    def passage(self, text: str) -> Passage:
+    def tokenized(self, text: str) -> TokenizedContext:
         """The tokens of a context."""
         last = self._last
         if last is None or last.text != text:
-            last = self._last = Passage(text, *self._tokenizer.encode_words(text))
+            last = self._last = TokenizedContext(text, *self._tokenizer.encode_words(text))
         return last
 
     def _question(self, question: str, parameters: Parameters) -> QuestionTokens:
@@ -134,7 +134,7 @@ class Answers:
     """
 
     def __init__(self, prepared: Prepared, parameters: Parameters) -> None:
-        self._passage = prepared.passage
+        self._context = prepared.context
         self._parameters = parameters
         self._found: dict[str, Answer] = {}
         self._null_score: float | None = None
@@ -151,7 +151,7 @@ class Answers:
         wanted = parameters.top_k * 2 + 10 if parameters.align_to_words else parameters.top_k
         for score, first, last in _best(starts[1:], ends[1:], parameters.max_answer_len, wanted):
             start, end = self._place(window, first, last)
-            text = self._passage.text[start:end]
+            text = self._context.text[start:end]
             known = self._found.get(text.lower())
             if known is None:
                 self._found[text.lower()] = {"score": score, "start": start, "end": end, "answer": text}
@@ -174,13 +174,13 @@ class Answers:
         """Code points of a span of the window's context tokens: those of its words as far as they are in the window."""
         low, high = window.first, window.first + window.tokens
         first, last = low + first, low + last
-        words = self._passage.words
+        words = self._context.words
         if self._parameters.align_to_words and words[first] >= 0 and words[last] >= 0:
             while first > low and words[first - 1] == words[first]:
                 first -= 1
             while last + 1 < high and words[last + 1] == words[last]:
                 last += 1
-        return int(self._passage.tokens.starts[first]), int(self._passage.tokens.ends[last])
+        return int(self._context.tokens.starts[first]), int(self._context.tokens.ends[last])
 
 
 def _empty(score: float) -> Answer:

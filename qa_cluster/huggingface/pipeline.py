@@ -6,7 +6,7 @@
 >>> answer["answer"], answer["start"], answer["end"]
 ('Ada Lovelace', 0, 12)
 
-Models are folders written by `qa-cluster model export`. docs/pipeline.md tells what differs for those who move over.
+Models are folders written by `qa-cluster model export`. docs/pipeline.md says what differs from that of transformers.
 """
 
 from __future__ import annotations

@@ -42,6 +42,10 @@ class PipelineLimits:
     windows: int = 1024
 
 
+# What the shards themselves allow to every client; a service may allow less.
+SHARD_LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
+
+
 class InvalidRequest(InvalidInput):
     """A request that is not valid; `errors` has the JSON pointer and the fault of each value."""
 

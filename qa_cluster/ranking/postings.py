@@ -64,6 +64,7 @@ class IndexWriter:
     document_id: str
     tag: str
     version: str
+    splitter: str
     tokenizer: str
     fingerprint: int
     spans: Sequence[tuple[int, int]]
@@ -91,6 +92,7 @@ class IndexWriter:
             keys.tokens_prefix(self.document_id, self.tag),
             keys.terms_prefix(self.tag),
             self.version,
+            self.splitter,
             self.tokenizer,
             keys.encode_id(self.document_id),
             kind,

@@ -79,7 +79,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match and F1 in 0..1; how often "no answer" was told rightly, None where every question has an answer."""
+    """Exact match and F1 in 0..1; how often "no answer" was right, None where every question has an answer."""
 
     exact_match: float
     f1: float

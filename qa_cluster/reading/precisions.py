@@ -1,6 +1,6 @@
 """What the precision of an exported file asks of the runtime that runs it.
 
-The exporter writes the precision into the ONNX file's metadata, so that whoever has the file knows: a shard's worker,
+The exporter writes the precision into the ONNX file's metadata, so that the file alone is enough: a shard's worker,
 which sees no manifest, the local pipeline and the measurements all take OpenVINO's settings from here. ONNX Runtime has
 nothing to set: it computes in float32 whatever is stored in 16 bits, and with int8 weights in 8-bit products.
 """

@@ -8,16 +8,16 @@ from typing import Any
 
 import httpx
 
-from qa_cluster.api.app import Service
+from qa_cluster.api.app import Application
 from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.asking.connecting import Target
 from tests.client.scripted_cluster import ScriptedCluster
 
 
 @asynccontextmanager
-async def service(target: Target, **options: Any) -> AsyncIterator[tuple[Service, httpx.AsyncClient]]:
+async def service(target: Target, **options: Any) -> AsyncIterator[tuple[Application, httpx.AsyncClient]]:
     """The application and a client of it, without a socket."""
-    app = Service(ServiceOptions(target, **options))
+    app = Application(ServiceOptions(target, **options))
     await app.state.start()
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
     try:

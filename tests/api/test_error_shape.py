@@ -9,7 +9,6 @@ import pytest
 
 from tests.api.service_under_test import assert_problem, serving
 from tests.client.scripted_cluster import ScriptedCluster
-from tests.client.scripted_fixtures import Run
 
 JSON = {"content-type": "application/json"}
 BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
@@ -69,57 +68,45 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
 ]
 
 
-def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(cluster, body_max_bytes=4096) as client:
-            await client.put("/documents/kept", json={"text": "Ada wrote it."})
-            before = [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes]
-            for method, path, more, status, kind, said in BAD:
-                response = await client.request(method, path, **more)
-                try:
-                    assert_problem(response, status, kind, *said)
-                except AssertionError as error:
-                    raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
-            assert [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes] == before
-            answer = (await client.get("/qa", params={"question": "Who wrote it?"})).json()
-            assert answer["answers"][0]["answer"] == "Ada"
-
-    run(body())
+async def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(cluster: ScriptedCluster) -> None:
+    async with serving(cluster, body_max_bytes=4096) as client:
+        await client.put("/documents/kept", json={"text": "Ada wrote it."})
+        before = [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes]
+        for method, path, more, status, kind, said in BAD:
+            response = await client.request(method, path, **more)
+            try:
+                assert_problem(response, status, kind, *said)
+            except AssertionError as error:
+                raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
+        assert [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes] == before
+        answer = (await client.get("/qa", params={"question": "Who wrote it?"})).json()
+        assert answer["answers"][0]["answer"] == "Ada"
 
 
-def test_all_wrong_fields_are_reported_at_once(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(cluster) as client:
-            response = await client.post("/qa", json={"top_k": 0, "cache": "x", "waves": 3})
-            found = assert_problem(response, 422, "validation")
-            assert [item["pointer"] for item in found["errors"]] == ["#/question", "#/top_k", "#/waves", "#/cache"]
-
-    run(body())
+async def test_all_wrong_fields_are_reported_at_once(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        response = await client.post("/qa", json={"top_k": 0, "cache": "x", "waves": 3})
+        found = assert_problem(response, 422, "validation")
+        assert [item["pointer"] for item in found["errors"]] == ["#/question", "#/top_k", "#/waves", "#/cache"]
 
 
-def test_an_unexpected_error_shows_no_cause(
-    cluster: ScriptedCluster, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_an_unexpected_error_shows_no_cause(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body() -> None:
-        async with serving(cluster) as client:
+    async with serving(cluster) as client:
 
-            async def boom(*_: object) -> None:
-                raise RuntimeError("secret cause")
+        async def boom(*_: object) -> None:
+            raise RuntimeError("secret cause")
 
-            monkeypatch.setattr("qa_cluster.asking.engine.Engine.ask", boom)
-            response = await client.get("/qa", params={"question": "Who?"}, headers={"x-request-id": "given-1"})
-            assert "secret" not in response.text
-            assert assert_problem(response, 500, "internal")["request_id"] == "given-1"
-            assert "secret cause" in caplog.text and "given-1" in caplog.text
-
-    run(body())
+        monkeypatch.setattr("qa_cluster.asking.engine.Engine.ask", boom)
+        response = await client.get("/qa", params={"question": "Who?"}, headers={"x-request-id": "given-1"})
+        assert "secret" not in response.text
+        assert assert_problem(response, 500, "internal")["request_id"] == "given-1"
+        assert "secret cause" in caplog.text and "given-1" in caplog.text
 
 
-def test_a_request_id_that_could_harm_a_log_is_not_taken(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(cluster) as client:
-            for bad in ("a b", "x" * 65, "\u00e9", '"'):
-                response: httpx.Response = await client.get("/livez", headers={"x-request-id": bad.encode()})
-                assert response.headers["x-request-id"] != bad
-
-    run(body())
+async def test_a_request_id_that_could_harm_a_log_is_not_taken(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        for bad in ("a b", "x" * 65, "\u00e9", '"'):
+            response: httpx.Response = await client.get("/livez", headers={"x-request-id": bad.encode()})
+            assert response.headers["x-request-id"] != bad

@@ -7,16 +7,16 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
+import httpx
 import pytest
 
-from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.client import AsyncClient, AsyncClusterClient, DeadlineExceeded, InputTooLong, InvalidInput, NotFound
 from qa_cluster.errors import ReplyError
 from qa_cluster.huggingface.request import InvalidRequest, PipelineLimits, parse_request
 from tests.api.service_under_test import assert_problem, service, serving
-from tests.client.scripted_cluster import Node, ScriptedCluster
-from tests.client.scripted_fixtures import Run, until
+from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
+from tests.harness.polling import eventually_async
 
 PAIR = {"question": "Who wrote it?", "context": "Ada wrote it."}
 JSON = {"content-type": "application/json"}
@@ -45,36 +45,30 @@ def reading(cluster: ScriptedCluster) -> ScriptedCluster:
 ADA = {"score": 0.5, "start": 0, "end": 3, "answer": "Ada"}
 
 
-def test_one_pair_gives_one_answer_and_a_list_gives_a_list(reading: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(reading) as client:
-            one = await client.post("/models/default", json={"inputs": PAIR})
-            assert (one.status_code, one.json()) == (200, ADA)
-            assert one.headers["x-model"] == "scripted@aaaaaaaaaaaa"
-            assert one.headers["cache-control"] == "no-store"
-            many = await client.post("/models/default", json={"inputs": [PAIR], "parameters": {"top_k": 2}})
-            assert many.json() == [[ADA, ADA]]
-            sent = json.loads(reading.calls[-1][1][2])
-            assert sent == {"inputs": [PAIR], "parameters": {"top_k": 2}}
-            # what clients of Hugging Face send besides
-            more = {"inputs": PAIR, "parameters": None, "options": {"use_cache": True}}
-            assert (await client.post("/models/default", json=more)).json() == ADA
-            metrics = (await client.get("/metrics")).text
-            assert "qa_pipeline_pairs_total 3" in metrics
-            assert 'qa_http_requests_total{route="/models/{id}",method="POST",status="200"} 3' in metrics
-
-    run(body())
+async def test_one_pair_gives_one_answer_and_a_list_gives_a_list(reading: ScriptedCluster) -> None:
+    async with serving(reading) as client:
+        one = await client.post("/models/default", json={"inputs": PAIR})
+        assert (one.status_code, one.json()) == (200, ADA)
+        assert one.headers["x-model"] == "scripted@aaaaaaaaaaaa"
+        assert one.headers["cache-control"] == "no-store"
+        many = await client.post("/models/default", json={"inputs": [PAIR], "parameters": {"top_k": 2}})
+        assert many.json() == [[ADA, ADA]]
+        sent = json.loads(reading.calls[-1][1][2])
+        assert sent == {"inputs": [PAIR], "parameters": {"top_k": 2}}
+        # what clients of Hugging Face send besides
+        more = {"inputs": PAIR, "parameters": None, "options": {"use_cache": True}}
+        assert (await client.post("/models/default", json=more)).json() == ADA
+        metrics = (await client.get("/metrics")).text
+        assert "qa_pipeline_pairs_total 3" in metrics
+        assert 'qa_http_requests_total{route="/models/{id}",method="POST",status="200"} 3' in metrics
 
 
 @pytest.mark.parametrize("path", ["org/name@1", "org%2Fname%401", "org/name%401"])
-def test_a_models_name_may_hold_slashes(reading: ScriptedCluster, run: Run, path: str) -> None:
-    async def body() -> None:
-        async with serving(reading) as client:
-            response = await client.post(f"/models/{path}", json={"inputs": PAIR})
-            assert response.json() == ADA
-            assert response.headers["x-model"] == "org/name@1"
-
-    run(body())
+async def test_a_models_name_may_hold_slashes(reading: ScriptedCluster, path: str) -> None:
+    async with serving(reading) as client:
+        response = await client.post(f"/models/{path}", json={"inputs": PAIR})
+        assert response.json() == ADA
+        assert response.headers["x-model"] == "org/name@1"
 
 
 DEEP = "[" * 1010 + "]" * 1010  # what the parser takes, and `repr` does not
@@ -128,19 +122,16 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
 ]
 
 
-def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        limits = PipelineLimits(pairs=3, question_chars=50, context_chars=100)
-        async with serving(reading, body_max_bytes=4096, pipeline=limits) as client:
-            for method, path, more, status, kind, said in BAD:
-                response = await client.request(method, path, **more)
-                try:
-                    assert_problem(response, status, kind, *said)
-                except AssertionError as error:
-                    raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
-            assert {call[1][1] for call in reading.calls if call[1][0] == "qa.pipeline"} == {"nobody/has-it"}
-
-    run(body())
+async def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedCluster) -> None:
+    limits = PipelineLimits(pairs=3, question_chars=50, context_chars=100)
+    async with serving(reading, body_max_bytes=4096, pipeline=limits) as client:
+        for method, path, more, status, kind, said in BAD:
+            response = await client.request(method, path, **more)
+            try:
+                assert_problem(response, status, kind, *said)
+            except AssertionError as error:
+                raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
+        assert {call[1][1] for call in reading.calls if call[1][0] == "qa.pipeline"} == {"nobody/has-it"}
 
 
 class _Many(Mapping[str, object]):
@@ -170,19 +161,16 @@ def test_of_a_million_unknown_members_the_first_are_named(where: str) -> None:
     assert refused.value.errors[3][0] == f"{where}/3"
 
 
-def test_shards_take_turns(reading: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(reading) as client:
-            for _ in range(6):
-                assert (await client.post("/models/default", json={"inputs": PAIR})).status_code == 200
-        ports = [port for port, arguments in reading.calls if arguments[0] == "qa.pipeline"]
-        assert sorted(ports) == sorted([node.proxy_port for node in reading.nodes] * 2)
-
-    run(body())
+async def test_shards_take_turns(reading: ScriptedCluster) -> None:
+    async with serving(reading) as client:
+        for _ in range(6):
+            assert (await client.post("/models/default", json={"inputs": PAIR})).status_code == 200
+    ports = [port for port, arguments in reading.calls if arguments[0] == "qa.pipeline"]
+    assert sorted(ports) == sorted([node.port for node in reading.nodes] * 2)
 
 
 @pytest.mark.parametrize(
-    "refusal",
+    "text",
     [
         "NOWORKER no worker",
         "OVERLOADED full",
@@ -192,39 +180,33 @@ def test_shards_take_turns(reading: ScriptedCluster, run: Run) -> None:
         "CLUSTER x",
     ],
 )
-def test_what_one_shard_cannot_do_another_does(reading: ScriptedCluster, run: Run, refusal: str) -> None:
+async def test_what_one_shard_cannot_do_another_does(reading: ScriptedCluster, text: str) -> None:
     sick = reading.nodes[1]
 
     async def some(node: Node, arguments: list[str]) -> list[bytes]:
         if node is sick:
-            raise ReplyError(refusal)
+            raise ReplyError(text)
         return await read(node, arguments)
 
-    async def body() -> None:
-        reading.triggers["qa.pipeline"] = some
-        async with serving(reading) as client:
+    reading.triggers["qa.pipeline"] = some
+    async with serving(reading) as client:
+        for _ in range(3):
+            assert (await client.post("/models/default", json={"inputs": PAIR})).json() == ADA
+
+
+async def test_a_shard_that_is_down_is_passed_over(reading: ScriptedCluster) -> None:
+    async with serving(reading) as client:
+        await client.post("/models/default", json={"inputs": PAIR})
+        reading.nodes[1].cut()
+        try:
             for _ in range(3):
                 assert (await client.post("/models/default", json={"inputs": PAIR})).json() == ADA
-
-    run(body())
-
-
-def test_a_shard_that_is_down_is_passed_over(reading: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(reading) as client:
-            await client.post("/models/default", json={"inputs": PAIR})
-            await reading.nodes[1].cut()
-            try:
-                for _ in range(3):
-                    assert (await client.post("/models/default", json={"inputs": PAIR})).json() == ADA
-            finally:
-                await reading.nodes[1].listen()
-
-    run(body())
+        finally:
+            await reading.nodes[1].listen()
 
 
 @pytest.mark.parametrize(
-    ("refusal", "status", "kind"),
+    ("text", "status", "kind"),
     [
         ("NOWORKER no worker", 503, "shard-unavailable"),
         ("OVERLOADED full", 503, "overloaded"),
@@ -235,143 +217,105 @@ def test_a_shard_that_is_down_is_passed_over(reading: ScriptedCluster, run: Run)
         ("ERR inputs/0: doc_stride", 422, "validation"),
     ],
 )
-def test_what_all_shards_refuse_is_told(
-    reading: ScriptedCluster, run: Run, refusal: str, status: int, kind: str
-) -> None:
-    async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
-        raise ReplyError(refusal)
-
-    async def body() -> None:
-        reading.triggers["qa.pipeline"] = refuse
-        async with serving(reading) as client:
-            response = await client.post("/models/default", json={"inputs": PAIR})
-            assert_problem(response, status, kind, refusal.partition(" ")[2])
-        # one that cost a worker its life is not passed on to the next
-        assert reading.count("qa.pipeline") == (3 if refusal.startswith(("NOWORKER", "OVERL", "MODEL")) else 1)
-
-    run(body())
+async def test_what_all_shards_refuse_is_told(reading: ScriptedCluster, text: str, status: int, kind: str) -> None:
+    reading.triggers["qa.pipeline"] = refusal(text)
+    async with serving(reading) as client:
+        response = await client.post("/models/default", json={"inputs": PAIR})
+        assert_problem(response, status, kind, text.partition(" ")[2])
+    # one that cost a worker its life is not passed on to the next
+    assert reading.count("qa.pipeline") == (3 if text.startswith(("NOWORKER", "OVERL", "MODEL")) else 1)
 
 
-async def _never(node: Node, arguments: list[str]) -> list[bytes]:
-    await asyncio.sleep(60)
-    return []
-
-
-def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        reading.triggers["qa.pipeline"] = _never
-        async with serving(reading) as client:
-            response = await client.post("/models/default?timeout_ms=1000", json={"inputs": PAIR})
-            assert_problem(response, 504, "deadline-exceeded", "1000 ms")
-            await until(lambda: reading.cancelled == 1)
-
-    run(body())
+async def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster) -> None:
+    reading.triggers["qa.pipeline"] = never
+    async with serving(reading) as client:
+        response = await client.post("/models/default?timeout_ms=1000", json={"inputs": PAIR})
+        assert_problem(response, 504, "deadline-exceeded", "1000 ms")
+        await eventually_async(lambda: reading.cancelled == 1)
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/models/default"), ("PUT", "/documents/d"), ("POST", "/qa")])
-def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(
-    reading: ScriptedCluster, run: Run, method: str, path: str
+async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(
+    reading: ScriptedCluster, method: str, path: str
 ) -> None:
     async def begun() -> AsyncIterator[bytes]:
         yield b'{"inputs": '
-        await asyncio.sleep(60)
+        await asyncio.Future()
 
-    async def body() -> None:
-        async with service(reading.target(limits=AskLimits(timeout_ms=200))) as (_, client):
-            async with asyncio.timeout(20):
-                response = await client.request(method, path, content=begun(), headers=JSON)
-            assert_problem(response, 504, "deadline-exceeded")
-
-    run(body())
+    async with service(reading.target(limits=AskLimits(timeout_ms=200))) as (_, client):
+        response = await client.request(method, path, content=begun(), headers=JSON)
+        assert_problem(response, 504, "deadline-exceeded")
 
 
-def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        reading.triggers["qa.pipeline"] = _never
-        target = reading.target(pipeline_max_requests=2)
-        async with service(target) as (_, client):
-            await client.put("/documents/d", json={"text": "Ada wrote it."})
-            waiting = [
-                asyncio.ensure_future(client.post("/models/default?timeout_ms=10000", json={"inputs": PAIR}))
-                for _ in range(2)
-            ]
-            await until(lambda: reading.count("qa.pipeline") == 2)
-            third = await client.post("/models/default", json={"inputs": PAIR})
-            assert_problem(third, 503, "overloaded", "pipeline_max_requests")
-            assert (await client.get("/qa", params={"question": "Who wrote it?"})).json()["answerable"]
-            for task in waiting:
-                task.cancel()
-            await asyncio.wait(waiting)
-
-    run(body())
+async def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: ScriptedCluster) -> None:
+    reading.triggers["qa.pipeline"] = never
+    target = reading.target(pipeline_max_requests=2)
+    async with service(target) as (_, client):
+        await client.put("/documents/d", json={"text": "Ada wrote it."})
+        waiting = [
+            asyncio.ensure_future(client.post("/models/default?timeout_ms=10000", json={"inputs": PAIR}))
+            for _ in range(2)
+        ]
+        await eventually_async(lambda: reading.count("qa.pipeline") == 2)
+        third = await client.post("/models/default", json={"inputs": PAIR})
+        assert_problem(third, 503, "overloaded", "pipeline_max_requests")
+        assert (await client.get("/qa", params={"question": "Who wrote it?"})).json()["answerable"]
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
 
 
-def test_a_shard_that_hangs_does_not_hide_the_models_of_the_others(reading: ScriptedCluster, run: Run) -> None:
+async def test_a_shard_that_hangs_does_not_hide_the_models_of_the_others(reading: ScriptedCluster) -> None:
     hung = reading.nodes[1]
 
     async def some(node: Node, arguments: list[str]) -> list[bytes]:
-        return await (_never if node is hung else reading.models)(node, arguments)
+        return await (never if node is hung else reading.models)(node, arguments)
 
-    async def body() -> None:
-        reading.triggers["qa.models"] = some
-        async with serving(reading) as client:
-            response = await client.get("/models")
-            assert response.status_code == 200, response.text
-            (model,) = response.json()["data"]
-            assert (model["default"], model["warm"], model["shards"]) == (True, 2, 3)
-
-    run(body())
+    reading.triggers["qa.models"] = some
+    async with serving(reading) as client:
+        response = await client.get("/models")
+        assert response.status_code == 200, response.text
+        (model,) = response.json()["data"]
+        assert (model["default"], model["warm"], model["shards"]) == (True, 2, 3)
 
 
-def test_the_description_names_parameters_and_limits(reading: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(reading) as client:
-            description = (await client.get("/openapi.json")).json()
-            operation = description["paths"]["/models/{id}"]["post"]
-            schema = operation["requestBody"]["content"]["application/json"]["schema"]
-            parameters = schema["properties"]["parameters"]["properties"]
-            assert set(parameters) == {
-                "top_k", "doc_stride", "max_answer_len", "max_seq_len", "max_question_len",
-                "handle_impossible_answer", "align_to_words", "padding",
-            }  # fmt: skip
-            assert (parameters["top_k"]["default"], parameters["top_k"]["maximum"]) == (1, 100)
-            assert schema["properties"]["inputs"]["oneOf"][1]["maxItems"] == PipelineLimits().pairs
-            assert {"200", "404", "413", "415", "422", "503", "504"} <= set(operation["responses"])
-            assert "POST /models/{id}" in (await client.get("/docs")).text.replace("</code>", "")
-
-    run(body())
+async def test_the_description_names_parameters_and_limits(reading: ScriptedCluster) -> None:
+    async with serving(reading) as client:
+        description = (await client.get("/openapi.json")).json()
+        operation = description["paths"]["/models/{id}"]["post"]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        parameters = schema["properties"]["parameters"]["properties"]
+        assert set(parameters) == {
+            "top_k", "doc_stride", "max_answer_len", "max_seq_len", "max_question_len",
+            "handle_impossible_answer", "align_to_words", "padding",
+        }  # fmt: skip
+        assert (parameters["top_k"]["default"], parameters["top_k"]["maximum"]) == (1, 100)
+        assert schema["properties"]["inputs"]["oneOf"][1]["maxItems"] == PipelineLimits().pairs
+        assert {"200", "404", "413", "415", "422", "503", "504"} <= set(operation["responses"])
+        assert "POST /models/{id}" in (await client.get("/docs")).text.replace("</code>", "")
 
 
-def test_clients_read_over_http_and_on_the_cluster(reading: ScriptedCluster, run: Run) -> None:
-    async def over_http() -> None:
-        from httpx import ASGITransport
+async def test_the_client_of_the_service_reads(reading: ScriptedCluster) -> None:
+    async with (
+        service(reading.target()) as (app, _),
+        AsyncClient("http://service", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
+    ):
+        assert await client.pipeline(PAIR) == ADA
+        assert await client.pipeline([PAIR, PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]] * 2
+        with pytest.raises(NotFound, match="nobody"):
+            await client.pipeline(PAIR, model="nobody")
+        with pytest.raises(InvalidInput, match="top_k"):
+            await client.pipeline(PAIR, top_k=0)
+        with pytest.raises(InputTooLong, match="limit is 1000"):
+            await client.pipeline({**PAIR, "question": "x" * 1001})
 
-        from qa_cluster.api.app import Service
 
-        app = Service(ServiceOptions(reading.target()))
-        await app.state.start()
-        try:
-            async with AsyncClient("http://service", transport=ASGITransport(app=app)) as client:  # type: ignore[arg-type]
-                assert await client.pipeline(PAIR) == ADA
-                assert await client.pipeline([PAIR, PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]] * 2
-                with pytest.raises(NotFound, match="nobody"):
-                    await client.pipeline(PAIR, model="nobody")
-                with pytest.raises(InvalidInput, match="top_k"):
-                    await client.pipeline(PAIR, top_k=0)
-                with pytest.raises(InputTooLong, match="limit is 1000"):
-                    await client.pipeline({**PAIR, "question": "x" * 1001})
-        finally:
-            await app.state.stop()
-
-    async def on_the_cluster() -> None:
-        async with AsyncClusterClient(reading.url) as client:
-            assert await client.pipeline(PAIR) == ADA
-            assert await client.pipeline([PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]]
-            with pytest.raises(InvalidInput, match="inputs/context is required"):
-                await client.pipeline({"question": "Who?"})
-            reading.triggers["qa.pipeline"] = _never
-            with pytest.raises(DeadlineExceeded):
-                await client.pipeline(PAIR, timeout=0.2)
-
-    run(over_http())
-    run(on_the_cluster())
+async def test_the_client_of_the_cluster_reads(reading: ScriptedCluster) -> None:
+    async with AsyncClusterClient(reading.url) as client:
+        assert await client.pipeline(PAIR) == ADA
+        assert await client.pipeline([PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]]
+        with pytest.raises(InvalidInput, match="inputs/context is required"):
+            await client.pipeline({"question": "Who?"})
+        reading.triggers["qa.pipeline"] = never
+        with pytest.raises(DeadlineExceeded):
+            await client.pipeline(PAIR, timeout=0.2)

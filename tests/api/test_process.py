@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from tests.client.scripted_cluster import Node, ScriptedCluster
-from tests.client.scripted_fixtures import Run, until
+from tests.client.scripted_cluster import Node, ScriptedCluster, never
+from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
 
 
@@ -57,87 +57,65 @@ async def serving(
             except httpx.TransportError:
                 return False
 
-        await until(ready, 30)
+        await eventually_async(ready, 30)
         yield child, client, output
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, run: Run, how: signal.Signals) -> None:
-    async def body() -> None:
-        async with serving(cluster) as (child, client, output):
-            await client.put("/documents/a", json={"text": "Ada wrote it."})
+async def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, how: signal.Signals) -> None:
+    async with serving(cluster) as (child, client, output):
+        await client.put("/documents/a", json={"text": "Ada wrote it."})
 
-            async def tier() -> str:
-                return str((await client.get("/qa", params={"question": "Who wrote it?"})).json()["cache"]["tier"])
+        async def tier() -> str:
+            return str((await client.get("/qa", params={"question": "Who wrote it?"})).json()["cache"]["tier"])
 
-            async def near() -> bool:
-                return await tier() == "near"
+        async def near() -> bool:
+            return await tier() == "near"
 
-            assert await tier() == "none"
-            await until(near)  # not while its subscriptions have just told something
-            child.send_signal(how)
-            async with asyncio.timeout(10):
-                await child.wait()
-            assert child.returncode in (0, -how)
-            log = (await output).decode()
-            assert "Traceback" not in log
-            assert "GET /qa" not in log
-
-    run(body())
+        assert await tier() == "none"
+        await eventually_async(near)  # not while its subscriptions have just told something
+        child.send_signal(how)
+        await child.wait()
+        assert child.returncode in (0, -how)
+        log = (await output).decode()
+        assert "Traceback" not in log
+        assert "GET /qa" not in log
 
 
-def test_a_question_under_way_is_answered_before_the_end(cluster: ScriptedCluster, run: Run) -> None:
+async def test_a_question_under_way_is_answered_before_the_end(cluster: ScriptedCluster) -> None:
     async def slow(node: Node, arguments: list[str]) -> list[bytes]:
         await asyncio.sleep(0.5)
         return await cluster.rank(node, arguments)
 
-    async def body() -> None:
-        async with serving(cluster) as (child, client, _):
-            cluster.triggers["qa.rank"] = slow
-            asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-            await until(lambda: cluster.count("qa.rank") == 3)
-            child.terminate()
-            assert (await asked).status_code == 200
-            async with asyncio.timeout(10):
-                await child.wait()
-
-    run(body())
+    async with serving(cluster) as (child, client, _):
+        cluster.triggers["qa.rank"] = slow
+        asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        child.terminate()
+        assert (await asked).status_code == 200
+        await child.wait()
 
 
-def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluster, run: Run) -> None:
-    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
-        await asyncio.sleep(60)
-        return []
-
-    async def body() -> None:
-        async with serving(cluster) as (_, client, _):
-            cluster.triggers["qa.rank"] = slow
-            asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-            await until(lambda: cluster.count("qa.rank") == 3)
-            asked.cancel()
-            await asyncio.wait([asked])
-            await until(lambda: cluster.cancelled == 3)
-
-    run(body())
+async def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as (_, client, _):
+        cluster.triggers["qa.rank"] = never
+        asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        asked.cancel()
+        await asyncio.wait([asked])
+        await eventually_async(lambda: cluster.cancelled == 3)
 
 
-def test_killing_it_leaves_nothing_running_on_the_shards(cluster: ScriptedCluster, run: Run) -> None:
-    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
-        await asyncio.sleep(60)
-        return []
-
-    async def body() -> None:
-        async with serving(cluster) as (child, client, _):
-            cluster.triggers["qa.rank"] = slow
-            asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-            await until(lambda: cluster.count("qa.rank") == 3)
-            child.kill()
-            with pytest.raises(httpx.TransportError):
-                await asked
-            await until(lambda: cluster.cancelled == 3)
-            await until(lambda: all(len(node.clients) == 0 for node in cluster.nodes))
-
-    run(body())
+async def test_killing_it_leaves_nothing_running_on_the_shards(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as (child, client, _):
+        cluster.triggers["qa.rank"] = never
+        asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        child.kill()
+        with pytest.raises(httpx.TransportError):
+            await asked
+        await eventually_async(lambda: cluster.cancelled == 3)
+        await eventually_async(lambda: all(len(node.clients) == 0 for node in cluster.nodes))
 
 
 @pytest.mark.parametrize(
@@ -149,11 +127,8 @@ def test_killing_it_leaves_nothing_running_on_the_shards(cluster: ScriptedCluste
         ({"QA_CLUSTER_URL": "rediss://127.0.0.1:1", "QA_CLUSTER_TLS_CA": "/no/such/file"}, "TLS"),
     ],
 )
-def test_wrong_settings_end_it_with_2_and_one_line(run: Run, environment: dict[str, str], said: str) -> None:
-    async def body() -> None:
-        async with process(**environment) as (child, output):
-            assert await child.wait() == 2
-            text = (await output).decode()
-            assert text.startswith("error: ") and said in text and text.count("\n") == 1
-
-    run(body())
+async def test_wrong_settings_end_it_with_2_and_one_line(environment: dict[str, str], said: str) -> None:
+    async with process(**environment) as (child, output):
+        assert await child.wait() == 2
+        text = (await output).decode()
+        assert text.startswith("error: ") and said in text and text.count("\n") == 1

@@ -10,108 +10,90 @@ from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.topology import Address
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
-from tests.client.scripted_fixtures import Run, until
+from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
 
 _SAMPLE = re.compile(r'[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[0-9.e+-]+\Z')
 
 
-def test_without_a_cluster_the_service_lives_and_is_not_ready(run: Run) -> None:
+async def test_without_a_cluster_the_service_lives_and_is_not_ready() -> None:
     target = Target([Address("127.0.0.1", free_port())], Login(), EngineOptions())
 
-    async def body() -> None:
-        async with service(target) as (_, client):
-            assert (await client.get("/livez")).json() == {"alive": True}
-            ready = await client.get("/readyz")
-            assert (ready.status_code, ready.json()["ready"], ready.headers["retry-after"]) == (503, False, "1")
-            assert_problem(await client.get("/qa", params={"question": "Who?"}), 503, "shard-unavailable", "connect")
-            assert_problem(await client.get("/documents/a"), 503, "shard-unavailable")
-            assert (await client.get("/metrics")).status_code == 200
-
-    run(body())
+    async with service(target) as (_, client):
+        assert (await client.get("/livez")).json() == {"alive": True}
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["ready"], ready.headers["retry-after"]) == (503, False, "1")
+        assert_problem(await client.get("/qa", params={"question": "Who?"}), 503, "shard-unavailable", "connect")
+        assert_problem(await client.get("/documents/a"), 503, "shard-unavailable")
+        assert (await client.get("/metrics")).status_code == 200
 
 
-def test_ready_when_every_shard_has_model_functions_and_worker(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(cluster) as client:
-            verdict = (await client.get("/readyz")).json()
-            assert verdict["ready"] and len(verdict["shards"]) == 3
-            assert all(shard["model"] == "a" * 12 and shard["missing"] == [] for shard in verdict["shards"])
-
-    run(body())
+async def test_ready_when_every_shard_has_model_functions_and_worker(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        verdict = (await client.get("/readyz")).json()
+        assert verdict["ready"] and len(verdict["shards"]) == 3
+        assert all(shard["model"] == "a" * 12 and shard["missing"] == [] for shard in verdict["shards"])
 
 
-def test_not_ready_names_what_is_missing_where(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with service(cluster.target()) as (app, client):
-            found = [key for node in cluster.nodes for key in await node.commands.execute("KEYS", "bert-qa[{]*")]
-            key = found[0]
-            await app.state.engine.shards.execute(key, "DEL", key)
-            response = await client.get("/readyz")
-            assert (response.status_code, response.json()["ready"]) == (503, False)
-            assert "no model" in response.json()["detail"]
-            await cluster.set_manifest("a")
+async def test_not_ready_names_what_is_missing_where(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        found = [key for node in cluster.nodes for key in await node.commands.execute("KEYS", "bert-qa[{]*")]
+        key = found[0]
+        await app.state.engine.shards.execute(key, "DEL", key)
+        response = await client.get("/readyz")
+        assert (response.status_code, response.json()["ready"]) == (503, False)
+        assert "no model" in response.json()["detail"]
+        await cluster.set_manifest("a")
 
-            async def ready() -> bool:
-                return (await client.get("/readyz")).status_code == 200
+        async def ready() -> bool:
+            return (await client.get("/readyz")).status_code == 200
 
-            await until(ready)
-
-    run(body())
+        await eventually_async(ready)
 
 
-def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(cluster) as client:
-            for _ in range(3):
-                await client.get("/qa", params={"question": "Who?"})
-            await client.get("/some/unknown/path")
-            text = (await client.get("/metrics")).text
-            lines = [line for line in text.splitlines() if not line.startswith("#")]
-            assert [line for line in lines if not _SAMPLE.match(line)] == []
-            assert len(lines) == len({line.rpartition(" ")[0] for line in lines})
-            assert 'qa_http_requests_total{route="/qa",method="GET",status="200"} 3' in lines
-            assert 'qa_http_requests_total{route="other",method="GET",status="404"} 1' in lines
-            assert 'qa_questions_total{tier="none",outcome="no_answer"} 1' in lines
-            assert sum(line.startswith("qa_shard_up{") and line.endswith(" 1") for line in lines) == 3
-            assert sum('kind="trigger",outcome="ok"} 3' in line for line in lines) == 3
-            assert "some/unknown" not in text
-
-    run(body())
+async def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        for _ in range(3):
+            await client.get("/qa", params={"question": "Who?"})
+        await client.get("/some/unknown/path")
+        text = (await client.get("/metrics")).text
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert [line for line in lines if not _SAMPLE.match(line)] == []
+        assert len(lines) == len({line.rpartition(" ")[0] for line in lines})
+        assert 'qa_http_requests_total{route="/qa",method="GET",status="200"} 3' in lines
+        assert 'qa_http_requests_total{route="other",method="GET",status="404"} 1' in lines
+        assert 'qa_questions_total{tier="none",outcome="no_answer"} 1' in lines
+        assert sum(line.startswith("qa_shard_up{") and line.endswith(" 1") for line in lines) == 3
+        assert sum('kind="trigger",outcome="ok"} 3' in line for line in lines) == 3
+        assert "some/unknown" not in text
 
 
-def test_the_description_names_every_route_and_parameter(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(cluster) as client:
-            described = (await client.get("/openapi.json")).json()
-            assert set(described["paths"]) == {
-                *("/qa", "/documents/{id}", "/models", "/models/{id}"),
-                *("/livez", "/readyz", "/metrics"),
-            }
-            parameters = {item["name"]: item["schema"] for item in described["paths"]["/qa"]["get"]["parameters"]}
-            body = described["paths"]["/qa"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-            assert set(parameters) == set(body["properties"])
-            assert parameters["top_k"]["maximum"] == 20
-            result = (await client.get("/qa", params={"question": "Who?"})).json()
-            schema = described["components"]["schemas"]["Result"]
-            assert set(result) == set(schema["properties"])
-            assert set(result["usage"]) == set(schema["properties"]["usage"]["properties"])
-            docs = await client.get("/docs")
-            assert docs.headers["content-type"].startswith("text/html") and "/documents/{id}" in docs.text
-            rows = docs.text.replace("</td>", "")
-            assert "<td>top_k<td>query<td>integer 1 to 20<td>" in rows
-            assert "<td>parameters.doc_stride<td>body<td>integer from 0<td>" in rows
-
-    run(body())
+async def test_the_description_names_every_route_and_parameter(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        described = (await client.get("/openapi.json")).json()
+        assert set(described["paths"]) == {
+            *("/qa", "/documents/{id}", "/models", "/models/{id}"),
+            *("/livez", "/readyz", "/metrics"),
+        }
+        parameters = {item["name"]: item["schema"] for item in described["paths"]["/qa"]["get"]["parameters"]}
+        body = described["paths"]["/qa"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert set(parameters) == set(body["properties"])
+        assert parameters["top_k"]["maximum"] == 20
+        result = (await client.get("/qa", params={"question": "Who?"})).json()
+        schema = described["components"]["schemas"]["Result"]
+        assert set(result) == set(schema["properties"])
+        assert set(result["usage"]) == set(schema["properties"]["usage"]["properties"])
+        docs = await client.get("/docs")
+        assert docs.headers["content-type"].startswith("text/html") and "/documents/{id}" in docs.text
+        rows = docs.text.replace("</td>", "")
+        assert "<td>top_k<td>query<td>integer 1 to 20<td>" in rows
+        assert "<td>parameters.doc_stride<td>body<td>integer from 0<td>" in rows
 
 
-def test_the_page_needs_nothing_from_elsewhere(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with serving(cluster) as client:
-            for path in ("/", "/page.css", "/page.js", "/docs"):
-                response = await client.get(path)
-                assert response.status_code == 200
-                assert "https://" not in response.text and "http://" not in response.text
-                assert "default-src 'none'" in response.headers["content-security-policy"]
-
-    run(body())
+async def test_the_page_needs_nothing_from_elsewhere(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        for path in ("/", "/page.css", "/page.js", "/docs"):
+            response = await client.get(path)
+            assert response.status_code == 200
+            assert "https://" not in response.text and "http://" not in response.text
+            assert "default-src 'none'" in response.headers["content-security-policy"]

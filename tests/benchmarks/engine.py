@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.gears.onnx_file import double_model
+from tests.harness.clusters import ready_shards
 
 from .report import Report, median
 from .resp_load import Request, RespLoad, encode, pipeline, run_resp_load
-from .systems import bare_shards
 
 VARIANTS = 16  # so many keys each, one for each client
 
@@ -66,7 +66,7 @@ class _Results:
 def run(report: Report, binary: Path, rounds: int, sizes: tuple[Size, ...] = SIZES) -> None:
     """Rounds of every operation, size and mode."""
     results, found = _Results(), {}
-    with bare_shards(binary) as (server,), server.client(decode_responses=False) as client:
+    with ready_shards(binary, 1) as (server,), server.client(decode_responses=False) as client:
         backends = ["ONNX", *_store_models(client)]
         for size in sizes:
             found[size] = _operations(client, size, backends)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.harness.clusters import ready_shards
+
 from .report import Report, median
 from .resp_load import Request, encode, pipeline, run_resp_load
-from .systems import bare_shards
 
 EVENTS = 20_000
 DEPTH = 100
@@ -62,7 +63,7 @@ REGISTRATIONS = (
 def run(report: Report, binary: Path, rounds: int, events: int = EVENTS) -> None:
     """Rounds of each registration, each beside the same writes to keys that no registration matches."""
     rows = []
-    with bare_shards(binary) as (server,), server.client() as client:
+    with ready_shards(binary, 1) as (server,), server.client() as client:
         for registration in REGISTRATIONS:
             count = max(int(events * registration.share) // DEPTH, 1) * DEPTH
             reply = client.execute_command("RG.PYEXECUTE", registration.script.format(prefix=registration.prefix))

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.keys import slot
+from tests.harness.clusters import ready_shards
 from tests.harness.servers import Server
 
 from .report import Report, median
-from .systems import bare_shards
 
 KEYS = 100_000
 SHARDS = (1, 3)
@@ -53,7 +53,7 @@ def run(report: Report, binary: Path, rounds: int, keys: int = KEYS, shards: tup
     """Each function and the client on each number of shards."""
     rows = []
     for count in shards:
-        with bare_shards(binary, count) as servers:
+        with ready_shards(binary, count) as servers:
             _fill(servers, keys)
             clients = [server.client(socket_timeout=120) for server in servers]
             rows += [[name, str(count), *_measured(clients, end, keys, rounds)] for name, end in ENDS.items()]

@@ -16,13 +16,14 @@ import numpy as np
 
 from qa_cluster.cluster.commands import demo_corpus
 from tests.gears.onnx_file import double_model, table_model
+from tests.harness.clusters import ready_shards
 from tests.harness.servers import Server
 
 from .corpus import Corpus
 from .pinger import Pauses, Pinger
 from .report import Report, median
 from .resp_load import Request, RespLoad, encode, pipeline, run_resp_load
-from .systems import Cluster, bare_shards
+from .systems import Cluster
 
 BIG_BYTES = 500_000_000
 CHUNK_BYTES = 64_000_000
@@ -64,7 +65,7 @@ def run(
     """Rounds of everything, in turn; the pre-tokenization last, on a shard of its own."""
     rows = _Rows()
     slowest: list[float] = []
-    with bare_shards(binary) as (server,):
+    with ready_shards(binary, 1) as (server,):
         for _ in range(rounds):
             rows.measure("nothing", server.port, lambda: time.sleep(load_seconds))
             _big_values(rows, server, big_bytes)

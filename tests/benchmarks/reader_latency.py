@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 from qa_cluster.errors import ModelError
-from qa_cluster.gears.inference.backends.choose import CompiledModel, RuntimeLimits
+from qa_cluster.gears.inference.backends.base import CompiledModel, RuntimeLimits
 from qa_cluster.gears.inference.backends.onnx import OnnxModel
 from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
 from qa_cluster.gears.inference.model_file import ModelFile

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from qa_cluster import keys
 from tests.functions.running_shards import Shards
-from tests.harness.servers import Cluster, eventually
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
 
 from .corpus import Corpus
 from .report import Report, median

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from qa_cluster.reading.manifest import Manifest
-from tests.harness.servers import find_binary
+from tests.harness.programs import find_binary
 
 from . import engine, events, functions, pauses, pretokenize, reader_latency, reading_cost, service, shard_get
 from .corpus import from_pydoc, from_squad

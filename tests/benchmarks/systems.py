@@ -12,15 +12,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import redis
 
 from qa_cluster.cluster.servers.server_process import find_program
 from tests.harness.ports import free_port
-from tests.harness.servers import Cluster as Shards
-from tests.harness.servers import Server, eventually, reaches
 
 CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
 START_SECONDS = 60
@@ -108,24 +105,6 @@ def baseline(app: str, environment: dict[str, str], folder: Path) -> Iterator[in
     command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--no-access-log", "--log-level", "warning"]
     with running(command, f"http://127.0.0.1:{port}/openapi.json", environment, folder / "baseline.log"):
         yield port
-
-
-@contextlib.contextmanager
-def bare_shards(binary: Path, count: int = 1, settings: dict[str, object] | None = None) -> Iterator[list[Server]]:
-    """Shards (one: standalone) with the module and its real worker, and nothing else: no documents, no persistence."""
-    worker = f'"{sys.executable}" -m qa_cluster.gears.worker'
-    with contextlib.ExitStack() as stack:
-        if count == 1:
-            servers = [stack.enter_context(Server(binary, settings, worker=worker))]
-        else:
-            cluster = Shards(binary, settings, worker=worker, size=count)
-            stack.enter_context(cluster)
-            servers = cluster.nodes
-        for server in servers:
-            server.wait_ready(START_SECONDS)
-        for server in servers if count > 1 else ():
-            eventually(partial(reaches, server, count), START_SECONDS)  # the bus of a young cluster loses messages
-        yield servers
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.reading.manifest import PRECISIONS
-from tests.harness.servers import MODULE, chosen_servers, find_binary
+from tests.harness.programs import MODULE, chosen_servers, find_binary
 
 from . import engine, events, functions, pauses, reader_latency, reading_cost
 from .corpus import from_pydoc

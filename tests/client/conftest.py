@@ -1,5 +1,28 @@
-"""The scripted cluster for the tests of this folder."""
+"""The scripted cluster for the tests of this folder, and an engine that asks it."""
 
-from tests.client.scripted_fixtures import cluster, run, runner, shared_cluster
+from __future__ import annotations
 
-__all__ = ["cluster", "run", "runner", "shared_cluster"]
+from collections.abc import AsyncIterator
+
+import pytest
+
+from qa_cluster.asking.engine import Engine
+from tests.client.engines import opened
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_fixtures import cluster, shared_cluster
+
+__all__ = ["cluster", "shared_cluster"]
+
+
+@pytest.fixture
+async def engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
+    """An engine with its usual options; there is no document yet."""
+    async with opened(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+async def second_engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
+    """The engine of another process."""
+    async with opened(cluster) as made:
+        yield made

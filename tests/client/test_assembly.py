@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from qa_cluster.asking.assembly import Record, Scored, assemble
+from qa_cluster.asking.assembly import CitedDocument, Scored, assemble
 from qa_cluster.asking.assembly import distinct as distinct_spans
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
-from tests.client.scripted_cluster import manifest
+from tests.client.scripted_functions import manifest
 
-RECORDS = {name: Record("v", f"title {name}", {"of": name}) for name in "abc"}
+RECORDS = {name: CitedDocument("v", f"title {name}", {"of": name}) for name in "abc"}
 
 
 def read(

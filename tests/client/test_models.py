@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -18,9 +19,10 @@ from qa_cluster.keys import partition_of, whole_answer_key
 from qa_cluster.reading.manifest import Calibration, Manifest
 from qa_cluster.topology import Address
 from qa_cluster.types import AskResult
-from tests.client.scripted_cluster import Node, ScriptedCluster, manifest, plain_server
-from tests.client.scripted_fixtures import Run, until
-from tests.client.test_asking import ask, opened, write
+from tests.client.engines import ask, kept, noticed, write
+from tests.client.scripted_cluster import Node, ScriptedCluster, manifest, plain_server, refusal
+from tests.harness.polling import eventually_async
+from tests.harness.servers import Server
 
 QUESTION = "Who wrote programs?"
 OTHER = manifest("c", "other")
@@ -30,78 +32,69 @@ def named_by(result: AskResult) -> tuple[str, str]:
     return result.model.id, result.model.revision
 
 
-async def changed(engine: Engine, since: int) -> None:
-    await until(lambda: engine.freshness.manifest_changes > since)
+async def test_the_model_that_is_asked_for_reads(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.")
+    await cluster.load(OTHER)
+    assert named_by(await ask(engine, QUESTION)) == ("scripted", "a" * 12)
+    for model in ("other", OTHER.name):
+        assert named_by(await ask(engine, QUESTION, model=model)) == ("other", "c" * 12)
+    assert named_by(await ask(engine, QUESTION, model="scripted")) == ("scripted", "a" * 12)
+    assert [(model.name, model.default, model.warm) for model in await engine.models()] == [
+        (manifest().name, True, 3),
+        (OTHER.name, False, 3),
+    ]
 
 
-def test_the_model_that_is_asked_for_reads(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with opened(cluster) as engine:
-            await write(engine, "Ada wrote programs.")
-            await cluster.load(OTHER)
-            assert named_by(await ask(engine, QUESTION)) == ("scripted", "a" * 12)
-            for model in ("other", OTHER.name):
-                assert named_by(await ask(engine, QUESTION, model=model)) == ("other", "c" * 12)
-            assert named_by(await ask(engine, QUESTION, model="scripted")) == ("scripted", "a" * 12)
-            assert [(model.name, model.default, model.warm) for model in await engine.models()] == [
-                (manifest().name, True, 3),
-                (OTHER.name, False, 3),
-            ]
+async def test_answers_of_one_model_are_not_given_for_another(
+    cluster: ScriptedCluster, engine: Engine, second_engine: Engine
+) -> None:
+    await write(engine, "Ada wrote programs.")
+    await cluster.load(OTHER)
+    for model, status in [("", "miss"), ("", "hit"), ("other", "miss"), (OTHER.name, "hit"), ("", "hit")]:
+        result = await ask(engine, QUESTION, model=model)
+        assert (result.cache.status, result.model.id) == (status, "other" if model else "scripted")
 
-    run(body())
+    # and from the cache that all processes share
+    async def shared() -> bool:
+        found = await kept(second_engine, QUESTION, model="other")
+        return found is not None and named_by(found) == ("other", "c" * 12)
 
-
-def test_answers_of_one_model_are_not_given_for_another(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with opened(cluster) as engine, opened(cluster) as second:
-            await write(engine, "Ada wrote programs.")
-            await cluster.load(OTHER)
-            for model, status in [("", "miss"), ("", "hit"), ("other", "miss"), (OTHER.name, "hit"), ("", "hit")]:
-                result = await ask(engine, QUESTION, model=model)
-                assert (result.cache.status, result.model.id) == (status, "other" if model else "scripted")
-
-            # and from the cache that all processes share
-            async def shared() -> bool:
-                try:
-                    found = await ask(second, QUESTION, model="other", cache="only")
-                except CacheMiss:  # it is stored in the background
-                    return False
-                return named_by(found) == ("other", "c" * 12)
-
-            await until(shared)
-
-    run(body())
+    await eventually_async(shared)  # it is stored in the background
 
 
-def test_a_model_that_is_not_loaded_is_named_with_those_that_are(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with opened(cluster) as engine:
-            await write(engine, "Ada wrote programs.")
-            with pytest.raises(NotFound, match=f"'nope' is not loaded, loaded are: {manifest().name}"):
-                await ask(engine, QUESTION, model="nope")
-            with pytest.raises(NotFound, match="not loaded"):
-                await ask(engine, QUESTION, model="other")
-            before = engine.freshness.manifest_changes
-            await cluster.load(OTHER)
-            await changed(engine, before)
-            assert named_by(await ask(engine, QUESTION, model="other")) == ("other", "c" * 12)
-            with pytest.raises(InvalidInput, match="model must have 1 to 512 bytes, got 513"):
-                await ask(engine, QUESTION, model="x" * 513)
-
-    run(body())
+async def test_a_model_that_is_not_loaded_is_named_with_those_that_are(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    await write(engine, "Ada wrote programs.")
+    with pytest.raises(NotFound, match=f"'nope' is not loaded, loaded are: {manifest().name}"):
+        await ask(engine, QUESTION, model="nope")
+    with pytest.raises(NotFound, match="not loaded"):
+        await ask(engine, QUESTION, model="other")
+    async with noticed(engine):
+        await cluster.load(OTHER)
+    assert named_by(await ask(engine, QUESTION, model="other")) == ("other", "c" * 12)
 
 
-def test_of_several_revisions_the_default_one_is_meant_else_the_latest(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with opened(cluster) as engine:
-            await write(engine, "Ada wrote programs.")
-            await cluster.load(manifest("c", "scripted"))
-            for revision, created in (("d", "2026-01-02"), ("e", "2026-01-03"), ("f", "2026-01-01")):
-                await cluster.load(replace(manifest(revision, "other"), created=created))
-            assert named_by(await ask(engine, QUESTION, model="scripted")) == ("scripted", "a" * 12)
-            assert named_by(await ask(engine, QUESTION, model="other")) == ("other", "e" * 12)
+async def test_a_name_of_a_model_that_is_too_long_is_refused(engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="model must have 1 to 512 bytes, got 513"):
+        await ask(engine, QUESTION, model="x" * 513)
 
-    run(body())
+
+async def test_of_several_revisions_the_default_one_is_meant_else_the_latest(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    await write(engine, "Ada wrote programs.")
+    await cluster.load(manifest("c", "scripted"))
+    for revision, created in (("d", "2026-01-02"), ("e", "2026-01-03"), ("f", "2026-01-01")):
+        await cluster.load(replace(manifest(revision, "other"), created=created))
+    assert named_by(await ask(engine, QUESTION, model="scripted")) == ("scripted", "a" * 12)
+    assert named_by(await ask(engine, QUESTION, model="other")) == ("other", "e" * 12)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with plain_server() as running:
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -114,74 +107,60 @@ def test_of_several_revisions_the_default_one_is_meant_else_the_latest(cluster: 
     ],
     ids=["revision", "wave_threshold", "rank_weight", "calibration"],
 )
-def test_an_answer_of_the_former_default_is_not_given_after_the_change(run: Run, after: Manifest) -> None:
+async def test_an_answer_of_the_former_default_is_not_given_after_the_change(server: Server, after: Manifest) -> None:
     """The change is over, and told, before this process has read anything of it: its loop has not run since."""
+    with redis.Redis(port=server.port) as other:
+        other.set(keys.PARTITIONS_KEY, 4)
+        stored = keys.manifest_key(shard_tag([(0, 16383)]))
+        other.set(stored, manifest("a").to_json())
+        engine = await Engine.open([Address("127.0.0.1", server.port)], Login())
+        try:
+            body = b'{"model":{"id":"scripted"},"answerable":true}'
+            epochs = await engine.freshness.epochs()
+            assert epochs is not None
+            question = check_question(QUESTION, AskOptions(), AskLimits())
+            digest = engine.asker._digest(question, manifest("a"))
+            engine._answers.put(digest, body, epochs)
+            await eventually_async(lambda: bool(other.exists(whole_answer_key(partition_of(digest, 4), digest))))
+            outcome = await engine.ask(QUESTION, AskOptions(cache="only"))
+            assert (outcome.body, outcome.cache.tier) == (body, "shard")
 
-    async def body() -> None:
-        async with plain_server() as port:
-            with redis.Redis(port=port) as other:
-                other.set(keys.PARTITIONS_KEY, 4)
-                stored = keys.manifest_key(shard_tag([(0, 16383)]))
-                other.set(stored, manifest("a").to_json())
-                engine = await Engine.open([Address("127.0.0.1", port)], Login())
-                try:
-                    body = b'{"model":{"id":"scripted"},"answerable":true}'
-                    epochs = await engine.freshness.epochs()
-                    assert epochs is not None
-                    question = check_question(QUESTION, AskOptions(), AskLimits())
-                    digest = engine.asker._digest(question, manifest("a"))
-                    engine._answers.put(digest, body, epochs)
-                    await until(lambda: bool(other.exists(whole_answer_key(partition_of(digest, 4), digest))))
-                    outcome = await engine.ask(QUESTION, AskOptions(cache="only"))
-                    assert (outcome.body, outcome.cache.tier) == (body, "shard")
+            async def near() -> bool:
+                outcome = await engine.ask(QUESTION, AskOptions(cache="only"))
+                assert outcome.body == body
+                return outcome.cache.tier == "near"
 
-                    async def near() -> bool:
-                        outcome = await engine.ask(QUESTION, AskOptions(cache="only"))
-                        assert outcome.body == body
-                        return outcome.cache.tier == "near"
-
-                    await until(near)  # not while its subscription has just told something
-                    other.set(stored, after.to_json())
-                    other.ping()
-                    with pytest.raises(CacheMiss):
-                        await engine.ask(QUESTION, AskOptions(cache="only"))
-                finally:
-                    await engine.aclose()
-
-    run(body())
+            await eventually_async(near)  # not while its subscription has just told something
+            other.set(stored, after.to_json())
+            other.ping()
+            with pytest.raises(CacheMiss):
+                await engine.ask(QUESTION, AskOptions(cache="only"))
+        finally:
+            await engine.aclose()
 
 
-def test_a_model_that_went_while_it_was_asked_for_is_asked_for_again(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with opened(cluster) as engine:
-            await write(engine, "Ada wrote programs.")
-            refused = 0
+async def test_a_model_that_went_while_it_was_asked_for_is_asked_for_again(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    await write(engine, "Ada wrote programs.")
+    refused = 0
 
-            async def gone(node: Node, arguments: list[str]) -> list[bytes]:
-                nonlocal refused
-                if arguments[1] == manifest("a").name:
-                    refused += 1
-                    await cluster.set_manifest("c")
-                    raise ReplyError(f"MODEL model {arguments[1]!r} is not loaded on this shard")
-                return await cluster.read(node, arguments)
-
-            cluster.triggers["qa.read"] = gone
-            assert (await ask(engine, QUESTION)).model.revision == "c" * 12
-            assert refused == 1
-
-    run(body())
-
-
-def test_a_model_that_no_shard_gets_is_an_error_in_the_end(cluster: ScriptedCluster, run: Run) -> None:
     async def gone(node: Node, arguments: list[str]) -> list[bytes]:
-        raise ReplyError("MODEL model is not loaded on this shard")
+        nonlocal refused
+        if arguments[1] == manifest("a").name:
+            refused += 1
+            await cluster.set_manifest("c")
+            raise ReplyError(f"MODEL model {arguments[1]!r} is not loaded on this shard")
+        return await cluster.read(node, arguments)
 
-    async def body() -> None:
-        async with opened(cluster) as engine:
-            await write(engine, "Ada wrote programs.")
-            cluster.triggers["qa.read"] = gone
-            with pytest.raises(ModelError, match="not loaded"):
-                await ask(engine, QUESTION)
-            assert cluster.count("qa.read") <= 5
+    cluster.triggers["qa.read"] = gone
+    assert (await ask(engine, QUESTION)).model.revision == "c" * 12
+    assert refused == 1
 
-    run(body())
+
+async def test_a_model_that_no_shard_gets_is_an_error_in_the_end(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.")
+    cluster.triggers["qa.read"] = refusal("MODEL model is not loaded on this shard")
+    with pytest.raises(ModelError, match="not loaded"):
+        await ask(engine, QUESTION)
+    assert cluster.count("qa.read") <= 5

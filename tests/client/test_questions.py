@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 import pytest
 
-from qa_cluster.asking.questions import AskLimits, AskOptions, Question, check_question, fold, normalize
+from qa_cluster.api.schemas import ask_fields
+from qa_cluster.asking.questions import (
+    SAME_ANSWER,
+    AskArguments,
+    AskLimits,
+    AskOptions,
+    Question,
+    ask_options,
+    check_question,
+    fold,
+    normalize,
+)
 from qa_cluster.errors import InputTooLong, InvalidInput
 
 LIMITS = AskLimits()
+OPTIONS = {field.name for field in fields(AskOptions)}
 
 
 def name(text: str, revision: str = "r", **options: object) -> str:
@@ -29,17 +43,50 @@ def test_the_same_question_has_one_name(other: str) -> None:
     assert name("Who wrote it?") == name(other)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"top_k": 4}, {"min_score": 0.5}, {"retriever_k": 9}, {"doc_id": ("a",)}, {"waves": False}, {"no_answer": False}],
-)
-def test_what_changes_the_answer_changes_the_name(options: dict[str, object]) -> None:
-    assert name("Who?") != name("Who?", **options)
+OTHERS: dict[str, object] = {
+    "top_k": 4,
+    "min_score": 0.5,
+    "retriever_k": 9,
+    "doc_id": ("a",),
+    "waves": False,
+    "timeout_ms": 5,
+    "cache": "refresh",
+    "no_answer": False,
+}
+"""A value that is not the default of each option. That of `model` is in the name by the reader it stands for."""
 
 
-def test_model_revision_is_part_of_the_name_and_patience_is_not() -> None:
+@pytest.mark.parametrize("option", sorted(OPTIONS - {"model"}))
+def test_an_option_is_in_the_name_unless_it_changes_no_answer(option: str) -> None:
+    same = name("Who?") == name("Who?", **{option: OTHERS[option]})
+    assert same == (option in SAME_ANSWER)
+
+
+def test_an_option_that_is_new_is_in_the_name() -> None:
+    @dataclass(frozen=True)
+    class NewOptions(AskOptions):
+        colour: str = "red"
+
+    def named(options: AskOptions) -> str:
+        return check_question("Who?", options, LIMITS).digest("r", (1, 3, 8), (0.0,))
+
+    assert named(NewOptions()) != named(NewOptions(colour="blue"))
+
+
+def test_clients_and_service_take_every_option() -> None:
+    assert set(AskArguments.__annotations__) == OPTIONS
+    assert {field.name for field in ask_fields(LIMITS)} == OPTIONS | {"question"}
+
+
+def test_an_option_that_is_not_given_has_its_default() -> None:
+    assert ask_options({"top_k": None, "doc_id": None, "model": None}) == AskOptions()
+    assert ask_options({"doc_id": ["a", "b"]}).doc_id == ("a", "b")
+
+
+def test_names_depend_on_what_options_come_to() -> None:
     assert name("Who?") != name("Who?", revision="other")
-    assert name("Who?") == name("Who?", timeout_ms=5, cache="refresh")
+    assert name("Who?", model="a") == name("Who?", model="a@r")
+    assert name("Who?", retriever_k=LIMITS.retriever_k) == name("Who?")
     assert name("Who?", doc_id=("a", "b")) == name("Who?", doc_id=("b", "a", "b"))
 
 

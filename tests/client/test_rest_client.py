@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import httpx
 import orjson
 import pytest
 
-from qa_cluster.api.app import Service
-from qa_cluster.api.lifespan import ServiceOptions
+from qa_cluster import rest_client
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.client import AsyncClient, Client
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull
 from qa_cluster.rest_client import CONNECT_SECONDS
+from tests.api.service_under_test import service
 from tests.client.scripted_cluster import ScriptedCluster
-from tests.client.scripted_fixtures import Run
 
 
-def test_against_the_service(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        app = Service(ServiceOptions(cluster.target()))
-        await app.state.start()
-        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
-        try:
-            async with AsyncClient("http://service", transport=transport) as client:
-                written = await client.put_document("a/b", "Zoë wrote it.", "T", {"k": [1]})
-                assert (await client.get_document("a/b")).version == written.version
-                result = await client.ask("Who wrote it?", doc_id="a/b", top_k=1)
-                assert result.best is not None and result.best.answer == "Zoë"
-                assert (await client.ready())["ready"] is True
-                with pytest.raises(VersionConflict, match="must not exist"):
-                    await client.put_document("a/b", "x", if_version="")
-                with pytest.raises(InvalidInput, match="top_k"):
-                    await client.ask("Who?", top_k=0)
-                with pytest.raises(InvalidInput, match="colour"):
-                    await client.ask("Who?", colour=1)
-                await client.delete_document("a/b", if_version=written.version)
-                with pytest.raises(NotFound):
-                    await client.get_document("a/b")
-        finally:
-            await app.state.stop()
-
-    run(body())
+async def test_against_the_service(cluster: ScriptedCluster) -> None:
+    async with (
+        service(cluster.target()) as (app, _),
+        AsyncClient("http://service", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
+    ):
+        written = await client.put_document("a/b", "Zoë wrote it.", "T", {"k": [1]})
+        assert (await client.get_document("a/b")).version == written.version
+        result = await client.ask("Who wrote it?", doc_id="a/b", top_k=1)
+        assert result.best is not None and result.best.answer == "Zoë"
+        assert (await client.ready())["ready"] is True
+        with pytest.raises(VersionConflict, match="must not exist"):
+            await client.put_document("a/b", "x", if_version="")
+        with pytest.raises(InvalidInput, match="top_k"):
+            await client.ask("Who?", top_k=0)
+        with pytest.raises(InvalidInput, match="colour"):
+            await client.ask("Who?", colour=1)
+        await client.delete_document("a/b", if_version=written.version)
+        with pytest.raises(NotFound):
+            await client.get_document("a/b")
 
 
 def busy(times: int, then: httpx.Response) -> httpx.MockTransport:
@@ -114,19 +107,41 @@ def refusing(times: int) -> httpx.MockTransport:
     return httpx.MockTransport(answer)
 
 
-def test_a_refused_connection_is_given_up_soon(run: Run) -> None:
-    began = time.monotonic()
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def sleep_async(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the clients."""
+    made = Clock()
+    monkeypatch.setattr(rest_client, "time", made)
+    monkeypatch.setattr(rest_client, "asyncio", SimpleNamespace(sleep=made.sleep_async))
+    return made
+
+
+def test_a_refused_connection_is_given_up_soon(clock: Clock) -> None:
     with Client("http://service", transport=refusing(10**9)) as client, pytest.raises(ClusterError, match="qa-cluster"):
         client.get_document("a")
-    assert time.monotonic() - began < CONNECT_SECONDS + 3
+    assert 0 < clock.now <= CONNECT_SECONDS
 
-    async def body() -> None:
-        async with AsyncClient("http://service", transport=refusing(10**9)) as client:
+
+async def test_a_refused_connection_is_given_up_soon_without_threads(clock: Clock) -> None:
+    async with AsyncClient("http://service", transport=refusing(10**9)) as client:
+        with pytest.raises(ClusterError, match="cannot be reached"):
             await client.get_document("a")
-
-    with pytest.raises(ClusterError, match="cannot be reached"):
-        run(body())
-    assert time.monotonic() - began < 2 * CONNECT_SECONDS + 6
+    assert 0 < clock.now <= CONNECT_SECONDS
 
 
 def test_a_service_that_is_starting_is_waited_for() -> None:

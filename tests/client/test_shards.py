@@ -8,21 +8,20 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qa_cluster.asking import shards as module
 from qa_cluster.asking.connection import Connection, ConnectionLost, Login
 from qa_cluster.asking.shards import Shards
 from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
 from qa_cluster.keys import slot
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import Node, ScriptedCluster
-from tests.client.scripted_fixtures import Run, until
+from tests.harness.polling import eventually_async
 
 KEY = "moving:{zz9}"
 
 
 @asynccontextmanager
 async def connected(cluster: ScriptedCluster, **options: int) -> AsyncIterator[Shards]:
-    shards = Shards([Address("127.0.0.1", node.proxy_port) for node in cluster.nodes], Login(), **options)
+    shards = Shards([Address("127.0.0.1", node.port) for node in cluster.nodes], Login(), **options)
     await shards.open()
     try:
         yield shards
@@ -47,7 +46,7 @@ async def node_id(node: Node) -> str:
 async def begin_move(source: Node, target: Node) -> None:
     await target.commands.execute("CLUSTER", "SETSLOT", slot(KEY), "IMPORTING", await node_id(source))
     await source.commands.execute("CLUSTER", "SETSLOT", slot(KEY), "MIGRATING", await node_id(target))
-    await source.commands.execute("MIGRATE", "127.0.0.1", target.port, KEY, 0, 5000)
+    await source.commands.execute("MIGRATE", "127.0.0.1", target.server_port, KEY, 0, 5000)
 
 
 async def end_move(target: Node, source: Node) -> None:
@@ -55,132 +54,103 @@ async def end_move(target: Node, source: Node) -> None:
         await node.commands.execute("CLUSTER", "SETSLOT", slot(KEY), "NODE", await node_id(target))
 
 
-def test_a_slot_that_moves_is_followed_there_and_back(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with connected(cluster) as shards:
-            for _ in range(2):
-                source, target = await owner_and_other(cluster)
-                await shards.execute(KEY, "SET", KEY, "there")
-                await begin_move(source, target)
-                assert await shards.execute(KEY, "GET", KEY) == b"there"
-                assert await shards.execute_many([(KEY, ("GET", KEY)), (KEY, ("STRLEN", KEY))]) == [b"there", 5]
-                await end_move(target, source)
-                assert await shards.execute(KEY, "GET", KEY) == b"there"
-                assert shards.shard_of_key(KEY).address.port == target.proxy_port
-            await shards.execute(KEY, "DEL", KEY)
-
-    run(body())
+async def test_a_slot_that_moves_is_followed_there_and_back(cluster: ScriptedCluster) -> None:
+    async with connected(cluster) as shards:
+        for _ in range(2):
+            source, target = await owner_and_other(cluster)
+            await shards.execute(KEY, "SET", KEY, "there")
+            await begin_move(source, target)
+            assert await shards.execute(KEY, "GET", KEY) == b"there"
+            assert await shards.execute_many([(KEY, ("GET", KEY)), (KEY, ("STRLEN", KEY))]) == [b"there", 5]
+            await end_move(target, source)
+            assert await shards.execute(KEY, "GET", KEY) == b"there"
+            assert shards.shard_of_key(KEY).address.port == target.port
+        await shards.execute(KEY, "DEL", KEY)
 
 
-def test_error_replies_become_our_errors(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with connected(cluster) as shards:
-            await shards.execute(KEY, "SET", KEY, "text")
-            with pytest.raises(InvalidInput, match="WRONGTYPE"):
-                await shards.execute(KEY, "LPUSH", KEY, "x")
-            assert await shards.execute(KEY, "GET", KEY) == b"text"
-            await shards.execute(KEY, "DEL", KEY)
-
-    run(body())
+async def test_error_replies_become_our_errors(cluster: ScriptedCluster) -> None:
+    async with connected(cluster) as shards:
+        await shards.execute(KEY, "SET", KEY, "text")
+        with pytest.raises(InvalidInput, match="WRONGTYPE"):
+            await shards.execute(KEY, "LPUSH", KEY, "x")
+        assert await shards.execute(KEY, "GET", KEY) == b"text"
+        await shards.execute(KEY, "DEL", KEY)
 
 
-def test_replies_keep_their_order_under_pipelining(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with connected(cluster) as shards:
-            echoed = await asyncio.gather(*(shards.execute(KEY, "ECHO", str(n)) for n in range(500)))
-            assert echoed == [str(n).encode() for n in range(500)]
-
-    run(body())
+async def test_replies_keep_their_order_under_pipelining(cluster: ScriptedCluster) -> None:
+    async with connected(cluster) as shards:
+        echoed = await asyncio.gather(*(shards.execute(KEY, "ECHO", str(n)) for n in range(500)))
+        assert echoed == [str(n).encode() for n in range(500)]
 
 
-def test_all_connections_lost_is_survived(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with connected(cluster) as shards:
-            await shards.execute(KEY, "SET", KEY, "kept")
-            for _ in range(3):
-                for node in cluster.nodes:
-                    for writer in list(node.clients):
-                        writer.transport.abort()
-                assert await shards.execute(KEY, "GET", KEY) == b"kept"
-            await shards.execute(KEY, "DEL", KEY)
-
-    run(body())
+async def test_all_connections_lost_is_survived(cluster: ScriptedCluster) -> None:
+    async with connected(cluster) as shards:
+        await shards.execute(KEY, "SET", KEY, "kept")
+        for _ in range(3):
+            for node in cluster.nodes:
+                node.drop_clients()
+            assert await shards.execute(KEY, "GET", KEY) == b"kept"
+        await shards.execute(KEY, "DEL", KEY)
 
 
-def test_a_shard_that_stays_away_is_an_error_in_time(
-    cluster: ScriptedCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+async def test_a_shard_that_stays_away_is_an_error_in_time(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.5)
-
-    async def body() -> None:
-        async with connected(cluster) as shards:
-            node, _ = await owner_and_other(cluster)
-            await node.cut()
-            try:
-                with pytest.raises(ClusterError, match="gave up"):
-                    await shards.execute(KEY, "GET", KEY)
-            finally:
-                await node.listen()
-            assert await shards.execute(KEY, "GET", KEY) is None
-
-    run(body())
+    monkeypatch.setattr(Shards.retrying, "__defaults__", (0.5,))
+    async with connected(cluster) as shards:
+        node, _ = await owner_and_other(cluster)
+        node.cut()
+        try:
+            with pytest.raises(ClusterError, match="gave up"):
+                await shards.execute(KEY, "GET", KEY)
+        finally:
+            await node.listen()
+        assert await shards.execute(KEY, "GET", KEY) is None
 
 
-def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        async with connected(cluster, connections_per_shard=2, max_waiting_per_shard=1) as shards:
-            shard = shards.shard_of_key(KEY)
-            pop = ("BLPOP", "later:{zz9}", 30)
-            waiting = [asyncio.create_task(shards.execute_on(shard, *pop, blocking=True)) for _ in range(3)]
-            await until(lambda: shards.pool(shard.address).in_use == 2)
-            with pytest.raises(QueueFull, match="wait for a connection"):
-                await shards.execute_on(shard, *pop, blocking=True)
-            await shards.execute("later:{zz9}", "RPUSH", "later:{zz9}", "a", "b", "c")
-            assert sorted([value for _, value in await asyncio.gather(*waiting)]) == [b"a", b"b", b"c"]
-            assert shards.pool(shard.address).in_use == 0
-
-    run(body())
+async def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: ScriptedCluster) -> None:
+    async with connected(cluster, connections_per_shard=2, max_waiting_per_shard=1) as shards:
+        shard = shards.shard_of_key(KEY)
+        pop = ("BLPOP", "later:{zz9}", 30)
+        waiting = [asyncio.create_task(shards.execute_on(shard, *pop, blocking=True)) for _ in range(3)]
+        await eventually_async(lambda: shards.pool(shard.address).in_use == 2)
+        with pytest.raises(QueueFull, match="wait for a connection"):
+            await shards.execute_on(shard, *pop, blocking=True)
+        await shards.execute("later:{zz9}", "RPUSH", "later:{zz9}", "a", "b", "c")
+        assert sorted([value for _, value in await asyncio.gather(*waiting)]) == [b"a", b"b", b"c"]
+        assert shards.pool(shard.address).in_use == 0
 
 
-def test_no_server_at_all_names_every_address(run: Run) -> None:
-    async def body() -> None:
-        shards = Shards([Address("127.0.0.1", 1), Address("127.0.0.1", 2)], Login())
-        with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
-            await shards.open()
-        await shards.aclose()
-
-    run(body())
+async def test_no_server_at_all_names_every_address() -> None:
+    shards = Shards([Address("127.0.0.1", 1), Address("127.0.0.1", 2)], Login())
+    with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
+        await shards.open()
+    await shards.aclose()
 
 
-def test_a_password_is_used_and_never_shown(cluster: ScriptedCluster, run: Run) -> None:
-    async def body() -> None:
-        node = cluster.nodes[0]
-        await node.commands.execute("ACL", "SETUSER", "asker", "on", ">sesame", "~*", "+@all")
-        login = Login("asker", "sesame")
-        connection = await Connection.open("127.0.0.1", node.port, login)
-        assert await connection.execute("ACL", "WHOAMI") == b"asker"
-        connection.close()
-        with pytest.raises(ClusterError, match="refused the login") as raised:
-            await Connection.open("127.0.0.1", node.port, Login("asker", "wrong-secret"))
-        assert "secret" not in str(raised.value) and "sesame" not in repr(login)
-        await node.commands.execute("ACL", "DELUSER", "asker")
-
-    run(body())
+async def test_a_password_is_used_and_never_shown(cluster: ScriptedCluster) -> None:
+    node = cluster.nodes[0]
+    await node.commands.execute("ACL", "SETUSER", "asker", "on", ">sesame", "~*", "+@all")
+    login = Login("asker", "sesame")
+    connection = await Connection.open("127.0.0.1", node.server_port, login)
+    assert await connection.execute("ACL", "WHOAMI") == b"asker"
+    connection.close()
+    with pytest.raises(ClusterError, match="refused the login") as raised:
+        await Connection.open("127.0.0.1", node.server_port, Login("asker", "wrong-secret"))
+    assert "secret" not in str(raised.value) and "sesame" not in repr(login)
+    await node.commands.execute("ACL", "DELUSER", "asker")
 
 
-def test_a_server_that_talks_nonsense_is_dropped(run: Run) -> None:
-    async def body() -> None:
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(10)
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            await reader.read()
-            writer.close()
+async def test_a_server_that_talks_nonsense_is_dropped() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
 
-        server = await asyncio.start_server(talk, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(ConnectionLost):
-            await Connection.open("127.0.0.1", port, Login(connect_timeout_seconds=2))
-        server.close()
-        await server.wait_closed()
-
-    run(body())
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectionLost):
+        await Connection.open("127.0.0.1", port, Login(connect_timeout_seconds=2))
+    server.close()
+    await server.wait_closed()

@@ -11,9 +11,7 @@ import pytest
 
 from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.config import Settings
-from tests.harness.servers import server_binary, shared_binary
 
-__all__ = ["server_binary", "shared_binary"]
 MakeCluster = Callable[..., LocalCluster]
 
 

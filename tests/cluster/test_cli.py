@@ -3,39 +3,57 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.main import get_group
 from typer.testing import CliRunner
 
-from qa_cluster.cluster.cli import app, exit_code, shared_first
-from qa_cluster.cluster.commands import model as cmd_model
+from qa_cluster.cluster.cli import app, exit_code, main, shared_first
+from qa_cluster.cluster.commands import bench
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, InvalidInput, ModelError, NoWorker, QueueFull
 
-COMMANDS = ("demo", "up", "down", "status", "ingest", "pretokenize", "ask", "eval", "serve", "model", "bench", "config")
+COMMANDS = tuple(get_group(app).commands)
 
 
-def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "qa_cluster.cluster.cli", *arguments],
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Qa = Callable[..., Done]
+
+
+@pytest.fixture
+def qa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Qa:
+    """Runs the command in this process, in the test's folder."""
+
+    def run(*arguments: str, **environment: str) -> Done:
+        with monkeypatch.context() as patched:
+            patched.chdir(tmp_path)
+            patched.setattr(sys, "argv", ["qa-cluster", *arguments])
+            for name, value in {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1", **environment}.items():
+                patched.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS if name != "bench")])
-def test_help_teaches(tmp_path: Path, arguments: list[str]) -> None:
-    done = run(tmp_path, *arguments)
+def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
+    done = qa(*arguments)
     assert done.returncode == 0, done.stderr
     if arguments == ["--help"]:
         assert all(name in done.stdout for name in COMMANDS)
@@ -75,8 +93,8 @@ def test_help_teaches(tmp_path: Path, arguments: list[str]) -> None:
         (["down"], 0, "nothing was running"),
     ],
 )
-def test_exit_codes_and_messages(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
-    done = run(tmp_path, *arguments)
+def test_exit_codes_and_messages(qa: Qa, tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    done = qa(*arguments)
     said = done.stdout + done.stderr
     assert done.returncode == code, said
     assert words in said
@@ -86,38 +104,38 @@ def test_exit_codes_and_messages(tmp_path: Path, arguments: list[str], code: int
 
 
 @pytest.mark.parametrize("command", [["status"], ["ask", "Why?"], ["down"], ["down", "--cluster-url", "redis://x:1"]])
-def test_commands_that_only_look_leave_no_folder(tmp_path: Path, command: list[str]) -> None:
-    run(tmp_path, *command)
+def test_commands_that_only_look_leave_no_folder(qa: Qa, tmp_path: Path, command: list[str]) -> None:
+    qa(*command)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_serve_refuses_a_port_in_use_before_it_starts(tmp_path: Path) -> None:
+def test_serve_refuses_a_port_in_use_before_it_starts(qa: Qa) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = run(tmp_path, "serve", "--port", port, "--cluster-url", "redis://127.0.0.1:1")
+        done = qa("serve", "--port", port, "--cluster-url", "redis://127.0.0.1:1")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
 
 
 def test_help_of_the_benchmarks_needs_no_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cmd_model, "checkout_source", lambda: None)
+    monkeypatch.setattr(bench, "checkout_source", lambda: None)
     shown = CliRunner().invoke(app, ["bench", "--help"])
     assert shown.exit_code == 0
     assert "source checkout" in shown.output
     assert isinstance(CliRunner().invoke(app, ["bench"]).exception, ConfigError)
 
 
-def test_a_cluster_that_is_not_reachable(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_reachable(qa: Qa) -> None:
     port = free_node_ports(1)[0]
-    done = run(tmp_path, "status", "--cluster-url", f"redis://user:hunter2@127.0.0.1:{port}")
+    done = qa("status", "--cluster-url", f"redis://user:hunter2@127.0.0.1:{port}")
     assert done.returncode == 3
     assert str(port) in done.stderr
     assert "hunter2" not in done.stdout + done.stderr
 
 
-def test_config_shows_value_and_source_and_hides_secrets(tmp_path: Path) -> None:
+def test_config_shows_value_and_source_and_hides_secrets(qa: Qa, tmp_path: Path) -> None:
     (tmp_path / "qa-cluster.toml").write_text("replicas = 1\n")
-    done = run(tmp_path, "config", "--json", "--set", "http-port=9000", QA_SHARDS="5", QA_CLUSTER_PASSWORD="hunter2")
+    done = qa("config", "--json", "--set", "http-port=9000", QA_SHARDS="5", QA_CLUSTER_PASSWORD="hunter2")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert set(shown) == set(SETTINGS)
@@ -126,11 +144,16 @@ def test_config_shows_value_and_source_and_hides_secrets(tmp_path: Path) -> None
     assert (shown["http_port"]["value"], shown["http_port"]["source"]) == ("9000", "flag")
     assert shown["waves"]["source"] == "default"
     assert "hunter2" not in done.stdout
-    assert "hunter2" not in run(tmp_path, "config", QA_CLUSTER_PASSWORD="hunter2").stdout
+    assert "hunter2" not in qa("config", QA_CLUSTER_PASSWORD="hunter2").stdout
 
 
-def test_version(tmp_path: Path) -> None:
-    assert run(tmp_path, "--version").stdout.startswith("qa-cluster ")
+def test_the_program_says_its_version_and_exits_with_its_code(tmp_path: Path) -> None:
+    program = [Path(sys.executable).with_name("qa-cluster")]
+    shown = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("qa-cluster ")
+    done = subprocess.run([*program, "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
 
 
 def test_shared_options_may_stand_anywhere() -> None:

@@ -9,59 +9,84 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import redis
 
-from qa_cluster.cluster.readers.reader_files import default_reader_folder
+from qa_cluster.cluster.cli import main
 from qa_cluster.cluster.servers.ports import free_node_ports
+from qa_cluster.reading.local_reader import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
+from tests.harness.polling import eventually
 
-READER = Path(os.environ.get("QA_TEST_READER") or default_reader_folder())
+READER = Path(os.environ.get("QA_TEST_READER") or bundled_reader())
 needs_reader = pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}")
 pytestmark = [needs_reader, pytest.mark.timeout(300)]
 
 QA = [sys.executable, "-m", "qa_cluster.cluster.cli"]
 TEXT = "Ada Lovelace wrote the first program in 1843. Charles Babbage designed the engine. Zürich lies on a lake."
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
+SECONDS = 120.0
 
 
 def environment(server: str) -> dict[str, str]:
     return {**os.environ, "QA_READER": str(READER), "QA_SERVER": server, "NO_COLOR": "1", "TERM": "dumb"}
 
 
-@pytest.fixture
-def qa(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Runs the command in the test's folder, and stops in the end what it started."""
-    server = request.getfixturevalue("server") if "server" in request.fixturenames else ""
+class Qa:
+    """The command in a folder: a call runs it in this process, `start` in one of its own."""
 
-    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*QA, *arguments],
-            cwd=tmp_path,
-            env=environment(server),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    def __init__(self, folder: Path, server: str = "") -> None:
+        self.folder = folder
+        self.server = server
+
+    def start(self, *arguments: str, **pipes: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen([*QA, *arguments], cwd=self.folder, env=environment(self.server), text=True, **pipes)
+
+    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            redirect_stdout(StringIO()) as output,
+            redirect_stderr(StringIO()) as errors,
+        ):
+            patched.chdir(self.folder)
+            patched.setattr(sys, "argv", ["qa-cluster", *arguments])
+            for name, value in environment(self.server).items():
+                patched.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        done = subprocess.CompletedProcess(arguments, int(ended.value.code or 0), output.getvalue(), errors.getvalue())
         assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
         return done
 
-    yield run
-    run("down")
+    def status(self, code: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self("status", "--json", code=code).stdout)
+        return found
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
+@pytest.fixture
+def qa(tmp_path: Path) -> Iterator[Qa]:
+    """In the test's own folder; what it started there is stopped in the end."""
+    made = Qa(tmp_path)
+    yield made
+    made("down")
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
+    """In a folder with a cluster that is up and holds one document, for all tests that leave it so."""
+    made = Qa(tmp_path_factory.mktemp("up"))
+    (made.folder / "ada.txt").write_text(TEXT)
+    made("up")
+    made("ingest", "ada.txt")
+    yield made
+    made("down")
+    assert processes_with(str(made.folder)) == []
 
 
 def processes_with(marker: str) -> list[str]:
@@ -77,13 +102,13 @@ def processes_with(marker: str) -> list[str]:
     return found
 
 
-@pytest.mark.usefixtures("server")
-def test_from_nothing_to_an_answer_and_back(qa: Run, tmp_path: Path) -> None:
-    (tmp_path / "ada.txt").write_text(TEXT)
-    (tmp_path / "more.jsonl").write_text('{"id": "nile", "text": "The Nile flows north."}\nbroken\n')
+def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
+    qa.server = server
+    (qa.folder / "ada.txt").write_text(TEXT)
+    (qa.folder / "more.jsonl").write_text('{"id": "nile", "text": "The Nile flows north."}\nbroken\n')
 
     qa("up")
-    assert json.loads(qa("status", "--json").stdout)["ready"]
+    assert qa.status()["ready"]
     stored = qa("ingest", "ada.txt", "more.jsonl", "--on-error", "skip")
     assert "2 documents stored, 1 skipped" in stored.stdout
     assert "more.jsonl:2" in stored.stderr
@@ -99,141 +124,110 @@ def test_from_nothing_to_an_answer_and_back(qa: Run, tmp_path: Path) -> None:
     qa("up")
     again = json.loads(qa("ask", "Who designed the engine?", "--json").stdout)
     assert again["answers"][0]["answer"] == "Charles Babbage"
-    report = json.loads(qa("status", "--json").stdout)
-    assert sum(shard["documents"] for shard in report["shards"]) == 2
+    assert sum(shard["documents"] for shard in qa.status()["shards"]) == 2
 
 
-def test_pre_tokenization_now_and_in_the_background(qa: Run, tmp_path: Path) -> None:
-    (tmp_path / "ada.txt").write_text(TEXT)
-    qa("up")
-    qa("ingest", "ada.txt")
-    assert "1 document, 0 sentences tokenized, 0 failed" in qa("pretokenize").stdout
-    assert "1 document, 3 sentences tokenized, 0 failed" in qa("pretokenize", "--force").stdout
-    qa("pretokenize", "--force", "--background")
+def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
+    assert "1 document, 0 sentences tokenized, 0 failed" in up("pretokenize").stdout
+    assert "1 document, 3 sentences tokenized, 0 failed" in up("pretokenize", "--force").stdout
+    up("pretokenize", "--force", "--background")
 
     def finished() -> bool:
-        jobs = json.loads(qa("status", "--json").stdout)["jobs"]
+        jobs = up.status()["jobs"]
         if not jobs:  # on its way from the queue to the worker it is in no list
             return False
         [job] = jobs
         assert job["state"] in ("queued", "started", "finished"), job
         return bool(job["state"] == "finished")
 
-    wait_for(finished)
-    assert "5 processes stopped" in qa("down").stdout
+    eventually(finished, SECONDS)
+    assert len(processes_with(str(up.folder))) == 5  # three shards, the jobs server and its worker
 
 
-def test_a_reader_is_loaded_and_a_lost_one_comes_back(qa: Run, tmp_path: Path) -> None:
-    import redis
+def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) -> None:
+    def listed() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(up("model", "list", "--json").stdout)
+        return rows
 
-    qa("up")
-    rows = json.loads(qa("model", "list", "--json").stdout)
-    deadline = time.monotonic() + 60  # the first question finds the usual shapes compiled, the others follow
-    while [(row["default"], row["warm"]) for row in rows] != [(True, 3)]:
-        assert time.monotonic() < deadline, rows
-        rows = json.loads(qa("model", "list", "--json").stdout)
-    assert [row["shards"] for row in rows] == [3]
-    shard = json.loads(qa("status", "--json").stdout)["shards"][1]
+    def ready() -> list[dict[str, Any]] | None:
+        rows = listed()
+        return rows if [(row["default"], row["warm"]) for row in rows] == [(True, 3)] else None
+
+    # the first question finds the usual shapes compiled, the others follow
+    before = eventually(ready, SECONDS)
+    assert before is not None
+    assert [row["shards"] for row in before] == [3]
+    [shard] = [shard for shard in up.status()["shards"] if shard["documents"]]
     key = f"bert-qa{{{shard['tag']}}}"
     host, port = shard["address"].split(":")
     with redis.Redis(host=host, port=int(port)) as client:
         assert client.delete(key) == 1
         # the shard gets it from another one, and answers meanwhile
-        qa("status")
-        wait_for(lambda: bool(client.exists(key)), 60)
-    # the key is there before its worker has looked at it
-    wait_for(lambda: bool(json.loads(qa("model", "list", "--json").stdout) == rows), 60)
-    assert "loaded" in qa("model", "load", str(READER)).stdout
-    qa("model", "load", str(tmp_path), code=1)
-    assert "F1" in qa("model", "card", str(READER)).stdout or "model_id" in qa("model", "card", str(READER)).stdout
+        answer = json.loads(up("ask", "What lies on a lake?", "--json").stdout)["answers"][0]
+        assert answer["answer"] == "Zürich"
+        eventually(lambda: client.exists(key), SECONDS)
+    eventually(lambda: listed() == before, SECONDS)  # the key is there before its worker has looked at it
+    assert "loaded" in up("model", "load", str(READER)).stdout
+    up("model", "load", str(tmp_path), code=1)
+    card = up("model", "card", str(READER)).stdout
+    assert "F1" in card or "model_id" in card
 
 
-def test_serve_answers_until_it_is_told_to_stop(qa: Run, tmp_path: Path) -> None:
-    (tmp_path / "ada.txt").write_text(TEXT)
-    qa("up")
-    qa("ingest", "ada.txt")
-    port = free_node_ports(1)[0]
+def test_serve_answers_until_it_is_told_to_stop(up: Qa) -> None:
+    port = str(free_node_ports(1)[0])
     with (
-        (tmp_path / "serve.log").open("w") as log,
-        subprocess.Popen(
-            [*QA, "serve", "--port", str(port)], cwd=tmp_path, env=environment(""), stdout=log, stderr=log
-        ) as process,
+        (up.folder / "serve.log").open("w") as log,
+        up.start("serve", "--port", port, stdout=log, stderr=log) as process,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
     ):
-
-        def ready() -> bool:
-            try:
-                return client.get("/readyz").is_success
-            except httpx.TransportError:
-                return False
-
         try:
-            wait_for(ready)
+            eventually(lambda: client.get("/readyz").is_success, SECONDS, ignore=httpx.TransportError)
             result = client.get("/qa", params={"question": "Who wrote the first program?"}).json()
             assert result["answers"][0]["answer"] == "Ada Lovelace"
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(30)
+            process.wait(SECONDS)
 
 
-def test_an_interrupted_ingest_says_what_is_stored(qa: Run, tmp_path: Path) -> None:
-    with (tmp_path / "many.jsonl").open("w") as file:
-        for number in range(50_000):
-            file.write(json.dumps({"id": f"d{number}", "text": f"Person {number} wrote book {number}."}) + "\n")
-    qa("up")
-
-    def documents() -> int:
-        return sum(int(shard["documents"]) for shard in json.loads(qa("status", "--json").stdout)["shards"])
-
-    with subprocess.Popen(
-        [*QA, "ingest", "many.jsonl"], cwd=tmp_path, env=environment(""), stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_for(lambda: documents() > 0)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    [line] = errors.splitlines()
-    assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
-
-
-def test_a_killed_server_is_named_and_up_brings_it_back(qa: Run, tmp_path: Path) -> None:
-    (tmp_path / "ada.txt").write_text(TEXT)
-    qa("up")
-    qa("ingest", "ada.txt")
-    ports = [shard["address"] for shard in json.loads(qa("status", "--json").stdout)["shards"]]
-    os.kill(int((tmp_path / ".qa-cluster" / "node-0" / "server.pid").read_text()), signal.SIGKILL)
-    wait_for(lambda: json.loads(qa("status", "--json", code=3).stdout)["down"] == [ports[0]])
-    shown = qa("status", code=3)
+def test_a_killed_server_is_named_and_up_brings_it_back(up: Qa) -> None:
+    addresses = [shard["address"] for shard in up.status()["shards"]]
+    os.kill(int((up.folder / ".qa-cluster" / "node-0" / "server.pid").read_text()), signal.SIGKILL)
+    eventually(lambda: up.status(code=3)["down"] == [addresses[0]], SECONDS)
+    shown = up("status", code=3)
     assert "server is down" in shown.stdout
-    assert f"does not answer: {ports[0]}; `qa-cluster up` starts" in shown.stderr
-    qa("up")
-    answers = json.loads(qa("ask", "Who designed the engine?", "--json").stdout)["answers"]
+    assert f"does not answer: {addresses[0]}; `qa-cluster up` starts" in shown.stderr
+    up("up")
+    answers = json.loads(up("ask", "Who designed the engine?", "--json").stdout)["answers"]
     assert answers[0]["answer"] == "Charles Babbage"
 
 
-def test_an_attached_cluster_is_set_up_by_its_address(qa: Run, tmp_path: Path) -> None:
-    qa("up", "--bare")
-    [shard, *_] = json.loads(qa("status", "--json", code=3).stdout)["shards"]
-    url = f"redis://{shard['address']}"
-    other = str(tmp_path / "elsewhere")
-    missing = qa("status", "--cluster-url", url, "--data-dir", other, code=3).stderr
+def test_an_interrupted_ingest_says_what_is_stored(qa: Qa) -> None:
+    with (qa.folder / "many.jsonl").open("w") as file:
+        for number in range(50_000):
+            file.write(json.dumps({"id": f"d{number}", "text": f"Person {number} wrote book {number}."}) + "\n")
+    qa("--set", "shards=1", "up")
+    with qa.start("ingest", "many.jsonl", stderr=subprocess.PIPE) as process:
+        eventually(lambda: sum(int(shard["documents"]) for shard in qa.status()["shards"]) > 0, SECONDS)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    [line] = [line for line in errors.splitlines() if not line.startswith("·")]  # progress, where it takes its time
+    assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
+
+
+def test_an_attached_cluster_is_set_up_by_its_address(qa: Qa) -> None:
+    qa("--set", "shards=1", "up", "--bare")
+    [shard] = qa.status(code=3)["shards"]
+    elsewhere = ("--cluster-url", f"redis://{shard['address']}", "--data-dir", str(qa.folder / "elsewhere"))
+    missing = qa("status", *elsewhere, code=3).stderr
     for words in ("no model", "no manifest", "no tokenizer", "no functions", "qa:partitions"):
         assert words in missing
-    qa("up", "--cluster-url", url, "--data-dir", other)
-    qa("status", "--cluster-url", url, "--data-dir", other)
+    qa("up", *elsewhere)
+    qa("status", *elsewhere)
 
 
 def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*QA, "demo", "--once", "--data-dir", "demo"],
-        cwd=tmp_path,
-        env=environment(""),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = Qa(tmp_path)("demo", "--once", "--data-dir", "demo")
     for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
         assert words in done.stdout
     assert processes_with(str(tmp_path)) == []
@@ -247,20 +241,14 @@ def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signal
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", busy))
         taken.listen()
-        with subprocess.Popen(
-            [*QA, "demo", "--data-dir", "demo", "--port", str(busy)],
-            cwd=tmp_path,
-            env=environment(""),
-            stdout=subprocess.PIPE,
-            stderr=err,
-            text=True,
-        ) as process:
+        options = ("--data-dir", "demo", "--port", str(busy), "--set", "shards=1")
+        with Qa(tmp_path).start("demo", *options, stdout=subprocess.PIPE, stderr=err) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if "Ctrl-C" in line:
                     break
-            assert len(processes_with(str(tmp_path))) == 3
+            assert len(processes_with(str(tmp_path))) == 1  # the shard; worker and service bear no trace of the folder
             process.send_signal(number)
-            assert process.wait(60) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
+            assert process.wait(SECONDS) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
     assert f"port {busy} is taken" in (tmp_path / "err").read_text()
-    wait_for(lambda: not processes_with(str(tmp_path)))
+    eventually(lambda: not processes_with(str(tmp_path)), SECONDS)

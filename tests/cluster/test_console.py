@@ -7,8 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from qa_cluster.cluster.commands import ask as cmd_ask
-from qa_cluster.cluster.commands import console
+from qa_cluster.cluster.commands import ask
+from qa_cluster.cluster.terminal import console, tables
+from qa_cluster.cluster.terminal.help_text import help_of
 from qa_cluster.types import Answer, AskResult, CacheUse, Index, Model, Timings, Usage
 
 ROWS = [
@@ -20,7 +21,7 @@ ROWS = [
 def printed(monkeypatch: pytest.MonkeyPatch, width: int, **options: tuple[str, ...]) -> list[str]:
     file = StringIO()
     monkeypatch.setattr(console, "out", Console(file=file, width=width, highlight=False))
-    console.table(ROWS, title="shards", **options)  # type: ignore[arg-type]
+    tables.table(ROWS, title="shards", **options)  # type: ignore[arg-type]
     return file.getvalue().splitlines()
 
 
@@ -50,7 +51,7 @@ def test_a_document_cannot_command_the_terminal(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(console, "out", Console(file=file, width=120, highlight=False))
     text = "a\x1b[2Jb\x07c\x9bd\u202ee\rf [bold]g[/bold] Zürich 東京"
     console.say(text)
-    console.table([{"sentence": text}], title=text)
+    tables.table([{"sentence": text}], title=text)
     assert file.getvalue().count(r"a\x1b[2Jb\x07c\x9bd\u202ee\rf [bold]g[/bold] Zürich 東京") == 3
     assert not set(file.getvalue()) & set("\x1b\x07\x9b\u202e\r")
 
@@ -76,8 +77,21 @@ def test_runner_ups_that_are_worth_nothing_are_not_shown(capsys: pytest.CaptureF
             timings_ms=Timings(),
         )
 
-    cmd_ask.show(result(0.9, 0.2, 0.004))
+    ask.show(result(0.9, 0.2, 0.004))
     said = capsys.readouterr().out
     assert "answer1" in said and "answer2" in said and "answer3" not in said
-    cmd_ask.show(result(0.001))
+    ask.show(result(0.001))
     assert "answer1" in capsys.readouterr().out
+
+
+def test_paragraphs_of_a_help_text_are_broken_by_the_terminal_alone() -> None:
+    def up() -> None:
+        """Start it.
+
+        It stays
+        until `down`.
+
+            qa-cluster up
+        """
+
+    assert help_of(up) == "Start it.\n\nIt stays until `down`.\n\n    qa-cluster up"

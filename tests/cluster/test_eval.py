@@ -21,19 +21,19 @@ import pytest
 
 from qa_cluster.asking.assembly import distinct
 from qa_cluster.cluster import cli
-from qa_cluster.cluster.commands import model_program
 from qa_cluster.cluster.nodes.connect import shards_of
-from qa_cluster.cluster.nodes.nodes import command
-from qa_cluster.cluster.readers.reader_files import default_reader_folder
+from qa_cluster.cluster.nodes.node import command
+from qa_cluster.cluster.servers import model_program
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError
 from qa_cluster.ranking.bm25 import merge
+from qa_cluster.reading.local_reader import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
-from tests.conftest import descendants
+from tests.harness.processes import descendants
 
-READER = default_reader_folder()
+READER = bundled_reader()
 pytestmark = [
     pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}"),
     pytest.mark.timeout(300),
@@ -301,7 +301,7 @@ def test_a_question_whose_end_is_not_read_is_told_of(folder: Path) -> None:
 
 def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelError, match=r"evaluate` failed, see above \(exit 1\)"):
-        model_program.run("evaluate", "none", "none.json")
+        model_program.result_of("evaluate", "none", "none.json")
     assert "none" in capfd.readouterr().err
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from qa_cluster.cluster.nodes import nodes as topology
 from qa_cluster.cluster.nodes.connect import NotRunning, cluster_client, seed_client
+from qa_cluster.cluster.nodes.node import nodes_of, primaries
 from qa_cluster.cluster.servers import ports
 from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.cluster.servers.state import ClusterState, locked, read_state, write_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .conftest import MakeCluster
 
@@ -56,7 +56,7 @@ def test_data_survives_down_and_up(make_cluster: MakeCluster, server: str) -> No
     with client_of(cluster) as client:
         for word in WORDS:
             client.set(word, word)
-        nodes = topology.primaries(topology.nodes_of(client.get_primaries()[0].redis_connection))
+        nodes = primaries(nodes_of(client.get_primaries()[0].redis_connection))
     assert sum(node.slot_count for node in nodes) == 16384
     assert len(cluster.down()) == 3
     assert not cluster.is_running()
@@ -100,10 +100,10 @@ def test_replicas_follow_their_primaries(make_cluster: MakeCluster, server: str)
         primary = client.get_primaries()[0].redis_connection
 
         def followed() -> bool:
-            nodes = topology.nodes_of(primary)
+            nodes = nodes_of(primary)
             assert len(nodes) == 4
             following = sorted(node.primary_id for node in nodes if node.primary_id)
-            return following == sorted(node.id for node in topology.primaries(nodes))
+            return following == sorted(node.id for node in primaries(nodes))
 
         eventually(followed)  # that another one's replica follows it is told over the bus
 
@@ -224,7 +224,7 @@ def test_an_unfinished_creation_is_begun_anew(make_cluster: MakeCluster) -> None
 
 def test_a_server_that_does_not_start_says_why_and_nothing_stays(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
-    broken = LocalCluster(cluster.settings, module_options=[("loadmodule", "/nowhere/qa.so")])
+    broken = LocalCluster(cluster.settings, options=[("loadmodule", "/nowhere/qa.so")])
     with pytest.raises(ClusterError, match=r"(?s)ended while it started.*/nowhere/qa\.so"):
         broken.up()
     assert not cluster.is_running()
@@ -265,7 +265,7 @@ def test_a_tethered_cluster_ends_when_its_command_is_killed(make_cluster: MakeCl
     cluster = make_cluster(server=server)
     code = (
         "import sys, time; from dataclasses import replace; from pathlib import Path\n"
-        "from qa_cluster.cluster.local import LocalCluster; from qa_cluster.config import Settings\n"
+        "from qa_cluster.cluster.servers.local import LocalCluster; from qa_cluster.config import Settings\n"
         "settings = replace(Settings(), data_dir=Path(sys.argv[1]), server=sys.argv[2])\n"
         "LocalCluster(settings, tethered=True).up(); print('up', flush=True); time.sleep(600)"
     )

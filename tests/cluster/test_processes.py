@@ -77,7 +77,7 @@ def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="ties to the parent are a Linux feature")
 def test_a_tethered_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     parent_code = (
-        "import signal, sys, time; from pathlib import Path; from qa_cluster.cluster.processes import spawn\n"
+        "import signal, sys, time; from pathlib import Path; from qa_cluster.cluster.servers.processes import spawn\n"
         f"pid = spawn([sys.executable, '-c', {SLEEPER!r}, 'marker-d'], log=Path({str(tmp_path / 'log')!r}),"
         " tether_signal=signal.SIGTERM)\n"
         "print(pid, flush=True); time.sleep(600)"

@@ -9,14 +9,14 @@ from itertools import pairwise
 import pytest
 import redis
 
-from qa_cluster.cluster.nodes import nodes as topology
+from qa_cluster.cluster.nodes import formation
 from qa_cluster.cluster.nodes.connect import cluster_client, server_client
-from qa_cluster.cluster.nodes.nodes import Node, command
+from qa_cluster.cluster.nodes.node import Node, command, nodes_of
 from qa_cluster.cluster.nodes.resharding import Move, move_slots, plan, rebalance
 from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.keys import SLOTS, slot
 from qa_cluster.topology import Address
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .conftest import MakeCluster
 
@@ -53,7 +53,7 @@ def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]
     addresses = [Address.parse(part) for part in url.removeprefix("redis://").split(",")]
     with ExitStack() as stack:
         clients = [stack.enter_context(server_client(cluster.settings, url, address)) for address in addresses]
-        yield [(next(n for n in topology.nodes_of(c) if "myself" in n.flags), c) for c in clients]
+        yield [(next(n for n in nodes_of(c) if "myself" in n.flags), c) for c in clients]
 
 
 def test_an_interrupted_move_is_finished_and_no_key_is_lost(make_cluster: MakeCluster, server: str) -> None:
@@ -97,7 +97,7 @@ def test_a_target_that_has_lost_sight_of_the_cluster_for_a_moment_is_waited_for(
         def lost() -> bool:
             # The next ping tells it again who serves the slot, which may be before it is asked for its state.
             command(target, "CLUSTER", "DELSLOTS", other.slots[0][0])
-            return topology.incomplete(target) == "cluster state is fail"
+            return formation.incomplete(target) == "cluster state is fail"
 
         eventually(lost, ignore=redis.ResponseError)  # it has not heard of the slot since the last time
         move_slots([Move(slot("key"), owner.id, receiver.id)], shards)

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import asyncio, os, signal, sys
-from qa_cluster.cluster.signals import run_until_signal, until_signal
+from qa_cluster.cluster.servers.signals import run_until_signal, until_signal
 
 moment, number = sys.argv[1], int(sys.argv[2])
 run = asyncio.run

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.cluster.nodes.nodes import parse_nodes, primaries, slot_ranges
+from qa_cluster.cluster.nodes.formation import slot_ranges
+from qa_cluster.cluster.nodes.node import parse_nodes, primaries
 from qa_cluster.errors import ClusterError, InvalidInput
 from qa_cluster.hashtags import hashtag_for_slot, shard_tag
 from qa_cluster.keys import SLOTS, slot

@@ -6,10 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import redgrease
 import redgrease.client
@@ -17,11 +16,11 @@ import redis
 import redisai
 from redis.crc import key_slot
 
+from tests.harness.polling import eventually
+
 ROOT = Path(__file__).resolve().parents[2]
 # Packages for the worker that its own environment has not: `make conformance` puts them beside the clients.
 WORKER_PACKAGES = Path(sys.prefix) / "worker-packages"
-
-T = TypeVar("T")
 
 
 def worker_python() -> Path:
@@ -33,16 +32,9 @@ def worker_python() -> Path:
     return next((path for path in known if path.exists()), known[-1])
 
 
-def eventually(check: Callable[[], T], seconds: float = 10.0) -> T:
-    """What `check` returns once it is true; the last value it gave is in the failure's text."""
-    deadline = time.monotonic() + seconds
-    last: object = None
-    while time.monotonic() < deadline:
-        last = check()
-        if last:
-            return last
-        time.sleep(0.02)
-    raise AssertionError(f"not so within {seconds} s, last seen: {last!r}")
+def pairs(flat: list[Any]) -> dict[str, Any]:
+    """A flat array of pairs as a dictionary."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Deployment:
@@ -105,11 +97,22 @@ class Deployment:
         """`RG.DUMPREGISTRATIONS`, pairs as dictionaries."""
         found = []
         for flat in self.raw("RG.DUMPREGISTRATIONS", shard=shard):
-            entry = dict(zip(flat[::2], flat[1::2], strict=True))
-            data = entry["RegistrationData"]
-            entry["RegistrationData"] = dict(zip(data[::2], data[1::2], strict=True))
-            found.append(entry)
+            entry = pairs(flat)
+            found.append({**entry, "RegistrationData": pairs(entry["RegistrationData"])})
         return found
+
+    def statistics(self, shard: int = 0) -> dict[str, Any]:
+        """`RegistrationData` of the only registration."""
+        (entry,) = self.registrations(shard)
+        return dict(entry["RegistrationData"])
+
+    def wait_registered(self, count: int = 1) -> None:
+        """Waits until every shard has that many registrations."""
+        for shard in range(self.shards):
+            eventually(partial(self._has_registered, shard, count))
+
+    def _has_registered(self, shard: int, count: int) -> bool:
+        return len(self.registrations(shard)) == count
 
     def clean(self) -> None:
         """Remove what a test left: registrations everywhere, then all keys."""

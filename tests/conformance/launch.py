@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from contextlib import ExitStack
 from importlib.util import find_spec
 
-from tests.harness.servers import Cluster, Server, eventually, find_binary, reaches
+from tests.harness.clusters import ready_shards
+from tests.harness.programs import find_binary
+from tests.harness.workers import WORKER
 
 
 def main() -> int:
@@ -26,16 +27,8 @@ def main() -> int:
     if binary is None:
         print(json.dumps({"missing": f"no {arguments.server} server on this machine"}), flush=True)
         return 0
-    worker = f'env "PYTHONPATH={arguments.packages}" "{sys.executable}" -m qa_cluster.gears.worker'
-    with ExitStack() as stack:
-        if arguments.shards == 1:
-            nodes = [stack.enter_context(Server(binary, worker=worker))]
-        else:
-            nodes = stack.enter_context(Cluster(binary, worker=worker, size=arguments.shards)).nodes
-        for node in nodes:
-            node.wait_ready(60)
-        for node in nodes if arguments.shards > 1 else ():
-            eventually(lambda node=node: reaches(node, arguments.shards), 30)  # type: ignore[misc]
+    worker = f'env "PYTHONPATH={arguments.packages}" {WORKER}'
+    with ready_shards(binary, arguments.shards, worker=worker) as nodes:
         info = nodes[0].info("server")
         told = {
             "ports": [node.port for node in nodes],

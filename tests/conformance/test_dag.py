@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 
 import numpy as np
@@ -208,13 +207,11 @@ def test_timeout(deployment: Deployment, model: str) -> None:
     ai, a = deployment.ai(), deployment.key("a")
     waiting = deployment.key("waiting")
     ai.modelstore(waiting, "ONNX", "CPU", add_model(), batch=8, minbatch=8, minbatchtimeout=3000)
-    started = time.monotonic()
     reply = deployment.raw(
         *("AI.DAGEXECUTE", "LOAD", 1, a, "TIMEOUT", 100, "|>"),
         *("AI.MODELEXECUTE", waiting, "INPUTS", 2, a, a, "OUTPUTS", 1, "x", "|>", "AI.TENSORGET", "x", "VALUES"),
     )
-    assert reply == "TIMEDOUT"
-    assert time.monotonic() - started < 2.5
+    assert reply == "TIMEDOUT"  # when the batch is let go, after 3 s, it would have values
 
 
 @pytest.mark.shards(3)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conformance.deployment import Deployment, eventually
+from tests.conformance.deployment import Deployment
 from tests.gears.onnx_file import add_model
+from tests.harness.polling import eventually
 
 covers = pytest.mark.covers
 

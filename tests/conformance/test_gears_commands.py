@@ -10,7 +10,8 @@ import pytest
 import redgrease.data
 import redis
 
-from tests.conformance.deployment import Deployment, eventually
+from tests.conformance.deployment import Deployment
+from tests.harness.polling import eventually
 
 covers = pytest.mark.covers
 NOTHING_INSTALLED = "nothing is installed while a shard serves"

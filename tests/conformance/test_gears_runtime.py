@@ -16,7 +16,8 @@ from redgrease.reader import CommandReader, ShardsIDReader
 from redgrease.runtime import hashtag3
 from redis.crc import key_slot
 
-from tests.conformance.deployment import Deployment, eventually
+from tests.conformance.deployment import Deployment
+from tests.harness.polling import eventually
 
 covers = pytest.mark.covers
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.conformance.deployment import Deployment, eventually
+from tests.conformance.deployment import Deployment
+from tests.harness.polling import eventually
 
 covers = pytest.mark.covers
 pytestmark = [pytest.mark.shards(3), pytest.mark.torch]

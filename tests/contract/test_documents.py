@@ -1,25 +1,46 @@
-"""The documents say what is there: every command of the module and every setting, and none that does not exist."""
+"""The documents say what is there: commands of the module and of the command line, settings, paths, and no others."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
 
 from qa_cluster import __version__
+from qa_cluster.cluster.cli import app
 from qa_cluster.config import SETTINGS
+from tests.docs.blocks import DOCUMENTS, ROOT, blocks, steps
 from tests.harness.servers import Server
 
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
-PROTOCOL = (ROOT / "docs" / "worker-protocol.md").read_text()
+TEXTS = {path.name: path.read_text() for path in (*DOCUMENTS, ROOT / "CONTRIBUTING.md")}
+COMMANDS: Any = typer.main.get_command(app)
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 # Made by the command filter, for no client to send.
 PRIVATE = {"RG.INNERHOOK"}
+# Names with underscores in documents that are no settings.
+OTHER_NAMES = {
+    *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id"),
+    *("qa_cluster", "token_type_ids", "input_ids", "call_next", "qa_rg_nexecutions", "xquad_en_a", "covidqa_a"),
+}
 
 
-def test_commands(server_binary: Path) -> None:
-    wire = README.split("## Commands")[1].split("## REST")[0]
-    named = set(re.findall(r"`((?:AI|RG)\.[A-Z_]+)`", wire)) | set(
-        re.findall(r"^\| `(QA\.[A-Z]+)", PROTOCOL, re.MULTILINE)
+def section(document: str, heading: str) -> str:
+    """The text under a heading, up to the next one of its level."""
+    return TEXTS[document].split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def spans(text: str) -> list[str]:
+    """What stands between backticks in running text."""
+    return [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))]
+
+
+def test_commands_of_the_module(server_binary: Path) -> None:
+    named = set(re.findall(r"`((?:AI|RG)\.[A-Z_]+)`", section("commands.md", "On the wire"))) | set(
+        re.findall(r"^\| `(QA\.[A-Z]+)", TEXTS["worker-protocol.md"], re.MULTILINE)
     )
     with Server(server_binary) as server, server.client() as client:
         known = {name.decode() if isinstance(name, bytes) else name for name in client.execute_command("COMMAND LIST")}
@@ -27,13 +48,130 @@ def test_commands(server_binary: Path) -> None:
     assert named == present - PRIVATE
 
 
+def test_subcommands() -> None:
+    named = re.findall(r"^\| `qa-cluster ([a-z]+)` \|", section("commands.md", "The command line"), re.MULTILINE)
+    assert sorted(named) == sorted(COMMANDS.commands)
+
+
+def written_commands() -> Iterator[tuple[str, str]]:
+    """Every command of ours that a document names, in running text and in blocks, with the document."""
+    for name, text in TEXTS.items():
+        in_blocks = [
+            step.command for block in blocks(name, text) if block.info == "console" for step in steps(block.text)
+        ]
+        for command in (*spans(text), *in_blocks):
+            if command.startswith(("qa-cluster ", "make ")):
+                yield name, re.sub(r"\s+#\s.*|\\\n", "", command)
+
+
+def missing(command: str) -> str:
+    """What a command names that does not exist: a target of make, a subcommand, an option; empty when all is there."""
+    program, *words = re.sub(r"""ARGS=(["']).*?\1""", "", command).split()
+    if program == "make":
+        return next((word for word in words if re.fullmatch(r"[a-z-]+", word) and word not in TARGETS), "")
+    here: Any = COMMANDS
+    options = {name for parameter in here.params for name in parameter.opts}
+    while hasattr(here, "commands") and words and not words[0].startswith("-"):
+        if words[0] not in here.commands:
+            return words[0]
+        here = here.commands[words.pop(0)]
+        options |= {name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    if here.context_settings.get("ignore_unknown_options"):
+        return ""  # a program of its own reads them
+    known = options | {"--help", "-h"}
+    return next((word for word in words if word.startswith("--") and word.partition("=")[0] not in known), "")
+
+
+def test_commands_that_documents_name_exist() -> None:
+    found = list(written_commands())
+    assert len(found) > 40
+    assert [(document, command, gone) for document, command in found if (gone := missing(command))] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "gone"),
+    [
+        ("make fly", "fly"),
+        ("make fuzz ARGS=--planted", ""),
+        ("qa-cluster fly", "fly"),
+        ("qa-cluster model fly", "fly"),
+        ("qa-cluster ask 'Why?' --loud", "--loud"),
+        ("qa-cluster up --first-port 7000 --data-dir x", ""),
+    ],
+)
+def test_planted_commands_are_found(command: str, gone: str) -> None:
+    assert missing(command) == gone
+
+
 def test_settings_that_documents_name_exist() -> None:
-    text = README + (ROOT / "docs" / "rest-service.md").read_text()
-    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text)) - {"answer_ttl"}
-    fields = {"top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id"}
-    modules = {"qa_cluster", "token_type_ids", "input_ids", "call_next", "qa_rg_nexecutions", "xquad_en_a", "covidqa_a"}
-    assert named - fields - modules <= set(SETTINGS)
+    named: set[str] = set()
+    for name in ("README.md", "rest-service.md", "operations.md", "limitations.md", "commands.md", "changing.md"):
+        named |= {span for span in spans(TEXTS[name]) if re.fullmatch(r"[a-z]+(?:_[a-z]+)+", span)}
+    fields = {"ask_fields", "wave_threshold"}
+    assert named - OTHER_NAMES - fields <= set(SETTINGS)
 
 
 def test_version_is_in_the_changelog() -> None:
     assert f"## {__version__} " in (ROOT / "CHANGELOG.md").read_text()
+
+
+def paths(text: str) -> Iterator[str]:
+    """Paths of this checkout that stand between backticks; a star stands for anything."""
+    for span in spans(text):
+        if re.fullmatch(r"(?:qa_cluster|gears|models|api|cluster|native|tests|docs)/[\w./*-]*", span):
+            yield span
+        elif argument := re.search(r"\bARGS=(tests/[\w./-]+)", span):
+            yield argument[1]
+
+
+@pytest.mark.parametrize("document", TEXTS)
+def test_paths_that_documents_name_exist(document: str) -> None:
+    assert [path for path in paths(TEXTS[document]) if not list(ROOT.glob(path.rstrip("/")))] == []
+
+
+def anchors(text: str) -> set[str]:
+    """The names that headings have in links."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", TEXTS)
+def test_links_lead_somewhere(document: str) -> None:
+    folder = ROOT / "docs" if (ROOT / "docs" / document).is_file() else ROOT
+    for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[document]):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = folder / name if name else folder / document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def rooms() -> set[str]:
+    """The folders of code, as the architecture names them: below the five folders of the checkout."""
+    named: set[str] = set()
+    for folder in ("qa_cluster", "gears", "native", "cluster", "api", "models"):
+        files = [path for pattern in ("*.py", "*.c", "*.lua") for path in (ROOT / folder).rglob(pattern)]
+        named |= {f"{path.parent.relative_to(ROOT / folder)}/" for path in files} - {"./"}
+    return {name for name in named if not name.startswith(("tests/", "build/"))}
+
+
+def test_every_room_has_a_paragraph() -> None:
+    described = set(re.findall(r"`((?:[a-z_]+/)+)`", section("architecture.md", "Rooms")))
+    assert {room for room in rooms() if room not in described and f"models/{room}" not in described} == set()
+
+
+def test_planted_paths_and_anchors_are_found() -> None:
+    assert list(paths("`gears/fly.py` and `make test ARGS=tests/fly.py`")) == ["gears/fly.py", "tests/fly.py"]
+    assert anchors("# A title\n## `AI.*`: an end") == {"a-title", "ai-an-end"}
+
+
+def test_a_recipe_opens_three_files_at_most() -> None:
+    recipes = TEXTS["changing.md"].split("\n## ")[1:]
+    assert len(recipes) == 10
+    for recipe in recipes:
+        numbered = re.findall(r"^(\d)\. ", recipe, re.MULTILINE)
+        assert numbered == ["1", "2", "3"][: len(numbered)]
+        assert numbered
+        red = recipe.split("\nRed: ")[1]
+        assert any(path.startswith("tests/") for path in paths(red)), recipe.split("\n")[0]

@@ -1,20 +1,32 @@
-"""What is in git is what is in the wheel, and settings that name files and folders agree with the tree."""
+"""What is in git is what is in the wheel; and an installed wheel works anywhere, also in the folder of a checkout."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+
+from qa_cluster.cluster.servers.ports import free_node_ports
+from tests.harness.polling import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"qa_cluster": "qa_cluster", "gears": "qa_cluster/gears", "models": "qa_cluster/models"} | {
     "api": "qa_cluster/api",
     "cluster": "qa_cluster/cluster",
 }
+SECONDS = 60.0
 
 
 def tracked() -> list[str]:
@@ -25,14 +37,71 @@ def tracked() -> list[str]:
     return done.stdout.split("\n")
 
 
+def pip(*arguments: str | Path) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+class Installed:
+    """An environment with the wheel in it, used by somebody whose current folder is the checkout."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.bin = folder / "environment" / "bin"
+        venv.create(self.bin.parent, symlinks=True)
+        pip("--python", self.bin / "python", "install", "--no-deps", "--no-index", wheel)
+        # The dependencies are those of this environment, and this project's own editable installation is not: a folder
+        # that a .pth file names is searched, its own .pth files are not read.
+        (site,) = (self.bin.parent / "lib").glob("*/site-packages")
+        places = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+        (site / "dependencies.pth").write_text("".join(f"{place}\n" for place in places))
+        self.package = site / "qa_cluster"
+        self._options = ["--data-dir", str(folder / "data"), "--set", "shards=1", "--set", "worker_threads=1"]
+
+    def start(self, *command: str, folder: Path = ROOT) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [self.bin / command[0], *command[1:]],
+            cwd=folder,
+            env={**os.environ, "NO_COLOR": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *command: str, folder: Path = ROOT) -> str:
+        with self.start(*command, folder=folder) as program:
+            output, errors = program.communicate(timeout=SECONDS)
+        assert program.returncode == 0, output + errors
+        return output
+
+    def qa(self, *arguments: str, folder: Path = ROOT) -> str:
+        return self.run("qa-cluster", *self._options, *arguments, folder=folder)
+
+    def serve(self, port: int) -> subprocess.Popen[str]:
+        return self.start("qa-cluster", *self._options, "serve", "--port", str(port))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("installed"), wheel)
+
+
+@pytest.fixture(scope="module")
+def running(installed: Installed) -> Iterator[Installed]:
+    """With a cluster of one shard that is up, started in the checkout."""
+    installed.qa("up")
+    yield installed
+    installed.qa("down")
+
+
 @pytest.mark.timeout(300)
-def test_wheel_holds_the_tracked_files_and_the_module(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT],
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
+def test_wheel_holds_the_tracked_files_and_the_module(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {
         name.replace(folder + "/", FOLDERS[folder] + "/", 1)
@@ -41,6 +110,84 @@ def test_wheel_holds_the_tracked_files_and_the_module(tmp_path: Path) -> None:
     }
     assert names == expected | {"qa_cluster/native/qa.so"}
     assert not wheel.name.endswith("-any.whl")
+
+
+def test_in_the_checkout_python_imports_the_checkout_and_nothing_twice(installed: Installed) -> None:
+    code = (
+        "import sys, qa_cluster.api.app, qa_cluster.cluster.cli, qa_cluster.models\n"
+        "import qa_cluster.gears.functions.register\n"
+        "print(*(m.__file__ for n, m in list(sys.modules.items()) if n.startswith('qa_cluster')), sep='\\n')"
+    )
+    files = installed.run("python", "-c", code).splitlines()
+    assert len(files) == len(set(files)) > 50
+    assert {Path(file).relative_to(ROOT).parts[0] for file in files} == set(FOLDERS)
+    elsewhere = installed.run("python", "-P", "-c", code).splitlines()
+    assert all(Path(file).is_relative_to(installed.package) for file in elsewhere)
+
+
+def test_in_the_checkout_the_pipeline_answers(installed: Installed) -> None:
+    code = (
+        "from qa_cluster import pipeline; qa = pipeline('question-answering');"
+        "print(qa(question='Who wrote the first program?', context='Ada Lovelace wrote the first program.')['answer'])"
+    )
+    assert installed.run("python", "-c", code) == "Ada Lovelace\n"
+
+
+def test_the_module_is_the_installed_one_and_that_of_the_checkout_for_its_own_code(installed: Installed) -> None:
+    assert f"loadmodule {installed.package / 'native' / 'qa.so'}\n" in installed.qa("config", "--module")
+    lines = installed.run("python", "-m", "qa_cluster.cluster.cli", "config", "--module")
+    assert f"loadmodule {ROOT / 'native' / 'build' / 'qa.so'}\n" in lines
+
+
+@pytest.mark.timeout(300)
+def test_in_the_checkout_a_job_pre_tokenizes_in_the_background(running: Installed, tmp_path: Path) -> None:
+    (tmp_path / "ada.txt").write_text("Ada Lovelace wrote the first program.")
+    running.qa("ingest", str(tmp_path))
+    running.qa("pretokenize", "--force", "--background")
+
+    def finished() -> bool:
+        states = [job["state"] for job in json.loads(running.qa("status", "--json"))["jobs"]]
+        assert set(states) <= {"queued", "started", "finished"}, states
+        return states == ["finished"]
+
+    eventually(finished, SECONDS)
+
+
+@pytest.mark.timeout(300)
+def test_in_the_checkout_the_service_serves(running: Installed) -> None:
+    port = free_node_ports(1)[0]
+    with running.serve(port) as service, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+
+        def ready() -> bool:
+            assert service.poll() is None, service.communicate()
+            return client.get("/readyz").is_success
+
+        try:
+            eventually(ready, SECONDS, ignore=httpx.TransportError)
+        finally:
+            service.send_signal(signal.SIGTERM)
+            service.communicate(timeout=SECONDS)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("place", ["the checkout", "beside a qa_cluster that is none"])
+def test_in_any_folder_a_reader_is_evaluated_by_the_installed_code(
+    installed: Installed, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "qa_cluster").mkdir()
+    (tmp_path / "qa_cluster" / "__init__.py").write_text("raise SystemExit('not this one')")
+    qas = [{"question": "Who did it?", "answers": [{"text": "Ada", "answer_start": 0}]}]
+    folder = ROOT if place == "the checkout" else tmp_path
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Ada did it.", "qas": qas}]}]}))
+    report = json.loads(installed.qa("eval", str(file), "--no-ranking", "--no-system", "--json", folder=folder))
+    assert report["context_given"]["f1"] == 1.0
+
+
+@pytest.mark.timeout(300)
+def test_in_the_checkout_the_demo_answers(installed: Installed, tmp_path: Path) -> None:
+    output = installed.qa("--data-dir", str(tmp_path / "demo"), "demo", "--once", "--port", str(free_node_ports(1)[0]))
+    assert re.search(r"division by zero raise\? +ZeroDivisionError", output)
 
 
 def test_every_package_is_listed() -> None:

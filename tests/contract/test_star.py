@@ -1,59 +1,134 @@
 """Imports form a star: gears, models, api and cluster know the core of qa_cluster and themselves, never each other.
 
-In the core too, folders know each other one way only.
+Within a point, and within the core, the folders are rooms that know each other one way only; and no file imports, by
+whatever way round, itself.
 """
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.contract.rooms import Tree, circle, in_order, room_of, wrong_directions
+
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = ("gears", "models", "api", "cluster")
-# Folders of the core, and which others each may know.
-BELOW: dict[str, set[str]] = {
-    "reading": set(),
-    "ranking": {"reading"},
-    "evaluation": {"reading", "ranking"},
-    "huggingface": {"reading"},
-    "asking": {"reading", "ranking", "huggingface"},
+FOLDERS = ("qa_cluster", *POINTS)
+MAX_FILES = 16
+GEARS = "qa_cluster.gears"
+FUNCTIONS = f"{GEARS}.functions"
+API = f"{GEARS}.scripting.api"
+CLUSTER = "qa_cluster.cluster"
+
+# Which others each room may know. A room is a folder with what is below it, or a file that has a place of its own.
+CORE_ROOMS = {
+    "qa_cluster.reading": frozenset[str](),
+    "qa_cluster.ranking": frozenset({"qa_cluster.reading"}),
+    "qa_cluster.evaluation": frozenset({"qa_cluster.reading", "qa_cluster.ranking"}),
+    "qa_cluster.huggingface": frozenset({"qa_cluster.reading"}),
+    "qa_cluster.asking": frozenset({"qa_cluster.reading", "qa_cluster.ranking", "qa_cluster.huggingface"}),
 }
+GEARS_ROOMS = dict(in_order(GEARS, "shard", "inference", "runs", "registrations", "scripting", "process", "worker"))
+# the runtime's public side, which is all that the functions of qa-cluster may use of it
+FUNCTION_ROOMS = {name: below | {API} for name, below in in_order(FUNCTIONS, "state", "shard", "readers")}
+FUNCTION_ROOMS |= dict.fromkeys((f"{FUNCTIONS}.answering", f"{FUNCTIONS}.indexing"), frozenset({*FUNCTION_ROOMS, API}))
+FUNCTION_ROOMS |= {FUNCTIONS: frozenset({*FUNCTION_ROOMS, API})}
+CLUSTER_ROOMS = dict(
+    in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "evaluation", "commands", "cli")
+)
 
 
-def imported(source: str) -> Iterator[str]:
-    """Dotted names of everything a module imports, relative imports as ``.``-prefixed names."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (node.module or "")
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+def tree_of(folder: str) -> Tree:
+    return Tree.read(ROOT / folder, folder if folder == "qa_cluster" else f"qa_cluster.{folder}")
 
 
-def offences(folder: str, source: str) -> list[str]:
-    """Imports of a file in `folder` that break the star."""
-    forbidden = {f"qa_cluster.{point}" for point in POINTS if point != folder}
-    forbidden |= {point for point in POINTS}  # `import gears` from the checkout would be a second copy
-    return [name for name in imported(source) if any(name == bad or name.startswith(bad + ".") for bad in forbidden)]
+def outside(folder: str, tree: Tree) -> list[str]:
+    """Imports that break the star."""
+    forbidden = {f"qa_cluster.{point}": frozenset[str]() for point in POINTS if point != folder}
+    forbidden |= {point: frozenset() for point in POINTS}  # `import gears` from the checkout would be a second copy
+    return [
+        f"{module} imports {name}"
+        for module in tree.sources
+        for name in sorted(tree.imports(module))
+        if room_of(name, forbidden)
+    ]
 
 
-@pytest.mark.parametrize("folder", ["qa_cluster", *POINTS])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_star(folder: str) -> None:
-    files = sorted((ROOT / folder).rglob("*.py"))
-    assert files
-    found = {str(path.relative_to(ROOT)): bad for path in files if (bad := offences(folder, path.read_text()))}
-    assert not found
+    tree = tree_of(folder)
+    assert tree.sources
+    assert outside(folder, tree) == []
 
 
-def upward(folder: str, source: str) -> list[str]:
-    """Imports of a file in a `folder` of the core that lead to a folder it may not know."""
-    forbidden = [f"qa_cluster.{other}" for other in set(BELOW) - BELOW[folder] - {folder}]
-    return [name for name in imported(source) if name.startswith("..") or name.startswith(tuple(forbidden))]
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_file_imports_itself_in_a_circle(folder: str) -> None:
+    assert circle(tree_of(folder)) is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "rooms"),
+    [
+        ("qa_cluster", CORE_ROOMS),
+        ("gears", GEARS_ROOMS),
+        ("gears", FUNCTION_ROOMS | {API: frozenset()}),
+        ("cluster", CLUSTER_ROOMS),
+    ],
+    ids=["core", "gears", "functions", "cluster"],
+)
+def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[str]]) -> None:
+    assert wrong_directions(tree_of(folder), rooms) == []
+
+
+def beyond_the_api(tree: Tree) -> list[str]:
+    """Imports by which functions reach past the public API of the runtime, or the runtime reaches the functions."""
+    found = []
+    for module in tree.sources:
+        of_functions = module.startswith(f"{FUNCTIONS}.")
+        for name in sorted(tree.imports(module)):
+            if (
+                name.startswith(f"{FUNCTIONS}.") != of_functions
+                and name.startswith(f"{GEARS}.")
+                and (not of_functions or not (name == API or name.startswith(f"{API}.")))
+            ):
+                found.append(f"{module} imports {name}")
+    return found
+
+
+def test_functions_use_the_public_api_only_and_the_runtime_knows_no_function() -> None:
+    assert beyond_the_api(tree_of("gears")) == []
+
+
+def folder_of(tree: Tree, module: str) -> str:
+    """The folder that a module's file is in."""
+    return module if module in tree.packages else module.rpartition(".")[0]
+
+
+def roomless(tree: Tree, rooms: dict[str, frozenset[str]]) -> set[str]:
+    """Folders that are in no room."""
+    return {folder for module in tree.sources if room_of(folder := folder_of(tree, module), rooms) is None}
+
+
+def crowded(tree: Tree, rooms: dict[str, frozenset[str]]) -> dict[str, int]:
+    """Folders of rooms with too many files."""
+    counts = Counter(folder_of(tree, module) for module in tree.sources)
+    return {folder: count for folder, count in counts.items() if count > MAX_FILES and room_of(folder, rooms)}
+
+
+@pytest.mark.parametrize(
+    ("folder", "rooms"),
+    [("qa_cluster", CORE_ROOMS), ("gears", GEARS_ROOMS | FUNCTION_ROOMS), ("cluster", CLUSTER_ROOMS)],
+    ids=["core", "gears", "cluster"],
+)
+def test_every_folder_is_a_room_that_can_be_taken_in_at_a_glance(folder: str, rooms: dict[str, frozenset[str]]) -> None:
+    tree = tree_of(folder)
+    assert roomless(tree, rooms) == {folder if folder == "qa_cluster" else f"qa_cluster.{folder}"}
+    assert rooms.keys() <= tree.sources.keys()
+    assert crowded(tree, rooms) == {}
 
 
 def test_a_worker_loads_nothing_that_asks() -> None:
@@ -63,20 +138,76 @@ def test_a_worker_loads_nothing_that_asks() -> None:
     assert not [name for name in loaded if name.startswith(("qa_cluster.asking", "qa_cluster.evaluation"))]
 
 
-def test_every_folder_of_the_core_has_its_place() -> None:
-    assert {path.parent.name for path in (ROOT / "qa_cluster").glob("*/__init__.py")} == set(BELOW)
+LATE = "def f():\n    {}\n"
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {}\n"
 
 
-@pytest.mark.parametrize("folder", BELOW)
-def test_folders_of_the_core_know_each_other_one_way(folder: str) -> None:
-    files = sorted((ROOT / "qa_cluster" / folder).rglob("*.py"))
-    found = {path.name: bad for path in files if (bad := upward(folder, path.read_text()))}
-    assert not found
+@pytest.mark.parametrize("shape", ["{}\n", LATE, FOR_TYPES], ids=["plain", "in a function", "for types"])
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("from ..process import jobs", "process.jobs"),
+        ("from ..process.jobs import Jobs", "process.jobs.Jobs"),
+        ("from .. import process", "process"),
+        ("from qa_cluster.gears.process.jobs import Jobs", "process.jobs.Jobs"),
+        ("from qa_cluster.gears import process", "process"),
+        ("import qa_cluster.gears.process.jobs as jobs", "process.jobs"),
+        ("from ...gears.process import jobs", "process.jobs"),
+    ],
+)
+def test_a_planted_wrong_direction_is_found(shape: str, line: str, name: str) -> None:
+    tree = Tree({f"{GEARS}.shard.link": shape.format(line)})
+    assert wrong_directions(tree, GEARS_ROOMS) == [f"{GEARS}.shard.link imports {GEARS}.{name}"]
 
 
-def test_a_planted_offence_is_found() -> None:
-    assert upward("reading", "from qa_cluster.asking.shards import Shards") == ["qa_cluster.asking.shards.Shards"]
-    assert upward("asking", "from qa_cluster.reading.spans import Span") == []
-    assert offences("api", "from qa_cluster.gears import worker") == ["qa_cluster.gears.worker"]
-    assert offences("qa_cluster", "import qa_cluster.models.export") == ["qa_cluster.models.export"]
-    assert offences("gears", "from qa_cluster.gears.link import Link") == []
+def test_right_directions_are_not_found() -> None:
+    line = "from ..shard import link\nfrom . import commands\nfrom ..scripting.api import execute\nimport asyncio\n"
+    assert wrong_directions(Tree({f"{GEARS}.process.jobs": line}), GEARS_ROOMS) == []
+
+
+def test_imports_of_a_package_are_relative_to_itself() -> None:
+    tree = Tree({f"{GEARS}.shard": "from ..process import jobs"}, frozenset({f"{GEARS}.shard"}))
+    assert wrong_directions(tree, GEARS_ROOMS) == [f"{GEARS}.shard imports {GEARS}.process.jobs"]
+
+
+@pytest.mark.parametrize("shape", ["{}\n", LATE, FOR_TYPES], ids=["plain", "in a function", "for types"])
+def test_a_planted_circle_of_files_is_found(shape: str) -> None:
+    sources = {f"{GEARS}.shard.a": "from .b import f", f"{GEARS}.shard.b": "from . import c"}
+    assert circle(Tree({**sources, f"{GEARS}.shard.c": "import qa_cluster.gears.shard.d"})) is None
+    tree = Tree({**sources, f"{GEARS}.shard.c": shape.format("from .a import f")})
+    assert circle(tree) == [f"{GEARS}.shard.{name}" for name in "abca"]
+
+
+@pytest.mark.parametrize("module", ["shard.link", "process.jobs"])
+def test_a_planted_runtime_that_knows_a_function_is_found(module: str) -> None:
+    tree = Tree({f"{GEARS}.{module}": "from ..functions.readers import warming"})
+    assert beyond_the_api(tree) == [f"{GEARS}.{module} imports {FUNCTIONS}.readers.warming"]
+
+
+def test_a_planted_function_that_reaches_past_the_api_is_found() -> None:
+    line = "from qa_cluster.gears.scripting import api, builder\nfrom qa_cluster.gears.shard.peers import Peers\n"
+    found = beyond_the_api(Tree({f"{FUNCTIONS}.readers.warming": line}))
+    names = ("scripting.builder", "shard.peers.Peers")
+    assert found == [f"{FUNCTIONS}.readers.warming imports {GEARS}.{name}" for name in names]
+
+
+def test_a_planted_folder_without_a_room_or_with_too_many_files_is_found() -> None:
+    inside = {f"{GEARS}.shard.file{number}": "" for number in range(MAX_FILES - 1)}
+    packages = frozenset({GEARS, f"{GEARS}.shard"})
+    tree = Tree({**dict.fromkeys(packages, ""), **inside}, packages)
+    assert (roomless(tree, GEARS_ROOMS), crowded(tree, GEARS_ROOMS)) == ({GEARS}, {})
+    tree = Tree({**tree.sources, f"{GEARS}.attic.things": "", f"{GEARS}.shard.more": ""}, packages)
+    assert roomless(tree, GEARS_ROOMS) == {GEARS, f"{GEARS}.attic"}
+    assert crowded(tree, GEARS_ROOMS) == {f"{GEARS}.shard": MAX_FILES + 1}
+
+
+def test_a_planted_offence_against_the_star_is_found() -> None:
+    lines = {
+        "api": ("from qa_cluster.gears import worker", "qa_cluster.gears.worker"),
+        "qa_cluster": ("import qa_cluster.models.export", "qa_cluster.models.export"),
+        "cluster": ("def f():\n    import gears.worker", "gears.worker"),
+    }
+    for folder, (line, name) in lines.items():
+        assert outside(folder, Tree({f"{folder}.x": line})) == [f"{folder}.x imports {name}"]
+    assert outside("gears", Tree({f"{GEARS}.x": "from qa_cluster.gears.shard.link import Link"})) == []
+    assert outside("gears", Tree({f"{GEARS}.x": "from . import shard"})) == []

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from tests.harness.polling import eventually
 from tests.harness.ports import free_port
-from tests.harness.servers import MODULE, chosen_servers, eventually, find_binary, server_binary, shared_binary
+from tests.harness.programs import MODULE, chosen_servers, find_binary
 
 from .running_shards import Shards, running
-
-__all__ = ["server_binary", "shared_binary"]
 
 
 @pytest.fixture(scope="session", params=chosen_servers())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,15 +12,19 @@ import redis
 
 from qa_cluster import documents, keys
 from qa_cluster.documents import DocumentRecord, PutResult
-from qa_cluster.gears.functions.register import SESSION
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.ranking.bm25 import Ranking, merge
-from tests.harness.servers import ROOT, Cluster, Server, eventually
+from qa_cluster.shard_functions import RANK_TRIGGER, READER_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.programs import ROOT
+from tests.harness.servers import Server
+from tests.harness.workers import WORKER
 
-WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 REGISTER = "from qa_cluster.gears.functions.register import register_all; register_all()"
 PARTITIONS = 12
+SENTENCE_ANSWER_TTL = 7200
 MODEL = ROOT / "models" / "default"
 SECONDS = 30.0
 
@@ -36,6 +39,8 @@ class Shards:
     def set_up(self) -> None:
         """Partitions and functions; every shard ranks its partitions when this returns."""
         self.client.set(keys.PARTITIONS_KEY, PARTITIONS)
+        for node in self.nodes:
+            self.on(node, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL)
         assert self.register() == "OK"
         eventually(lambda: len(self.rank("anything").epochs) == PARTITIONS, SECONDS, ignore=redis.ResponseError)
 
@@ -54,14 +59,14 @@ class Shards:
             self.on(node, "SET", keys.tokenizer_key(tag), (MODEL / "tokenizer.json").read_bytes())
         self.write_manifest((MODEL / "manifest.json").read_text())
         # each worker hears of its keys by an event, which the trigger of a test may overtake
-        eventually(lambda: all(self.on(node, "RG.TRIGGER", "qa.reader") != [""] for node in self.nodes), SECONDS)
+        eventually(lambda: all(self.on(node, "RG.TRIGGER", READER_TRIGGER) != [""] for node in self.nodes), SECONDS)
 
     def write_manifest(self, text: str) -> None:
         for tag, node in self._shard_tags():
             self.on(node, "SET", keys.manifest_key(tag), text)
 
     def _shard_tags(self) -> list[tuple[str, Server]]:
-        step = 16384 // len(self.nodes)
+        step = keys.SLOTS // len(self.nodes)
         return [(hashtag_for_slot(index * step), node) for index, node in enumerate(self.nodes)]
 
     def put(self, document_id: str, text: str, title: str = "") -> PutResult:
@@ -90,7 +95,7 @@ class Shards:
         return None if value is None else dict(json.loads(value))
 
     def rank(self, question: str, count: int = 8) -> Ranking:
-        replies = [self.on(node, "RG.TRIGGER", "qa.rank", count, question) for node in self.nodes]
+        replies = [self.on(node, "RG.TRIGGER", RANK_TRIGGER, count, question) for node in self.nodes]
         return merge([json.loads(reply[0]) for reply in replies], count)
 
     def ranked_documents(self, question: str) -> list[str]:

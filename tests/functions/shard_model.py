@@ -16,7 +16,7 @@ from qa_cluster.sentences import split_sentences
 TAG = "06S"
 _NO_TOKENS = TextTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
 # Arguments of index_document before the tensors: a plain server has no AI.TENSORSET.
-_INDEX_ARGUMENTS = 11
+_INDEX_ARGUMENTS = 12
 
 
 def command(client: redis.Redis, *words: object, **options: object) -> Any:
@@ -43,18 +43,20 @@ def record(client: redis.Redis, document_id: str) -> documents.DocumentRecord | 
     return documents.parse_record(command(client, *documents.read_record(document_id, TAG)))
 
 
-def split(client: redis.Redis, document_id: str, version: str, text: str) -> str:
+def split(client: redis.Redis, document_id: str, version: str, text: str, splitter: str = "1") -> str:
     spans = split_sentences(text)
-    call = documents.split_document(document_id, TAG, version, spans, [text[a:b] for a, b in spans])
+    sentences = [text[a:b] for a, b in spans]
+    call = documents.split_document(document_id, TAG, version, spans, sentences, splitter=splitter)
     return str(run(client, call)[0])
 
 
-def writer(document_id: str, version: str, text: str) -> IndexWriter:
+def writer(document_id: str, version: str, text: str, splitter: str = "1") -> IndexWriter:
     spans = split_sentences(text)
     return IndexWriter(
         document_id=document_id,
         tag=TAG,
         version=version,
+        splitter=splitter,
         tokenizer="none",
         fingerprint=1,
         spans=spans,
@@ -63,10 +65,10 @@ def writer(document_id: str, version: str, text: str) -> IndexWriter:
     )
 
 
-def index(client: redis.Redis, document_id: str, version: str, text: str) -> str:
+def index(client: redis.Redis, document_id: str, version: str, text: str, splitter: str = "1") -> str:
     """All steps of indexing; the status of the last one."""
     status, number = "", ""
-    steps = writer(document_id, version, text)
+    steps = writer(document_id, version, text, splitter)
     for first, last, kind in steps.steps():
         call = steps.call(first, last, kind, number)
         status, number = run(client, ScriptCall(call.script, call.keys, call.args[:_INDEX_ARGUMENTS]))

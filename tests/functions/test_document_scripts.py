@@ -13,7 +13,7 @@ import redis
 
 from qa_cluster import documents, keys
 from qa_cluster.ranking.postings import removals
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from . import shard_model as shard
 from .shard_model import TAG
@@ -145,6 +145,24 @@ def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_
     assert {key.rpartition(":")[2] for key in client.scan_iter(match="terms:*")} == {"other", "text"}
 
 
+def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:
+    version = ingest(client, "d", TEXT)
+    assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
+    before = epoch(client)
+    assert shard.split(client, "d", version, TEXT, "1") == "unchanged"
+    assert (shard.split(client, "d", version, TEXT, "2"), epoch(client)) == ("stored", before + 1)
+    record = shard.record(client, "d")
+    assert record is not None
+    assert (record.sentences, record.splitter, record.tokenized) == (3, "2", False)
+    assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
+    assert client.hgetall(keys.docs_key(TAG)) == {}
+    assert client.llen(keys.garbage_key(TAG)) == 1
+    # tokenized meanwhile, from sentences that are no more
+    assert shard.index(client, "d", version, TEXT, "1") == "stale"
+    assert shard.index(client, "d", version, TEXT, "2") == "stored"
+    assert client.hgetall(keys.stats_key(TAG)) == {"next": "2", "sentences": "3", "terms": "8"}
+
+
 def test_a_text_written_with_set_is_adopted_only_while_it_stands(client: redis.Redis) -> None:
     client.set(keys.paragraphs_key("d", TAG), "First.")
     stale = documents.adopt_document(documents.check_document("d", "Older."), TAG, "")
@@ -166,7 +184,7 @@ def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> 
 def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     call = documents.read_sentence(keys.SentenceRef("d", TAG, 1), "Who?")
-    sentence = documents.parse_sentence(shard.run(client, call))
+    sentence = documents.parse_sentence_record(shard.run(client, call))
     assert sentence is not None
     assert (sentence.text, sentence.version, sentence.document_id, sentence.tensor) == (
         "The dog slept.",
@@ -177,7 +195,7 @@ def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     start, end = json.loads(sentence.spans)[1]
     assert TEXT[start:end] == sentence.text
     missing = documents.read_sentence(keys.SentenceRef("d", TAG, 3), "Who?")
-    assert documents.parse_sentence(shard.run(client, missing)) is None
+    assert documents.parse_sentence_record(shard.run(client, missing)) is None
 
 
 def test_the_set_of_answers_forgets_what_has_expired(client: redis.Redis) -> None:
@@ -212,7 +230,7 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
             shard.index(client, document_id, version, text)
         elif action == "read":
             call = documents.read_sentence(keys.SentenceRef(document_id, TAG, 1), "Other?")
-            found = documents.parse_sentence(shard.run(client, call))
+            found = documents.parse_sentence_record(shard.run(client, call))
             if found is not None:
                 pending.append((document_id, (1, found.version, found.text)))
         elif action == "store" and pending:

@@ -9,7 +9,10 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from tests.harness.servers import Server, eventually
+from qa_cluster.documents import split_document
+from qa_cluster.sentences import SPLITTER_VERSION
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 
 from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 
@@ -92,6 +95,36 @@ def test_answers_of_another_reader_are_dropped_when_the_manifest_changes(shards:
 def answered_by(shards: Shards, revision: str) -> bool:
     answer = shards.ask("model", 0, "What is the kakapo?")
     return answer is not None and answer["model"]["revision"] == revision
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["older", "before splitters were noted"])
+def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Shards, is_noted: bool) -> None:
+    name, text, question = f"resplit {is_noted}", "Ospreys catch fish. They nest on poles.", "What do ospreys catch?"
+    version = shards.put(name, text).version
+    shards.wait_tokenized(name)
+    older = split_document(name, tag(name), version, [(0, len(text))], [text], splitter="0-older")
+    assert shards.client.execute_command(*older.command()) == ["stored"]
+    shards.wait_tokenized(name)
+    if not is_noted:
+        shards.client.hdel(keys.document_key(name, tag(name)), "splitter")
+    before, ranking = shards.ask(name, 0, question), shards.rank("ospreys poles")
+    assert before is not None
+    assert before["sentence"] == text
+
+    shards.register("UPGRADE")
+
+    def is_split_again() -> bool:
+        record = shards.record(name)
+        return record is not None and record.splitter == SPLITTER_VERSION and record.tokenized
+
+    eventually(is_split_again, SECONDS)
+    after = shards.ask(name, 0, question)
+    assert after is not None
+    assert after["sentence"] == "Ospreys catch fish."
+    again = shards.rank("ospreys poles")
+    assert {f"{name}:{{{tag(name)}}}:{i}" for i in (0, 1)} <= {found.sentence for found in again.candidates}
+    assert again.epochs[tag(name)] > ranking.epochs[tag(name)]
+    shards.delete(name)
 
 
 def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:

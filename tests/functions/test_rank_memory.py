@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 
 from qa_cluster.gears.functions.answering import rank
+from qa_cluster.gears.functions.state import state
 
 
 def test_terms_without_postings_make_room_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank, "_index", rank._Index())
+    state.forget()
+    index = state.of(rank._Index)
     monkeypatch.setattr(rank, "MAX_CACHED_POSTINGS", 100 * rank.TERM_OVERHEAD)
-    here = [rank._index.partition("a"), rank._index.partition("b")]
+    here = [index.partition("a"), index.partition("b")]
     nothing = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), 0)
     for number in range(1000):
         for partition in here:
             partition.keep(f"word{number}", nothing)
         rank._join(here, f"word{number}", ())
-    assert len(rank._index.joined) <= 100
+    assert len(index.joined) <= 100
     assert all(len(partition.postings) <= 51 for partition in here)

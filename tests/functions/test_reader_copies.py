@@ -11,7 +11,8 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.hashtags import hashtag_for_slot
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 
 from .running_shards import MODEL, SECONDS, Shards
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.gears.functions.readers import reader as readers
-from qa_cluster.gears.functions.readers import warming as reader_warming
-from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
 from qa_cluster.scripts import ScriptCall
-from tests.functions.running_shards import SECONDS, WORKER, sentence_name, tag
+from tests.functions.running_shards import SECONDS, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 from tests.unit.small_tokenizer import tokenizer_json
 
@@ -41,21 +36,6 @@ def shards(cluster: TinyShards) -> Iterator[TinyShards]:
     yield cluster
     if not all(cluster.models(node).get(cluster.first.name, {}).get("default") for node in cluster.nodes):
         cluster.use("first")
-
-
-def flip(shards: TinyShards, node: Server, to: str, former: str) -> str:
-    """The change of the default on one shard, and nothing else."""
-    own = shards.tag_of(node)
-    names = [key(own, name) for name in ("", to, former) for key in _KEYS]
-    seen = shards.on(node, "GET", keys.manifest_key(own))
-    return str(shards.on(node, *ScriptCall("make_default", tuple(names), (seen,)).command()))
-
-
-_KEYS = (keys.model_key, keys.manifest_key, keys.tokenizer_key)
-
-
-def compilations(node: Server) -> int:
-    return node.log.read_text(errors="replace").count(" is loaded, ")
 
 
 def test_both_answer_and_their_answers_are_kept_apart(shards: TinyShards) -> None:
@@ -98,9 +78,9 @@ def test_a_reader_that_is_not_there_is_refused_with_those_that_are(shards: TinyS
 
 
 def test_the_readers_are_told_with_all_that_is_known_of_them(shards: TinyShards) -> None:
+    # what has just been loaded makes the shards look through their answers
+    shards.wait_models(lambda models: all(entry["settled"] for entry in models.values()))
     for node in shards.nodes:
-        # what has just been loaded makes the shard look through its answers
-        eventually(lambda node=node: all(e["settled"] for e in shards.models(node).values()), SECONDS)  # type: ignore[misc]
         (text,) = shards.on(node, "RG.TRIGGER", "qa.models", "manifests")
         default, other = json.loads(text)
         assert (default["name"], default["default"], default["warm"]) == (shards.first.name, True, True)
@@ -116,28 +96,27 @@ def test_the_readers_are_told_with_all_that_is_known_of_them(shards: TinyShards)
 def test_a_change_of_the_default_compiles_nothing_and_leaves_no_old_answer(shards: TinyShards) -> None:
     shards.written("flip")
     node = shards.node_of(keys.document_key("flip", tag("flip")))
-    before = compilations(node)
+    before = shards.compilations(node)
     for to, former, answer in ((shards.last, shards.first, LAST), (shards.first, shards.last, FIRST)):
         shards.get("flip", "Who?")
         shards.get("flip", "Who?", to.name)
-        assert flip(shards, node, to.name, former.name) == "done"
+        assert shards.flip(node, to.name, former.name) == "done"
         # what was kept for the former one by its name stays right; what was kept for the default one goes
         assert shards.get("flip", "Who?", former.name)["model"]["revision"] == former.revision
         for number in range(20):
             found = shards.get("flip", f"Who is number {number}?")
             assert found["answer"] in (FIRST, LAST)
-        eventually(lambda to=to: shards.models(node)[to.name]["default"], SECONDS)  # type: ignore[misc]
+        shards.wait_models(lambda models, name=to.name: models[name]["default"], node)
         assert shards.get("flip", f"Who is it now, {to.name}?")["answer"] == answer
-        eventually(lambda to=to: shards.models(node)[to.name]["settled"], SECONDS)  # type: ignore[misc]
+        shards.wait_models(lambda models, name=to.name: models[name]["settled"], node)
         assert shards.get("flip", "Who?")["answer"] == answer
-    assert compilations(node) == before
+    assert shards.compilations(node) == before
 
 
 def test_a_change_that_does_not_fit_changes_nothing(shards: TinyShards) -> None:
     node = shards.nodes[0]
-    own = shards.tag_of(node)
-    assert flip(shards, node, "nobody@0", shards.first.name) == "missing"
-    names = [key(own, name) for name in ("", shards.last.name, shards.first.name) for key in _KEYS]
+    assert shards.flip(node, "nobody@0", shards.first.name) == "missing"
+    names = [key for name in ("", shards.last.name, shards.first.name) for key in shards.keys_of(node, name)]
     assert shards.on(node, *ScriptCall("make_default", tuple(names), ("another manifest",)).command()) == "changed"
     assert shards.on(node, "EXISTS", *names[:6]) == 6
     assert shards.models(node)[shards.first.name]["default"]
@@ -188,9 +167,7 @@ def test_a_removed_reader_goes_with_its_answers_and_the_others_stay(shards: Tiny
         shards.get("removed", "Who?", model)
     for node in shards.nodes:
         assert shards.remove(node, shards.last.name) == 3
-    for node in shards.nodes:
-        eventually(lambda node=node: shards.last.name not in shards.models(node), SECONDS)  # type: ignore[misc]
-        eventually(lambda node=node: shards.models(node)[shards.first.name]["settled"], SECONDS)  # type: ignore[misc]
+    shards.wait_models(lambda models: shards.last.name not in models and models[shards.first.name]["settled"])
     for model in ("last", shards.last.name):
         with pytest.raises(redis.ResponseError, match="is not loaded on this shard"):
             shards.get("removed", "Who?", model)
@@ -201,7 +178,7 @@ def test_a_copy_that_one_shard_lost_comes_back_from_another(shards: TinyShards) 
     shards.written("lost")
     node = shards.node_of(keys.document_key("lost", tag("lost")))
     assert shards.remove(node, shards.last.name) == 3
-    names = [key(shards.tag_of(node), shards.last.name) for key in _KEYS]
+    names = shards.keys_of(node, shards.last.name)
     eventually(lambda: shards.on(node, "EXISTS", *names) == 3, SECONDS)
     shards.wait_warm(shards.last.name)
     assert shards.get("lost", "Who?", "last")["answer"] == LAST
@@ -215,77 +192,6 @@ def test_a_new_worker_has_all_readers(shards: TinyShards) -> None:
     node.wait_ready(SECONDS)
     shards.wait_warm(shards.first.name, shards.last.name)
     assert [shards.get("worker", "Who?", model)["answer"] for model in ("", "last")] == [FIRST, LAST]
-
-
-def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary: Path, tmp_path: Path) -> None:
-    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000, "repl-diskless-sync-delay": 0}
-    with (
-        tiny_shards(server_binary, tmp_path, 1) as shards,
-        Server(server_binary, settings, worker=WORKER) as replica,
-    ):
-        (primary,) = shards.nodes
-        shards.written("replica")
-        shards.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
-        primary_id = shards.on(primary, "CLUSTER", "MYID")
-        eventually(lambda: primary_id in shards.on(replica, "CLUSTER", "NODES"), SECONDS)
-        eventually(lambda: shards.on(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", SECONDS, ignore=Exception)
-        shards.load("last", beside=True)
-        eventually(lambda: compilations(replica) >= 2, SECONDS)
-        eventually(lambda: replica.info("replication")["master_link_status"] == "up", SECONDS)
-        assert flip(shards, primary, shards.last.name, shards.first.name) == "done"
-        # a takeover asks nobody: what the replica has not heard by then is lost
-        offset = primary.info("replication")["master_repl_offset"]
-        eventually(lambda: replica.info("replication")["slave_repl_offset"] >= offset, SECONDS)
-        eventually(lambda: shards.on(replica, "CLUSTER", "FAILOVER", "TAKEOVER") == "OK", SECONDS, ignore=Exception)
-        eventually(lambda: replica.info("replication")["role"] == "master", SECONDS)
-        eventually(lambda: shards.models(replica)[shards.last.name]["default"], SECONDS, ignore=Exception)
-        before = compilations(replica)
-        for model, answer in (("", LAST), ("last", LAST), ("first", FIRST)):
-            (reply,) = shards.on(replica, "RG.TRIGGER", "qa.read", model, "Who?", sentence_name("replica", 0))
-            assert json.loads(reply)["answer"] == answer
-        assert compilations(replica) == before
-
-
-def test_a_shard_without_slots_follows_the_others_and_takes_each_reader_once(
-    server_binary: Path, tmp_path: Path
-) -> None:
-    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
-    with tiny_shards(server_binary, tmp_path, 1) as shards, Server(server_binary, settings, worker=WORKER) as young:
-        (old,) = shards.nodes
-        young.wait_ready(60)
-        shards.on(young, "CLUSTER", "MEET", "127.0.0.1", old.port)
-        identity = shards.on(young, "CLUSTER", "MYID")
-        eventually(lambda: identity in shards.on(old, "CLUSTER", "NODES"), SECONDS)
-        eventually(lambda: "cluster_slots_assigned:16384" in shards.on(young, "CLUSTER", "INFO"), SECONDS)
-        for node in (old, young):
-            shards.on(node, "RG.REFRESHCLUSTER")
-        assert shards.register("UPGRADE") == "OK"
-
-        def answers_by(name: str) -> bool:
-            found = shards.models(young)
-            return found.keys() <= {shards.first.name, shards.last.name} and bool(found[name]["default"])
-
-        def taken() -> int:
-            return young.log.read_text(errors="replace").count(" into memory")
-
-        eventually(lambda: answers_by(shards.first.name), SECONDS, ignore=Exception)
-        shards.load("last", keep_old=True)
-        eventually(lambda: answers_by(shards.last.name), SECONDS, ignore=Exception)
-        shards.unload("last")
-        eventually(lambda: [e["default"] for e in shards.models(young).values()] == [False], SECONDS, ignore=Exception)
-        time.sleep(1.5)  # there is no default to be had now: nothing is taken again and again
-        assert taken() == 2
-        shards.load("last", keep_old=True)
-        eventually(lambda: answers_by(shards.last.name), SECONDS, ignore=Exception)
-        # as an importing one, `young` takes a new epoch with the slot: else the next word of `old` may take it back
-        shards.on(young, "CLUSTER", "SETSLOT", 5000, "IMPORTING", shards.on(old, "CLUSTER", "MYID"))
-        for node in (young, old):
-            shards.on(node, "CLUSTER", "SETSLOT", 5000, "NODE", identity)
-        tag = hashtag_for_slot(5000)
-        eventually(lambda: shards.on(young, "EXISTS", *(key(tag, shards.first.name) for key in _KEYS)) == 3, SECONDS)
-        assert shards.on(young, "GET", keys.manifest_key(tag)) == shards.last.to_json()
-        assert answers_by(shards.last.name)
-        assert taken() == 3
 
 
 def test_a_model_that_cannot_read_batches_is_not_told_to_be_ready(shards: TinyShards) -> None:
@@ -337,37 +243,10 @@ def test_keys_that_do_not_make_a_reader_are_not_copied_to_again_and_again(shards
     assert all(shards.models(each)[shards.first.name]["stored"] for each in shards.nodes)
 
 
-def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failing:
-        tries = 0
-
-        async def warm(self, shapes: list[tuple[int, int]]) -> None:
-            self.tries += 1
-            raise RuntimeError("Check failed in plugin.cpp:123")
-
-    model = Failing()
-    manifest = SimpleNamespace(shapes=SimpleNamespace(lengths=(16,), batches=(1,)), window_tokens=48)
-    reader = SimpleNamespace(name="failing", warm=False, model=model, problem="", manifest=manifest)
-    monkeypatch.setattr(readers, "everyone", lambda: [reader])
-    logged: list[str] = []
-    monkeypatch.setattr(reader_warming.rg, "log", lambda text, level: logged.append(text))
-
-    async def run() -> None:
-        for _ in range(10):
-            reader_warming.go_on()
-            await asyncio.sleep(0)
-
-    asyncio.run(run())
-    assert model.tries == 1
-    assert reader.problem == "Check failed in plugin.cpp:123"
-    assert len(logged) == 1
-
-
 def test_parts_that_do_not_belong_together_are_not_taken(shards: TinyShards) -> None:
     node = shards.nodes[0]
-    own = shards.tag_of(node)
     wrong = replace(shards.last, model_id="wrong", tokenizer_sha256="0" * 64)
-    names = [key(own, wrong.name) for key in _KEYS]
+    names = shards.keys_of(node, wrong.name)
     folder = shards.folder / "last"
     try:
         shards.on(node, "AI.MODELSTORE", names[0], "ONNX", "CPU", "BLOB", (folder / "reader.onnx").read_bytes())

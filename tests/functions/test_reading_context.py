@@ -13,7 +13,7 @@ from qa_cluster import keys
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.tokenization import TextTokens, pack_sentence
 from qa_cluster.sentences import split_sentences
-from tests.harness.servers import eventually
+from tests.harness.polling import eventually
 
 from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag
 

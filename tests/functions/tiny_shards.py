@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,17 @@ from qa_cluster.config import Settings
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from tests.functions.running_shards import SECONDS, WORKER, Shards, tag
-from tests.harness.servers import Cluster, Server, eventually
+from qa_cluster.scripts import ScriptCall
+from tests.functions.running_shards import SECONDS, Shards, tag
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 from tests.harness.tiny_readers import tiny_reader
+from tests.harness.workers import WORKER
 
 TEXT = "Marie Curie discovered radium in Paris"
 FIRST, LAST = "Marie", "Paris"
+READER_KEYS = (keys.model_key, keys.manifest_key, keys.tokenizer_key)
 
 
 class TinyShards(Shards):
@@ -62,20 +67,33 @@ class TinyShards(Shards):
         self.on(node, "SET", keys.manifest_key(own, manifest.name), (folder / MANIFEST_FILE).read_text())
 
     def remove(self, node: Server, name: str) -> int:
-        own = self.tag_of(node)
-        names = [key(own, name) for key in (keys.model_key, keys.tokenizer_key, keys.manifest_key)]
-        return int(self.on(node, "DEL", *names))
+        return int(self.on(node, "DEL", *self.keys_of(node, name)))
 
     def models(self, node: Server, *arguments: str) -> dict[str, dict[str, Any]]:
         (text,) = self.on(node, "RG.TRIGGER", "qa.models", *arguments)
         return {entry["name"]: entry for entry in json.loads(text)}
 
+    def wait_models(self, holds: Callable[[dict[str, dict[str, Any]]], object], *nodes: Server) -> None:
+        """Wait until something holds for the models of these nodes, or of all."""
+        for node in nodes or self.nodes:
+            eventually(lambda node=node: holds(self.models(node)), SECONDS)  # type: ignore[misc]
+
     def wait_warm(self, *names: str) -> None:
-        for node in self.nodes:
-            eventually(
-                lambda node=node: all(self.models(node).get(name, {}).get("warm") for name in names),  # type: ignore[misc]
-                SECONDS,
-            )
+        self.wait_models(lambda models: all(models.get(name, {}).get("warm") for name in names))
+
+    def keys_of(self, node: Server, name: str) -> list[str]:
+        """The keys of a reader on a shard; those of the default one without a name."""
+        return [key(self.tag_of(node), name) for key in READER_KEYS]
+
+    def flip(self, node: Server, to: str, former: str) -> str:
+        """The change of the default on one shard, and nothing else."""
+        names = [key for name in ("", to, former) for key in self.keys_of(node, name)]
+        seen = self.on(node, "GET", self.keys_of(node, "")[1])
+        return str(self.on(node, *ScriptCall("make_default", tuple(names), (seen,)).command()))
+
+    def compilations(self, node: Server) -> int:
+        """How many models the worker of a node has compiled."""
+        return node.log.read_text(errors="replace").count(" is loaded, ")
 
     def get(self, document_id: str, question: str, model: str = "", i: int = 0) -> dict[str, Any]:
         """A stock GET of the answer of one sentence."""

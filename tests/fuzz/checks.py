@@ -10,9 +10,10 @@ from typing import Any
 
 import redis
 
-from tests.conftest import descendants
 from tests.fuzz.client import PATIENCE_SECONDS, Finding
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.processes import descendants
+from tests.harness.servers import Server
 
 REPORTS = ("ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "BUG REPORT", "Guru Meditation")
 PING_SECONDS = 3.0

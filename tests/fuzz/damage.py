@@ -17,8 +17,11 @@ from tests.fuzz.checks import REPORTS
 from tests.fuzz.client import Finding
 from tests.fuzz.shapes import SOURCE
 from tests.fuzz.words import OURS
+from tests.harness.polling import eventually
 from tests.harness.ports import free_port
-from tests.harness.servers import MODULE, Server, eventually, fake_worker_command, server_environment
+from tests.harness.programs import MODULE, server_environment
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 
 FOOTER = 10  # version and checksum at the end of a dump
 # The server has refused the file and runs its own check of it, which never ends (in 7.0 as in Valkey 9) when a module's
@@ -88,7 +91,7 @@ class Files:
     def __init__(self, binary: Path, seed: int) -> None:
         self.binary = binary
         self.seed = seed
-        with Server(binary, {"appendonly": "yes"}, worker=fake_worker_command()) as server:
+        with Server(binary, {"appendonly": "yes"}, worker=fake_worker("functions")) as server:
             server.wait_ready()
             fill(server)
             with server.client() as client:

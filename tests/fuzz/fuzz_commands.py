@@ -7,7 +7,7 @@ The cases are shared out to `--parts` servers that run at the same time; `--part
 them so many servers (`--files`) are started on damaged RDB and append-only files. It ends with 1 when a server dies,
 hangs, loses step with a client, keeps anything once everybody has left, or the sanitizer complains; it names the seed,
 the part and the case, and where the last commands are. QA_TEST_MODULE and QA_TEST_PRELOAD choose a sanitized build as
-for the tests (tests/harness/servers.py); that works with redis-server alone: Valkey loads modules with RTLD_DEEPBIND.
+for the tests (tests/harness/programs.py); that works with redis-server alone: Valkey loads modules with RTLD_DEEPBIND.
 
 `--planted` shows that the gate can fail: `planted.py` builds copies of the module with one mistake each, and every one
 of them must be found.
@@ -27,10 +27,11 @@ from pathlib import Path
 from tests.fuzz.client import Finding
 from tests.fuzz.damage import Files
 from tests.fuzz.fuzzer import Fuzzer
-from tests.harness.servers import Server, chosen_servers, find_binary
+from tests.harness.programs import chosen_servers, find_binary
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 
 ENOUGH = 1000  # cases after which some client has left while it waited
-WORKER = Path(__file__).with_name("hostile_worker.py")
 SETTINGS: dict[str, object] = {
     "qa.job-timeout-ms": 150,
     "qa.hook-timeout-ms": 150,
@@ -58,7 +59,7 @@ def binary_of(name: str) -> Path:
 
 def fuzz(cases: int, seed: int, name: str, part: int = 0) -> dict[str, int]:
     """Runs the fuzzer on a server of its own; raises Finding. Returns how many jobs of each kind there were."""
-    worker = f'"{sys.executable}" "{WORKER}" {seed}'
+    worker = fake_worker("tests.fuzz.hostile", seed)
     with Server(binary_of(name), SETTINGS, worker=worker) as server:
         fuzzer = Fuzzer(server, seed, part)
         try:

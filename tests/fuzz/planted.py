@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.harness.servers import ROOT
+from tests.harness.programs import ROOT
 
 CASES = 12000
 SEED = 3
@@ -35,31 +35,31 @@ class Mistake:
 MISTAKES = [
     Mistake(
         "a worker's link is freed and stays in the list",
-        "link.c",
+        "worker/qa_commands.c",
         "    remove_waiter(data);\n",
         "    (void)remove_waiter;\n",
     ),
     Mistake(
         "a client that leaves its job is not noticed",
-        "jobs.c",
-        "    RedisModule_SetDisconnectCallback(job->client, on_disconnect);\n",
-        "    (void)on_disconnect;\n",
+        "jobs/jobs.c",
+        "    RedisModule_SetDisconnectCallback(job->client, JOB_Disconnected);\n",
+        "    (void)JOB_Disconnected;\n",
     ),
     Mistake(
         "every tensor leaves something behind",
-        "tensor.c",
+        "values/tensor.c",
         "!= 1) return;\n    RedisModule_Free(tensor);\n",
         "!= 1) return;\n    RedisModule_Free(tensor);\n    memset(RedisModule_Alloc(512), 1, 512);\n",
     ),
     Mistake(
         "a damaged tensor may have any type",
-        "tensor_type.c",
+        "values/tensor_type.c",
         "type < TENSOR_FLOAT || type > TENSOR_STRING || ndim > TENSOR_MAX_NDIM",
         "ndim > TENSOR_MAX_NDIM",
     ),
     Mistake(
         "a model's batch size is not saved",
-        "model_type.c",
+        "values/model_type.c",
         "    RedisModule_SaveUnsigned(io, (uint64_t)model->batch_size);\n",
         "    RedisModule_SaveUnsigned(io, 0);\n",
     ),
@@ -71,7 +71,7 @@ def build(mistakes: Sequence[Mistake], folder: Path, target: str) -> Path:
     native = folder / "native"
     shutil.copytree(ROOT / "native", native, ignore=shutil.ignore_patterns("build"))
     for mistake in mistakes:
-        path = native / mistake.file
+        (path,) = native.rglob(mistake.file)
         text = path.read_text()
         if mistake.before not in text:
             raise SystemExit(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.damage import Files
 from tests.fuzz.fuzz_commands import binary_of, fuzz
-from tests.harness.servers import chosen_servers, find_binary
+from tests.harness.programs import chosen_servers, find_binary
 
 
 @pytest.mark.parametrize("name", chosen_servers())

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Server, eventually, execute, reaches, server_binary, shared_binary
-
-__all__ = ["server_binary", "shared_binary"]
-WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
+from qa_cluster.gears.inference.model_store import ModelStore
+from tests.gears.runtimes import opened_store
+from tests.harness.clusters import Cluster, ready_cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+from tests.harness.workers import WORKER
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +47,6 @@ def dropped(server: Server, execution_id: str) -> bool:
         return False
 
 
-@contextmanager
-def ready_cluster(binary: Path) -> Iterator[Cluster]:
-    """Three primaries with workers that are ready."""
-    with Cluster(binary, worker=WORKER) as running:
-        for node in running.nodes:
-            node.wait_ready(60)
-        for node in running.nodes:
-            # the bus of a young cluster loses messages until all links stand
-            eventually(lambda node=node: reaches(node, 3), 30)  # type: ignore[misc]
-        yield running
-
-
 @pytest.fixture
 def own_cluster(server_binary: Path) -> Iterator[Cluster]:
     """A cluster for a test that does not leave it as it was."""
@@ -85,3 +73,10 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
         execute(node, "ACL", "DELUSER", "tenant")
         execute(node, "FLUSHALL")
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[ModelStore]:
+    """A store of models that asks no shard."""
+    async with opened_store() as made:
+        yield made

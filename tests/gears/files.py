@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from qa_cluster.gears.inference.backends.choose import CompiledModel, RuntimeLimits, load_model
+from qa_cluster.gears.inference.backends.base import CompiledModel, RuntimeLimits
+from qa_cluster.gears.inference.backends.choose import load_model
 from qa_cluster.gears.inference.model_file import written
 
 

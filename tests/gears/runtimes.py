@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from qa_cluster.gears.inference.backends.choose import Port, RuntimeLimits
+from qa_cluster.gears.inference.backends.base import Port, RuntimeLimits
 from qa_cluster.gears.inference.devices import Devices
 from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.gears.inference.served import ServedModel
@@ -33,7 +34,7 @@ class AddModel:
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         self.entered.set()
-        self.gate.wait(30)
+        self.gate.wait(60)
         self.shapes.append(arrays[0].shape)
         self.threads.append(threading.current_thread().name)
         if POISON in arrays[0]:
@@ -49,7 +50,7 @@ async def over_only_when_it_ends(model: AddModel, work: Coroutine[Any, Any, obje
     """Cancel a run again and again while its model is held up: it must not look finished."""
     model.gate.clear()
     run = asyncio.ensure_future(work)
-    await asyncio.to_thread(model.entered.wait, 5)
+    await asyncio.to_thread(model.entered.wait, 30)
     for _ in range(3):
         run.cancel()
         await asyncio.sleep(0.05)
@@ -59,21 +60,15 @@ async def over_only_when_it_ends(model: AddModel, work: Coroutine[Any, Any, obje
         await run
 
 
-def run_store(main: Callable[[ModelStore], Awaitable[None]], *, threads_per_queue: int = 1) -> None:
-    """Run a test on a store that asks no shard."""
-
-    def no_runtime() -> Any:
-        raise AssertionError("the shard was asked")
-
-    async def run() -> None:
-        devices = Devices(asyncio.get_running_loop(), threads_per_queue=threads_per_queue)
-        store = ModelStore(no_runtime, devices, limits=RuntimeLimits, max_batch_tokens=1024)
-        try:
-            await main(store)
-        finally:
-            devices.stop()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def opened_store(threads_per_queue: int = 1) -> AsyncIterator[ModelStore]:
+    """A store that asks no shard."""
+    no_shard: Any = None
+    devices = Devices(asyncio.get_running_loop(), threads_per_queue=threads_per_queue)
+    try:
+        yield ModelStore(no_shard, devices, limits=RuntimeLimits, max_batch_tokens=1024)
+    finally:
+        devices.stop()
 
 
 async def add(store: ModelStore, ref: int, model: Any, device: str = "CPU") -> Any:

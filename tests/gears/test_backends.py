@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InferenceFailed, ModelError
-from qa_cluster.gears.inference.backends.choose import RuntimeLimits, is_token_model
+from qa_cluster.gears.inference.backends.base import RuntimeLimits, is_token_model
 from qa_cluster.gears.inference.backends.onnx import OnnxModel
 from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
 from qa_cluster.gears.inference.model_file import written

@@ -15,7 +15,7 @@ from qa_cluster.gears.inference.served import Batching, Item, ServedModel, Timed
 from qa_cluster.gears.inference.tensors import Array, to_wire
 from qa_cluster.gears.process.ai_jobs import run_model
 from qa_cluster.gears.shard.failures import GearsError
-from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair, run_store
+from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair
 
 
 async def outputs(store: ModelStore, arrays: list[Array], batching: Batching) -> list[list[float]]:
@@ -23,45 +23,46 @@ async def outputs(store: ModelStore, arrays: list[Array], batching: Batching) ->
     return total.tolist()
 
 
-def test_requests_wait_for_the_minimum_and_run_as_one() -> None:
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        batching = Batching(4, 4, 60_000)
-        first = asyncio.ensure_future(outputs(store, pair(2, 1.0), batching))
-        await asyncio.sleep(0.1)
-        assert not first.done() and not model.shapes
-        second = await outputs(store, pair(2, 5.0), batching)
-        assert (await first, second) == ([[2.0, 2.0]] * 2, [[10.0, 10.0]] * 2)
-        assert model.shapes == [(4, 2)]
-
-    run_store(main)
+async def test_requests_wait_for_the_minimum_and_run_as_one(store: ModelStore) -> None:
+    model = await add(store, 1, AddModel())
+    batching = Batching(4, 4, 60_000)
+    first = asyncio.ensure_future(outputs(store, pair(2, 1.0), batching))
+    await asyncio.sleep(0.1)
+    assert not first.done() and not model.shapes
+    second = await outputs(store, pair(2, 5.0), batching)
+    assert (await first, second) == ([[2.0, 2.0]] * 2, [[10.0, 10.0]] * 2)
+    assert model.shapes == [(4, 2)]
 
 
-def test_the_timeout_counts_from_the_oldest() -> None:
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        batching = Batching(8, 8, 1000)
-        started = time.monotonic()
-        first = asyncio.ensure_future(outputs(store, pair(2), batching))
-        await asyncio.sleep(0.2)
-        await asyncio.gather(first, outputs(store, pair(1), batching))
-        assert 0.98 < time.monotonic() - started < 5
-        assert model.shapes == [(3, 2)]
+async def test_the_timeout_counts_from_the_oldest() -> None:
+    loop = asyncio.get_running_loop()
+    model, batching = ServedModel(1, AddModel()), Batching(8, 8, 1000)
 
-    run_store(main)
+    def item(rows: int, queued_at: float) -> Item:
+        return Item(model, pair(rows), loop.create_future(), rows, batching=batching, queued_at=queued_at)
+
+    oldest, later = item(2, 100.0), item(1, 100.2)
+    assert gather(oldest, [oldest, later]) == ([oldest, later], 101.0)
 
 
-def test_waiting_requests_hold_up_nobody_else() -> None:
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        held = asyncio.ensure_future(outputs(store, pair(1, width=3), Batching(4, 4, 60_000)))
-        await asyncio.sleep(0.05)
-        assert await asyncio.wait_for(outputs(store, pair(4), Batching(4, 4, 60_000)), 5) == [[2.0, 2.0]] * 4
-        assert (await asyncio.wait_for(store.run(1, pair(1)), 5))[0].tolist() == [[2.0, 2.0]]
-        assert model.shapes == [(4, 2), (1, 2)] and not held.done()
-        held.cancel()
+async def test_requests_too_few_for_the_minimum_run_when_their_timeout_is_up(store: ModelStore) -> None:
+    model = await add(store, 1, AddModel())
+    batching = Batching(8, 8, 1000)
+    started = time.monotonic()
+    await asyncio.gather(outputs(store, pair(2), batching), outputs(store, pair(1), batching))
+    assert time.monotonic() - started > 0.98
+    assert model.shapes == [(3, 2)]
 
-    run_store(main)
+
+async def test_waiting_requests_hold_up_nobody_else(store: ModelStore) -> None:
+    model = await add(store, 1, AddModel())
+    never = Batching(4, 4, 3_600_000)
+    held = asyncio.ensure_future(outputs(store, pair(1, width=3), never))
+    await asyncio.sleep(0.05)
+    assert await outputs(store, pair(4), never) == [[2.0, 2.0]] * 4
+    assert (await store.run(1, pair(1)))[0].tolist() == [[2.0, 2.0]]
+    assert model.shapes == [(4, 2), (1, 2)] and not held.done()
+    held.cancel()
 
 
 def test_other_shapes_types_and_models_run_apart() -> None:
@@ -86,79 +87,58 @@ def test_other_shapes_types_and_models_run_apart() -> None:
     loop.close()
 
 
-def test_an_error_falls_to_the_request_that_caused_it() -> None:
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        batching = Batching(4, 4, 60_000)
-        good, bad = await asyncio.gather(
-            outputs(store, pair(2), batching), outputs(store, pair(2, POISON), batching), return_exceptions=True
-        )
-        assert good == [[2.0, 2.0]] * 2
-        assert isinstance(bad, InferenceFailed) and str(bad) == "poison"
-        assert model.shapes == [(4, 2), (2, 2), (2, 2)]
-
-    run_store(main)
+async def test_an_error_falls_to_the_request_that_caused_it(store: ModelStore) -> None:
+    model = await add(store, 1, AddModel())
+    batching = Batching(4, 4, 60_000)
+    good, bad = await asyncio.gather(
+        outputs(store, pair(2), batching), outputs(store, pair(2, POISON), batching), return_exceptions=True
+    )
+    assert good == [[2.0, 2.0]] * 2
+    assert isinstance(bad, InferenceFailed) and str(bad) == "poison"
+    assert model.shapes == [(4, 2), (2, 2), (2, 2)]
 
 
-def test_outputs_that_cannot_be_split_fail_all() -> None:
+async def test_outputs_that_cannot_be_split_fail_all(store: ModelStore) -> None:
     class OneRow(AddModel):
         def run(self, arrays: list[Array]) -> list[Array]:
             return [*super().run(arrays), np.ones(1, "<f4")]
 
-    async def main(store: ModelStore) -> None:
-        await add(store, 1, OneRow())
-        runs = [store.run_batched(1, pair(2), Batching(4, 4, 60_000), None) for _ in range(2)]
-        for outcome in await asyncio.gather(*runs, return_exceptions=True):
-            assert isinstance(outcome, GearsError)
-            assert str(outcome) == "ERR Model did not generate the expected batch size"
-        assert len((await store.run_batched(1, pair(4), Batching(4), None))[0]) == 2, "alone it need not be split"
-
-    run_store(main)
+    await add(store, 1, OneRow())
+    runs = [store.run_batched(1, pair(2), Batching(4, 4, 60_000), None) for _ in range(2)]
+    for outcome in await asyncio.gather(*runs, return_exceptions=True):
+        assert isinstance(outcome, GearsError)
+        assert str(outcome) == "ERR Model did not generate the expected batch size"
+    assert len((await store.run_batched(1, pair(4), Batching(4), None))[0]) == 2, "alone it need not be split"
 
 
-def test_waiting_has_a_limit_and_running_has_none() -> None:
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        with pytest.raises(TimedOut):
-            await within(100, lambda limit: store.run_batched(1, pair(1), Batching(4, 4, 60_000), limit))
-        assert store.devices.of("CPU").depth <= 1 and not model.shapes
-        model.gate.clear()
-        begun = asyncio.ensure_future(within(700, lambda limit: store.run_batched(1, pair(1), None, limit)))
-        assert await asyncio.to_thread(model.entered.wait, 5)
-        behind = asyncio.ensure_future(within(100, lambda limit: store.run_batched(1, pair(1), None, limit)))
-        with pytest.raises(TimedOut):
-            await behind
-        await asyncio.sleep(0.7)
-        assert not begun.done()
-        model.gate.set()
-        assert (await begun)[0][0].tolist() == [[2.0, 2.0]]
-        assert model.shapes == [(1, 2)]
-
-    run_store(main)
+async def test_waiting_has_a_limit_and_running_has_none(store: ModelStore) -> None:
+    model = await add(store, 1, AddModel())
+    with pytest.raises(TimedOut):
+        await within(100, lambda limit: store.run_batched(1, pair(1), Batching(4, 4, 60_000), limit))
+    assert store.devices.of("CPU").depth <= 1 and not model.shapes
+    model.gate.clear()
+    begun = asyncio.ensure_future(within(700, lambda limit: store.run_batched(1, pair(1), None, limit)))
+    assert await asyncio.to_thread(model.entered.wait, 5)
+    behind = asyncio.ensure_future(within(100, lambda limit: store.run_batched(1, pair(1), None, limit)))
+    with pytest.raises(TimedOut):
+        await behind
+    await asyncio.sleep(0.7)
+    assert not begun.done()
+    model.gate.set()
+    assert (await begun)[0][0].tolist() == [[2.0, 2.0]]
+    assert model.shapes == [(1, 2)]
 
 
-def test_a_cancelled_run_is_not_over_before_it_ends() -> None:
+async def test_a_cancelled_run_is_not_over_before_it_ends(store: ModelStore) -> None:
     """The module kills a worker whose cancelled job does not end: a loop without an end must not look finished."""
-
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        await over_only_when_it_ends(model, store.run(1, pair(1)))
-
-    run_store(main)
+    model = await add(store, 1, AddModel())
+    await over_only_when_it_ends(model, store.run(1, pair(1)))
 
 
-def test_the_job_says_timed_out() -> None:
-    class Holder:
-        models: ModelStore
-
-    async def main(store: ModelStore) -> None:
-        await add(store, 1, AddModel())
-        runtime = Holder()
-        runtime.models = store
-        tensors = [part.encode() if isinstance(part, str) else part for array in pair(1) for part in to_wire(array)]
-        held = [1, b"ONNX", b"CPU", 4, 4, 60_000, 50, 2, 1, *tensors]
-        assert await run_model(runtime, held) == ("TIMEDOUT",)  # type: ignore[arg-type]
-        plain = [1, b"ONNX", b"CPU", 0, 0, 0, 5000, 2, 1, *tensors]
-        assert (await run_model(runtime, plain))[:2] == ("TENSORS", 1)  # type: ignore[arg-type]
-
-    run_store(main)
+async def test_the_job_says_timed_out(store: ModelStore) -> None:
+    await add(store, 1, AddModel())
+    tensors = [part.encode() if isinstance(part, str) else part for array in pair(1) for part in to_wire(array)]
+    held = [1, b"ONNX", b"CPU", 4, 4, 60_000, 50, 2, 1, *tensors]
+    assert await run_model(store, held) == ("TIMEDOUT",)
+    plain = [1, b"ONNX", b"CPU", 0, 0, 0, 5000, 2, 1, *tensors]
+    assert (await run_model(store, plain))[:2] == ("TENSORS", 1)

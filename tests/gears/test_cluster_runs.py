@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,10 @@ import pytest
 import redis
 
 from qa_cluster.hashtags import hashtag_for_slot
-from tests.gears.conftest import WORKER
-from tests.harness.servers import Cluster, Server, eventually, execute
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+from tests.harness.workers import WORKER
 
 
 def test_runs_cover_all_shards(cluster: Cluster) -> None:
@@ -118,14 +119,12 @@ def test_run_without_progress_ends(cluster: Cluster) -> None:
     script = f"""
 async def f(r):
     if r != '{own}':
-        await asyncio.sleep(20)
+        await asyncio.sleep(3600)
     return 1
 GB('ShardsIDReader').map(f).run()
 """
-    began = time.monotonic()
     results, errors = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
     assert (results, errors) == (["1"], ["Execution max idle reached"])
-    assert time.monotonic() - began < 15
 
 
 def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, server_binary: Path) -> None:
@@ -153,11 +152,10 @@ def record(shard):
     return threading.Lock() if shard == {execute(second, "CLUSTER", "MYID")!r} else shard
 GB('ShardsIDReader').map(record).run(convertToStr=False)
 """
-    begun = time.monotonic()
     results, errors = execute(first, "RG.PYEXECUTE", script)
+    # without the end markers of the shard whose record was refused the run would end as idle
     assert (len(results), len(errors)) == (2, 1)
     assert "cannot pickle" in errors[0]
-    assert time.monotonic() - begun < 20
 
 
 def pairs(flat: list[Any]) -> dict[str, Any]:
@@ -221,11 +219,9 @@ def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> Non
     # it takes part: a shard that is gone when the run begins is another error
     eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")], pause=0.005)
     second.stop(signal.SIGKILL)
-    begun = time.monotonic()
     results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
     assert errors == ["Execution max idle reached"]
     assert len(results) == 2
-    assert time.monotonic() - begun < 20
 
 
 def test_callers_rights_reach_other_shards(cluster: Cluster) -> None:

@@ -8,98 +8,76 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qa_cluster.gears.inference.dag import Dag, Step
+from qa_cluster.gears.inference.dag import Dag, DagStep
 from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.gears.inference.served import Batching, TimedOut
 from qa_cluster.gears.process.ai_jobs import run_dag
-from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair, run_store
+from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair
 
 
 def states(dag: Dag) -> list[str]:
     return [result.state for result in dag.results]
 
 
-def test_steps_run_when_their_inputs_are_there() -> None:
-    async def main(store: ModelStore) -> None:
-        await add(store, 1, AddModel())
-        a = pair(3)[0]
-        # written backwards: 1 needs what 2 makes
-        dag = Dag([Step(1, [2, 2], [3]), Step(1, [0, 1], [2])], {0: a, 1: a})
-        await dag.run(store)
-        assert states(dag) == ["OK", "OK"] and dag.failure is None
-        assert dag.slots[3].tolist() == [[4.0, 4.0]] * 3
-        assert [result.samples for result in dag.results] == [3, 3]
-        assert all(result.took_us >= 0 for result in dag.results)
-
-    run_store(main)
+async def test_steps_run_when_their_inputs_are_there(store: ModelStore) -> None:
+    await add(store, 1, AddModel())
+    a = pair(3)[0]
+    # written backwards: 1 needs what 2 makes
+    dag = Dag([DagStep(1, [2, 2], [3]), DagStep(1, [0, 1], [2])], {0: a, 1: a})
+    await dag.run(store)
+    assert states(dag) == ["OK", "OK"] and dag.failure is None
+    assert dag.slots[3].tolist() == [[4.0, 4.0]] * 3
+    assert [result.samples for result in dag.results] == [3, 3]
+    assert all(result.took_us >= 0 for result in dag.results)
 
 
-def test_independent_steps_run_at_the_same_time() -> None:
-    async def main(store: ModelStore) -> None:
-        slow, quick = await add(store, 1, AddModel()), await add(store, 2, AddModel(), "CPU:1")
-        slow.gate.clear()
-        a = pair(1)[0]
-        dag = Dag([Step(1, [0, 0], [1]), Step(2, [0, 0], [2])], {0: a})
-        run = asyncio.ensure_future(dag.run(store))
-        assert await asyncio.to_thread(quick.entered.wait, 5), "the second step waited for the first"
-        assert not run.done()
-        slow.gate.set()
-        await run
-        assert states(dag) == ["OK", "OK"]
-
-    run_store(main)
+async def test_independent_steps_run_at_the_same_time(store: ModelStore) -> None:
+    slow, quick = await add(store, 1, AddModel()), await add(store, 2, AddModel(), "CPU:1")
+    slow.gate.clear()
+    a = pair(1)[0]
+    dag = Dag([DagStep(1, [0, 0], [1]), DagStep(2, [0, 0], [2])], {0: a})
+    run = asyncio.ensure_future(dag.run(store))
+    assert await asyncio.to_thread(quick.entered.wait, 30), "the second step waited for the first"
+    assert not run.done()
+    slow.gate.set()
+    await run
+    assert states(dag) == ["OK", "OK"]
 
 
-def test_the_first_failure_stops_what_has_not_begun() -> None:
-    async def main(store: ModelStore) -> None:
-        slow, other = await add(store, 1, AddModel()), await add(store, 2, AddModel(), "CPU:1")
-        slow.gate.clear()
-        other.gate.clear()
-        a, bad = pair(1)[0], pair(1, POISON)[0]
-        steps = [
-            Step(1, [0, 0], [2]),  # runs while the next fails
-            Step(2, [1, 1], [3]),  # fails
-            Step(1, [0, 0], [4]),  # waits behind the first
-            Step(1, [3, 3], [5]),  # never gets its inputs
-        ]
-        dag = Dag(steps, {0: a, 1: bad})
-        run = asyncio.ensure_future(dag.run(store))
-        assert await asyncio.to_thread(slow.entered.wait, 5), "a step that fails first keeps this one from starting"
-        other.gate.set()
-        while dag.failure is None:
-            await asyncio.sleep(0.01)
-        slow.gate.set()
-        await run
-        assert states(dag) == ["OK", "ERR", "NA", "NA"]
-        assert dag.failure == "INFERENCE poison" and other.shapes and slow.shapes == [(1, 2)]
-
-    run_store(main)
+async def test_the_first_failure_stops_what_has_not_begun(store: ModelStore) -> None:
+    slow, other = await add(store, 1, AddModel()), await add(store, 2, AddModel(), "CPU:1")
+    slow.gate.clear()
+    other.gate.clear()
+    a, bad = pair(1)[0], pair(1, POISON)[0]
+    steps = [
+        DagStep(1, [0, 0], [2]),  # runs while the next fails
+        DagStep(2, [1, 1], [3]),  # fails
+        DagStep(1, [0, 0], [4]),  # waits behind the first
+        DagStep(1, [3, 3], [5]),  # never gets its inputs
+    ]
+    dag = Dag(steps, {0: a, 1: bad})
+    run = asyncio.ensure_future(dag.run(store))
+    assert await asyncio.to_thread(slow.entered.wait, 30), "a step that fails first keeps this one from starting"
+    other.gate.set()
+    while dag.failure is None:
+        await asyncio.sleep(0.01)
+    slow.gate.set()
+    await run
+    assert states(dag) == ["OK", "ERR", "NA", "NA"]
+    assert dag.failure == "INFERENCE poison" and other.shapes and slow.shapes == [(1, 2)]
 
 
-def test_a_run_that_has_not_begun_times_out() -> None:
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        dag = Dag([Step(1, [0, 0], [1], Batching(4, 4, 60_000))], {0: pair(1)[0]})
-        with pytest.raises(TimedOut):
-            await dag.run(store, 50)
-        assert not model.shapes
-
-    run_store(main)
+async def test_a_run_that_has_not_begun_times_out(store: ModelStore) -> None:
+    model = await add(store, 1, AddModel())
+    dag = Dag([DagStep(1, [0, 0], [1], Batching(4, 4, 60_000))], {0: pair(1)[0]})
+    with pytest.raises(TimedOut):
+        await dag.run(store, 50)
+    assert not model.shapes
 
 
-def test_a_cancelled_run_waits_for_the_step_that_runs() -> None:
-    async def main(store: ModelStore) -> None:
-        model = await add(store, 1, AddModel())
-        await over_only_when_it_ends(model, Dag([Step(1, [0, 0], [1])], {0: pair(1)[0]}).run(store))
-
-    run_store(main)
-
-
-class Holder:
-    """A runtime as far as these jobs need one."""
-
-    def __init__(self, models: ModelStore) -> None:
-        self.models: Any = models
+async def test_a_cancelled_run_waits_for_the_step_that_runs(store: ModelStore) -> None:
+    model = await add(store, 1, AddModel())
+    await over_only_when_it_ends(model, Dag([DagStep(1, [0, 0], [1])], {0: pair(1)[0]}).run(store))
 
 
 def model_step(ref: int, inputs: list[int], outputs: list[int]) -> list[Any]:
@@ -107,21 +85,18 @@ def model_step(ref: int, inputs: list[int], outputs: list[int]) -> list[Any]:
     return [*step, len(inputs), *inputs, len(outputs), *outputs]
 
 
-def test_the_job_of_a_dag() -> None:
-    async def main(store: ModelStore) -> None:
-        await add(store, 1, AddModel())
-        tensor = [b"FLOAT", 1, 2, np.array([1, 2], "<f4").tobytes()]
-        steps = [model_step(1, [0, 0], [1]), model_step(1, [1], [2]), model_step(1, [2, 2], [3])]
-        job = [b"", 0, 1, *tensor, 3, *steps[0], *steps[1], *steps[2], 3, 1, 2, 3]
-        reply = await run_dag(Holder(store), job)  # type: ignore[arg-type]
-        assert reply[:3] == ("DAG", 3, "OK")
-        assert reply[4:6] == (2, "")
-        assert reply[6:10] == ("ERR", 0, 0, "ERR the model has 2 inputs, got 1")
-        assert reply[10:14] == ("NA", 0, 0, "")
-        total = np.array([2, 4], "<f4").tobytes()
-        assert reply[14:] == (3, "FLOAT", 1, 2, total, "NA", "NA")
-        held = model_step(1, [0, 0], [1])
-        held[4:7] = [4, 4, 60_000]
-        assert await run_dag(Holder(store), [b"", 50, 1, *tensor, 1, *held, 1, 1]) == ("TIMEDOUT",)  # type: ignore[arg-type]
-
-    run_store(main)
+async def test_the_job_of_a_dag(store: ModelStore) -> None:
+    await add(store, 1, AddModel())
+    tensor = [b"FLOAT", 1, 2, np.array([1, 2], "<f4").tobytes()]
+    steps = [model_step(1, [0, 0], [1]), model_step(1, [1], [2]), model_step(1, [2, 2], [3])]
+    job = [b"", 0, 1, *tensor, 3, *steps[0], *steps[1], *steps[2], 3, 1, 2, 3]
+    reply = await run_dag(store, job)
+    assert reply[:3] == ("DAG", 3, "OK")
+    assert reply[4:6] == (2, "")
+    assert reply[6:10] == ("ERR", 0, 0, "ERR the model has 2 inputs, got 1")
+    assert reply[10:14] == ("NA", 0, 0, "")
+    total = np.array([2, 4], "<f4").tobytes()
+    assert reply[14:] == (3, "FLOAT", 1, 2, total, "NA", "NA")
+    held = model_step(1, [0, 0], [1])
+    held[4:7] = [4, 4, 60_000]
+    assert await run_dag(store, [b"", 50, 1, *tensor, 1, *held, 1, 1]) == ("TIMEDOUT",)

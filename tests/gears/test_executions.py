@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Pending, Server, eventually, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server, execute
 
 SLOW = "async def slow(r):\n    await asyncio.sleep(30)\nGB('ShardsIDReader').map(slow).run()"
 

@@ -8,7 +8,8 @@ import time
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
 
 SCRIPT = """
 import threading

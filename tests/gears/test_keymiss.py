@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Pending, Server, eventually, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server, execute
 
 ANSWER = """
 import asyncio

@@ -11,8 +11,8 @@ import redis
 
 from qa_cluster.gears.process.service import model_threads
 from qa_cluster.topology import Address, Shard, Topology
-from tests.gears.conftest import WORKER
 from tests.harness.servers import Server
+from tests.harness.workers import WORKER
 
 
 def test_memory_limit_fails_the_script_and_not_the_worker(server_binary: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.gears.conftest import WORKER
-from tests.harness.servers import Pending, Server, eventually, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server, execute
+from tests.harness.workers import WORKER
 
 # long enough for a worker that has to wait for a processor, which would else be one more that is replaced
 LIMITS = {"qa.job-timeout-ms": 1500, "qa.cancel-grace-ms": 700, "qa.worker-backoff-ms": 1}

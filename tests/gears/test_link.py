@@ -77,10 +77,10 @@ def test_a_command_may_hold_derived_types_and_no_others() -> None:
         encode(["PING", None])  # type: ignore[list-item]
 
 
-def test_gathered_commands_go_out_together_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gathered_commands_go_out_together_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
-
-    async def main() -> None:
+    monkeypatch.setattr(Start, "connect", lambda _: ours)
+    with ours, theirs:
         theirs.sendall(HELLO)
         lost = asyncio.Event()
         link = await AsyncLink.open(Start(1, "token", "", "", 0), lost.set)
@@ -107,7 +107,3 @@ def test_gathered_commands_go_out_together_and_in_time(monkeypatch: pytest.Monke
         assert theirs.recv(1 << 16) == encode(["G"])
         theirs.close()
         await lost.wait()
-
-    with ours, theirs:
-        monkeypatch.setattr(Start, "connect", lambda _: ours)
-        asyncio.run(main())

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.gears.conftest import WORKER
 from tests.gears.onnx_file import add_model, table_model
 from tests.harness.servers import Server
+from tests.harness.workers import WORKER
 
 LIMIT_MB = 450
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.gears.conftest import WORKER
-from tests.harness.servers import Server, eventually, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+from tests.harness.workers import WORKER
 
 SCRIPT = """
 async def step(r):

@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from tests.gears.onnx_file import add_model, token_model
-from tests.harness.servers import Server, eventually, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
 
 SCORE = """
 import redisAI

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 
 SCRIPT = """
 import threading, time

@@ -8,7 +8,8 @@ import signal
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
 
 ECHO = "GB('CommandReader').map(lambda r: r[1:]).register(trigger='echo', convertToStr=False)"
 

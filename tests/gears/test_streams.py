@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 
 GROUP = "__gears_consumer_group__"
 _names = itertools.count()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
 from tests.gears.onnx_file import span_model
-from tests.harness.servers import ROOT
+from tests.harness.programs import ROOT
 
 BUNDLED = ROOT / "models" / "default"
 

@@ -1,11 +1,18 @@
-"""Pairs of a question and a passage from text that ships with CPython."""
+"""What the tests of models share: texts, a base to train, and one thread, as networks so small only wait for more."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from pydoc_data.topics import topics
 
 import pytest
+
+from qa_cluster.models.latency import LENGTHS, measure_latency
+from qa_cluster.models.training.data import write_examples
+from tests.model.toy_training import save_base, toy
 
 QUESTIONS = (
     "What does the with statement do?",
@@ -24,3 +31,29 @@ def pairs() -> list[tuple[str, str]]:
     sentences = [found for found in re.split(r"(?<=[.!?])\s+", text) if 10 < len(found) < 700]
     step = len(sentences) // 480
     return [(QUESTIONS[i % len(QUESTIONS)], sentences[i * step]) for i in range(480)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def little_time_for_little_networks() -> Iterator[None]:
+    """One thread for PyTorch, and few rounds where an export measures latency."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(measure_latency, "__defaults__", (LENGTHS, 3))
+        if find_spec("torch"):
+            import torch
+
+            torch.set_num_threads(1)
+        yield
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network to train, of the family bert."""
+    return save_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """600 questions to train it on."""
+    path = tmp_path_factory.mktemp("data") / "toy.jsonl.gz"
+    write_examples(path, toy(600))
+    return path

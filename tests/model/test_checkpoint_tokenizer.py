@@ -16,7 +16,7 @@ from qa_cluster.errors import ModelError
 from qa_cluster.models.checkpoint import Checkpoint, load_checkpoint
 from qa_cluster.models.pair_layout import PROBES
 from qa_cluster.models.training.base import load_base
-from qa_cluster.models.training.settings import Settings, Stage
+from qa_cluster.models.training.settings import Stage, TrainingSettings
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 from tests.model.tiny_checkpoints import FAMILIES
 
@@ -44,7 +44,9 @@ def test_texts_and_pairs_are_what_tokenizer_json_makes_of_them(family: str, tmp_
     stored.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("wrote", "made")])
     stored.save(str(folder / TOKENIZER_FILE))
     loaded = load_checkpoint(str(folder))
-    settings = Settings(stages=(Stage(tmp_path / "unread.jsonl"),), max_tokens=32, max_question_tokens=8, doc_stride=4)
+    settings = TrainingSettings(
+        stages=(Stage(tmp_path / "unread.jsonl"),), max_tokens=32, max_question_tokens=8, doc_stride=4
+    )
     trained = load_base(str(folder), settings, "cpu").tokenizer
     for question, context in PROBES:
         assert trained(question, context)["input_ids"] == stored.encode(question, context).ids

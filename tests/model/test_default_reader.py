@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.models.evaluate import Reading, silent
+from qa_cluster.models.evaluate import ContextReader, silent
 from qa_cluster.reading.manifest import MODEL_FILE, Manifest
 from qa_cluster.reading.runtimes import RUNTIMES, Runner, open_runner
 from qa_cluster.reading.spans import Span, best_spans
@@ -31,7 +31,7 @@ def runner(request: pytest.FixtureRequest, reader: Path) -> Runner:
 
 def test_easy_questions_are_answered(runner: Runner, encoder: TextPairEncoder, manifest: Manifest) -> None:
     examples = [Example(question, context, (answer,)) for question, context, answer in EASY]
-    found = Reading(encoder, runner).predict(examples, silent, "")
+    found = ContextReader(encoder, runner).predict(examples, silent, "")
     for prediction, example in zip(found, examples, strict=True):
         assert example.answers[0] in prediction.text
         assert example.context[prediction.start : prediction.end] == prediction.text
@@ -43,7 +43,7 @@ def test_what_is_not_in_the_text_scores_below_the_threshold(
 ) -> None:
     contexts = ["Tides are caused by the gravity of the Moon.", "The painter was born near Mexico City."]
     examples = [Example("Which exception does a missing key raise?", context, ()) for context in contexts]
-    found = Reading(encoder, runner).predict(examples, silent, "")
+    found = ContextReader(encoder, runner).predict(examples, silent, "")
     assert all(prediction.score < manifest.no_answer_threshold for prediction in found)
 
 
@@ -70,6 +70,7 @@ class Batches:
 def test_an_answer_alone_equals_the_answer_in_a_batch(
     runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]
 ) -> None:
+    pairs = pairs[::4]
     together = Batches(runner, encoder, pairs)
     alone = [together.read([index])[0] for index in range(len(pairs))]
     for batch_size in (2, 8, 13):
@@ -85,11 +86,11 @@ def test_an_answer_alone_equals_the_answer_in_a_batch(
 def test_runtimes_mostly_agree(
     reader: Path, encoder: TextPairEncoder, manifest: Manifest, pairs: list[tuple[str, str]]
 ) -> None:
-    examples = [Example(question, context, ()) for question, context in pairs]
+    examples = [Example(question, context, ()) for question, context in pairs[::3]]
     spans = [
         [
             (found.start, found.end)
-            for found in Reading(encoder, open_runner(reader / MODEL_FILE, runtime, threads=1)).predict(
+            for found in ContextReader(encoder, open_runner(reader / MODEL_FILE, runtime, threads=1)).predict(
                 examples, silent, ""
             )
         ]

@@ -82,7 +82,10 @@ def test_what_cannot_be_measured_is_refused(reader: Path, questions: Path, tmp_p
 def test_command_prints_the_report_or_the_error(
     reader: Path, questions: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["evaluate", str(reader), str(questions), "--limit", "1", "--runtime", "onnxruntime"]) == 0
+    assert (
+        main(["evaluate", str(reader), str(questions), "--limit", "1", "--runtime", "onnxruntime", "--threads", "1"])
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
     assert printed["f1"] == printed["figures"]["f1"]["value"] == 1.0
     assert "answers" not in printed

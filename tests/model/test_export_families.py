@@ -58,7 +58,7 @@ class Exported:
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     folder = tmp_path_factory.mktemp(request.param)
     checkpoint = FAMILIES[request.param].save(folder / "checkpoint")
-    manifest = export(str(checkpoint), folder / "reader")
+    manifest = export(str(checkpoint), folder / "reader", ExportOptions(threads=1))
     tokenizer = ReaderTokenizer((folder / "reader" / TOKENIZER_FILE).read_bytes())
     yield Exported(
         request.param,
@@ -146,5 +146,5 @@ def test_a_checkpoint_whose_config_names_no_pad_token_is_padded_all_the_same(tmp
     (folder / "tokenizer_config.json").write_text(config)
     loaded = load_checkpoint(str(folder))
     assert 0 <= loaded.pad_id < 200
-    manifest = export(str(folder), tmp_path / "reader", ExportOptions(runtimes=("openvino",)))
+    manifest = export(str(folder), tmp_path / "reader", ExportOptions(runtimes=("openvino",), threads=1))
     assert manifest.pad_id == loaded.pad_id

@@ -59,7 +59,9 @@ def calibration(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str,
 
 
 def exported(checkpoint: Path, out: Path, precision: str, calibration: Path) -> Path:
-    options = ExportOptions(precision=precision, calibration=calibration, max_examples=40, runtimes=("openvino",))
+    options = ExportOptions(
+        precision=precision, calibration=calibration, max_examples=40, runtimes=("openvino",), threads=1
+    )
     assert export(str(checkpoint), out, options).precision == precision
     return out
 

@@ -17,10 +17,10 @@ from rich.console import Console
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.evaluate import Prediction, Reading, silent
+from qa_cluster.models.evaluate import ContextReader, Prediction, silent
 from qa_cluster.models.export import ExportOptions, export, refuse_losses
-from qa_cluster.models.latency import LENGTHS, Latency, measure_latency
-from qa_cluster.models.measuring import Measured, Scored, agreement
+from qa_cluster.models.latency import LENGTHS, ROUNDS, Latency, measure_latency
+from qa_cluster.models.measuring import Measured, SetScore, agreement
 from qa_cluster.models.report import REPORT_FILES, ExportReport
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading.runtimes import RUNTIMES, open_runner
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 
 def measured(precision: str, runtime: str, f1: float, *, told: float | None = None) -> Measured:
-    scored = {"dev": Scored(200, Score(0.25, f1, told), 0.985)}
+    scored = {"dev": SetScore(200, Score(0.25, f1, told), 0.985)}
     latency = {length: Latency(length / 100, length / 200, length / 50) for length in LENGTHS}
     return Measured(precision, runtime, 4_200_000, scored, latency)
 
@@ -94,7 +94,7 @@ def test_agreement_counts_equal_places_not_equal_words() -> None:
 def test_latency_is_measured_at_lengths_the_model_takes(reader: Path, manifest: Manifest) -> None:
     run = open_runner(reader / MODEL_FILE, RUNTIMES[0], threads=1)
     short = replace(manifest, max_tokens=64)
-    found = measure_latency({"whole": (run, manifest), "short": (run, short)}, (16, 64, 128))
+    found = measure_latency({"whole": (run, manifest), "short": (run, short)}, (16, 64, 128), ROUNDS)
     assert list(found["whole"]) == [16, 64, 128]
     assert list(found["short"]) == [16, 64]
     for time in found["whole"].values():
@@ -115,13 +115,13 @@ def case(tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]])
     pytest.importorskip("torch", reason="the export extra is not installed")
     folder = tmp_path_factory.mktemp("case")
     checkpoint = FAMILIES["bert"].save(folder / "checkpoint")
-    manifest = export(str(checkpoint), folder / "reader", ExportOptions(runtimes=("openvino",)))
+    manifest = export(str(checkpoint), folder / "reader", ExportOptions(runtimes=("openvino",), threads=1))
     encoder = TextPairEncoder(ReaderTokenizer((folder / "reader" / TOKENIZER_FILE).read_bytes()), PairEncoder(manifest))
     examples = [Example(question, context, ()) for question, context in pairs[:40]]
     run = open_runner(folder / "reader" / MODEL_FILE, "openvino", threads=1)
     rows = [
         {"question": example.question, "context": example.context, "answer": found.text, "answer_start": found.start}
-        for example, found in zip(examples, Reading(encoder, run).predict(examples, silent, ""), strict=True)
+        for example, found in zip(examples, ContextReader(encoder, run).predict(examples, silent, ""), strict=True)
     ]
     rows += [{"question": q, "context": c, "answer": "", "answer_start": -1} for q, c in pairs[40:48]]
     (folder / "questions.jsonl").write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")

@@ -17,7 +17,7 @@ from qa_cluster.models.training.encoding import batches
 from qa_cluster.models.training.holdout import hold_out, sentence_keys
 from qa_cluster.models.training.joining import join_contexts
 from qa_cluster.models.training.loop import learning_rate
-from qa_cluster.models.training.settings import Settings, Stage
+from qa_cluster.models.training.settings import Stage, TrainingSettings
 
 GOOD = {"question": "Who?", "context": "Ada wrote it.", "answer": "Ada", "answer_start": 0}
 SENTENCES = [f"The {name} of chapter {number} was kept in a cellar." for number in range(60) for name in ("map", "key")]
@@ -242,4 +242,4 @@ def test_data_option_out_of_its_limits(text: str, fault: str) -> None:
 )
 def test_settings_out_of_their_limits(changed: dict[str, Any], fault: str) -> None:
     with pytest.raises(InvalidInput, match=fault):
-        Settings(**{"stages": (Stage(Path("s.json")),), **changed})
+        TrainingSettings(**{"stages": (Stage(Path("s.json")),), **changed})

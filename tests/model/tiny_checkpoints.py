@@ -6,7 +6,7 @@ Their `tokenizer.json` says all that a real one says: how texts are normalized a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,18 +40,18 @@ TAG_NAMES = {
 }
 
 
-def word_pieces(special: tuple[str, ...] = BRACKETS) -> Tokenizer:
+def word_pieces(texts: Sequence[str], special: tuple[str, ...] = BRACKETS) -> Tokenizer:
     """Lower-cased WordPiece, as BERT's."""
     unknown = next(token for token in special if "unk" in token.lower())
     tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=200, special_tokens=list(special), show_progress=False)
-    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
-def byte_pairs(special: tuple[str, ...] = TAGS) -> Tokenizer:
+def byte_pairs(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
     """Byte-level BPE, as RoBERTa's: a character beyond ASCII is several tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -60,11 +60,11 @@ def byte_pairs(special: tuple[str, ...] = TAGS) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
-def pieces(special: tuple[str, ...] = TAGS) -> Tokenizer:
+def pieces(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
     """Unigram pieces with white space in them, as SentencePiece makes them."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
@@ -74,7 +74,7 @@ def pieces(special: tuple[str, ...] = TAGS) -> Tokenizer:
     trainer = trainers.UnigramTrainer(
         vocab_size=200, special_tokens=list(special), unk_token=unknown, show_progress=False
     )
-    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
@@ -95,18 +95,20 @@ class Family:
 
     prefix: str
     tokenizer_class: str
-    tokenizer: Callable[[], Tokenizer]
+    tokenizer: Callable[[Sequence[str]], Tokenizer]
     names: dict[str, str]
     sizes: dict[str, Any]
     tokenizer_settings: dict[str, Any]
 
-    def save(self, folder: Path, head: str = "ForQuestionAnswering", **config: Any) -> Path:
-        """Write a checkpoint with random weights, large enough for spans to differ."""
+    def save(
+        self, folder: Path, head: str = "ForQuestionAnswering", texts: Sequence[str] = TEXTS, **config: Any
+    ) -> Path:
+        """Write a checkpoint with random weights, large enough for spans to differ, and a tokenizer of `texts`."""
         import torch
         import transformers
 
         torch.manual_seed(11)
-        tokenizer = self.tokenizer()
+        tokenizer = self.tokenizer(texts)
         tokenizer.post_processor = joining(tokenizer)
         made = getattr(transformers, f"{self.prefix}Config")(
             **{"vocab_size": tokenizer.get_vocab_size(), "initializer_range": 0.2, **self.sizes, **config}
@@ -121,7 +123,7 @@ class Family:
 
 def _family(
     prefix: str,
-    tokenizer: Callable[[], Tokenizer],
+    tokenizer: Callable[[Sequence[str]], Tokenizer],
     names: dict[str, str],
     *,
     positions: int = 128,
@@ -154,26 +156,26 @@ FAMILIES: dict[str, Family] = {
     "xlm-roberta": _family("XLMRoberta", pieces, TAG_NAMES, positions=130, sizes=_NO_TYPES),
     "albert": _family(
         "Albert",
-        lambda: pieces(("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
+        lambda texts: pieces(texts, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
         _ALBERT_NAMES,
         sizes={**SMALL, "embedding_size": 16},
     ),
     "mpnet": _family(
         "MPNet",
-        lambda: word_pieces(("<s>", "<pad>", "</s>", "[UNK]", "<mask>")),
+        lambda texts: word_pieces(texts, ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")),
         {**TAG_NAMES, "unk_token": "[UNK]"},
         positions=130,
         sizes={**SMALL, "pad_token_id": 1},
     ),
     "deberta": _family(
         "Deberta",
-        lambda: byte_pairs(BRACKETS),
+        lambda texts: byte_pairs(texts, BRACKETS),
         BRACKET_NAMES,
         sizes={**_RELATIVE, "pos_att_type": "c2p|p2c"},
     ),
     "deberta-v2": _family(
         "DebertaV2",
-        lambda: pieces(_PIECE_BRACKETS),
+        lambda texts: pieces(texts, _PIECE_BRACKETS),
         BRACKET_NAMES,
         sizes={
             **_RELATIVE,

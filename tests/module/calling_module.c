@@ -1,7 +1,7 @@
 /* For tests: a module whose command OTHER.CALL runs another command, as the server and not as a user. */
 #include <string.h>
 
-#include "module_api.h"
+#include "server/module_api.h"
 
 #define DEFINE(returns, name, arguments) static returns(*name) arguments;
 DEFINE(void, SetModuleAttribs, (RedisModuleCtx *, const char *, int, int))

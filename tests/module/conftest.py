@@ -1,9 +1,61 @@
-"""Fixtures of the module's tests."""
+"""Servers with a fake worker: one that obeys triggers and scripts, or one that obeys the bytes of models."""
 
 from __future__ import annotations
 
-from tests.harness.servers import server, server_binary, shared_binary
-from tests.module.ai import ai, ai_server, shared_ai, shared_ai_server
-from tests.module.registrations import shared
+from collections.abc import Iterator
+from pathlib import Path
 
-__all__ = ["ai", "ai_server", "server", "server_binary", "shared", "shared_ai", "shared_ai_server", "shared_binary"]
+import pytest
+import redis
+
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
+
+
+@pytest.fixture
+def server(server_binary: Path) -> Iterator[Server]:
+    """A server whose worker obeys triggers and scripts, and is ready."""
+    with Server(server_binary, worker=fake_worker("functions")) as running:
+        running.wait_ready()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared(shared_binary: Path) -> Iterator[Server]:
+    """A server with the scriptable worker for all tests of a file: each uses names of its own."""
+    with Server(shared_binary, worker=fake_worker("functions")) as running:
+        running.wait_ready()
+        yield running
+
+
+@pytest.fixture
+def ai_server(server_binary: Path) -> Iterator[Server]:
+    """A server whose worker is the one that obeys the bytes of models, and ready."""
+    with Server(server_binary, {"appendonly": "yes"}, worker=fake_worker("models")) as running:
+        running.wait_ready()
+        yield running
+
+
+@pytest.fixture
+def ai(ai_server: Server) -> Iterator[redis.Redis]:
+    """A client of `ai_server` that does not decode and speaks RESP2."""
+    with ai_server.client(decode_responses=False, protocol=2) as client:
+        client.response_callbacks.pop("COMMAND", None)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
+    """As `ai_server`, one for all tests of a file that ask for it."""
+    with Server(shared_binary, worker=fake_worker("models")) as running:
+        running.wait_ready()
+        yield running
+
+
+@pytest.fixture
+def shared_ai(shared_ai_server: Server) -> Iterator[redis.Redis]:
+    """As `ai`, of that server and without any keys; who changes its settings puts them back."""
+    with shared_ai_server.client(decode_responses=False, protocol=2) as client:
+        client.response_callbacks.pop("COMMAND", None)
+        client.flushall()
+        yield client

@@ -1,26 +1,16 @@
-"""What tests of registrations share: registering through the scriptable worker, and RG.DUMPREGISTRATIONS as dicts."""
+"""Registering through the scriptable worker, and RG.DUMPREGISTRATIONS as dicts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.harness.servers import Cluster, Server, eventually, execute, fake_worker_command
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
 
 NO_ARGS = "*0\r\n"
-
-
-@pytest.fixture(scope="module")
-def shared(shared_binary: Path) -> Iterator[Server]:
-    """A server with the scriptable worker for all tests of a file: each uses names of its own."""
-    with Server(shared_binary, worker=fake_worker_command()) as running:
-        running.wait_ready()
-        yield running
 
 
 def dump(server: Server) -> dict[str, dict[str, Any]]:

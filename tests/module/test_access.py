@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import ROOT, Pending, Server, eventually, fake_worker_command
+from tests.harness.polling import eventually
+from tests.harness.programs import ROOT
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 from tests.module.registrations import run
 
 ROW = re.compile(r"^\| `((?:AI|RG|QA)\.[A-Z_]+)` \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
@@ -25,7 +28,7 @@ TENSOR = ["FLOAT", "1", "VALUES", "1"]
 def guarded(shared_binary: Path) -> Iterator[Server]:
     """A server with three users besides the administrator."""
     settings = {"slowlog-log-slower-than": 0, "latency-monitor-threshold": 1}
-    with Server(shared_binary, settings, worker=fake_worker_command()) as server:
+    with Server(shared_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with server.client() as client:
             for name, rules in {

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.harness.servers import MODULE, Server, fake_worker_command
+from tests.harness.programs import MODULE
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 
 MIB = 1024 * 1024
 
@@ -71,7 +73,7 @@ def test_load_arguments_reach_the_worker(server_binary: Path) -> None:
     given = " ".join(f"{name} {value}" for name, (_, _, value) in ARGUMENTS.items())
     with Server(
         server_binary,
-        worker=fake_worker_command(),
+        worker=fake_worker("functions"),
         module_args=f"{given} MODEL_CHUNK_SIZE 4096 BACKENDSPATH /some/path own value",
     ) as server:
         server.wait_ready()

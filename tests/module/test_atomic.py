@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-from tests.harness.servers import Pending, Server, eventually, fake_worker_command
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 
 
 def atomic(server: Server, commands: list[list[str]], **options: Any) -> list[Any]:
@@ -29,37 +30,34 @@ def test_administration_and_blocking_are_refused(server: Server) -> None:
 
 
 def test_nobody_else_is_served_meanwhile_and_the_lease_ends_it(server: Server) -> None:
-    started = time.monotonic()
     replies = atomic(server, [["SET", "a", "1"]], lease=800, pause=1400)
     assert replies == ["GO", "OK", "-ERR atomic block exceeded its lease of 800 ms", "-ATOMICEND atomic block is over"]
-    assert time.monotonic() - started < 8
     with server.client() as client:
         assert client.get("a") == "1"
     assert atomic(server, [["GET", "a"]]) == ["GO", "1", "OK"]
 
 
 def test_lease_is_bounded_by_the_setting(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.atomic-lease-ms": 100}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.atomic-lease-ms": 100}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         replies = atomic(server, [], lease=60000, pause=400)
         assert replies[1] == "-ERR atomic block exceeded its lease of 100 ms"
 
 
 def test_worker_death_ends_the_block_at_once(server: Server) -> None:
+    """While the block lasts nobody is answered, and its lease is twice as long as a client of this test waits."""
     orders = json.dumps({"atomic": [["SET", "a", "1"]], "lease": 60000, "die": 1})
     with server.client() as client:
         client.config_set("qa.atomic-lease-ms", 60000)
-        started = time.monotonic()
         with Pending(server, "RG.PYEXECUTE", orders):
-            eventually(lambda: server.field("worker_restarts") >= 1, 20)
+            eventually(lambda: server.field("worker_restarts") >= 1)
             assert client.get("a") == "1"
-        assert time.monotonic() - started < 20  # a third of the lease
     server.wait_ready()
 
 
 def test_block_reaches_the_append_only_file_as_one_transaction(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "appendfsync": "always"}
-    with Server(server_binary, settings, worker=fake_worker_command("--bare")) as server:
+    with Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server:
         server.wait_ready()
         atomic(server, [["SET", "a", "1"], ["SET", "b", "2"]])
         text = b"".join(path.read_bytes() for path in server.directory.glob("appendonlydir/*incr*"))

@@ -1,52 +1,17 @@
-"""AI.DAGEXECUTE: what it replies, what it persists, what it refuses, and a worker that lies about it."""
+"""AI.DAGEXECUTE: what it replies, what it persists, and a worker that lies about it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
-from tests.module.ai import WORKER
-from tests.module.ai_worker import LIES
-from tests.module.test_modelrun import Later
-
-DAG = "AI.DAGEXECUTE"
-RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "a", "OUTPUTS", 1, "b"]
-
-
-def store(client: redis.Redis, key: str, blob: str) -> None:
-    client.execute_command("AI.MODELSTORE", key, "ONNX", "CPU", "BATCHSIZE", 4, "BLOB", blob)
-
-
-def prepare(client: redis.Redis) -> None:
-    """Models, each named for what it does, a script, and two tensors."""
-    store(client, "m", "identity")
-    for word in ("fail", "slow", "die", "busy"):
-        store(client, word, word)
-    client.execute_command("AI.SCRIPTSET", "s", "CPU", "SOURCE", "x")
-    client.execute_command("AI.TENSORSET", "a", "INT32", 2, 1, "VALUES", 1, -2)
-    client.execute_command("AI.TENSORSET", "c", "FLOAT", 1, "VALUES", 0.5)
-
-
-def run(model: str, source: str = "a", target: str = "b") -> list[Any]:
-    return ["AI.MODELEXECUTE", model, "INPUTS", 1, source, "OUTPUTS", 1, target]
-
-
-def dag(*parts: Any) -> list[Any]:
-    """The words of a command whose operations are given as lists."""
-    words: list[Any] = [DAG]
-    for part in parts:
-        words += ["|>", *part] if isinstance(part, list) else [part]
-    return words
-
-
-def numbers(client: redis.Redis, key: str) -> list[int]:
-    flat = client.execute_command("AI.INFO", key)
-    fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    return [fields[name] for name in (b"duration", b"samples", b"calls", b"errors")]
+from tests.harness.fake_worker.models import LIES
+from tests.harness.polling import eventually
+from tests.harness.servers import Later, Server
+from tests.harness.workers import fake_worker
+from tests.module.dags import RUN, dag, numbers, prepare, run, store
 
 
 def test_steps_names_and_replies(shared_ai: redis.Redis) -> None:
@@ -132,7 +97,10 @@ def test_read_only(ai: redis.Redis, ai_server: Server, server_binary: Path) -> N
         with pytest.raises(redis.ResponseError, match=text):
             ai.execute_command("AI.DAGEXECUTE_RO", *wrong)
     settings = {"replicaof": f"127.0.0.1 {ai_server.port}"}
-    with Server(server_binary, settings, worker=WORKER) as replica, replica.client(decode_responses=False) as client:
+    with (
+        Server(server_binary, settings, worker=fake_worker("models")) as replica,
+        replica.client(decode_responses=False) as client,
+    ):
         eventually(lambda: client.exists("c"), ignore=redis.RedisError)
         eventually(lambda: client.execute_command(*words) == [b"OK", [1, -2]], ignore=redis.RedisError)
         with pytest.raises(redis.ReadOnlyError):
@@ -145,7 +113,7 @@ def test_read_only(ai: redis.Redis, ai_server: Server, server_binary: Path) -> N
 def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai)
     head = ["LOAD", 1, "a", "PERSIST", 1, "b", "TIMEOUT"]
-    running = Later(ai_server, *dag(*head, 500, run("slow")))
+    running = Later(ai_server, *dag(*head, 900, run("slow")))
     eventually(lambda: ai_server.field("in_flight") == 1)
     assert ai.execute_command(*dag(*head, 50, run("m"))) == b"TIMEDOUT"
     assert ai.execute_command("AI.TENSORSET", "a", "INT8", 1) == b"OK"
@@ -193,109 +161,3 @@ def test_a_worker_that_dies(shared_ai: redis.Redis) -> None:
     with pytest.raises(redis.ResponseError, match=r"^WORKERLOST"):
         shared_ai.execute_command(*dag("LOAD", 1, "a", "PERSIST", 1, "b", run("die")))
     assert numbers(shared_ai, "die") == [0, 0, 1, 1]
-
-
-MISSING = "^missing arguments for 'AI.DAGEXECUTE' command$"
-ONE_OF = (
-    "^AI.DAGEXECUTE and AI.DAGEXECUTE_RO commands must contain at least one out of ROUTING, LOAD, PERSIST keywords$"
-)
-UNEXPECTED = "^Invalid DAG command. Unexpected argument:  "
-LOAD_COUNT = "^number of keys to LOAD into DAG does not match the number of given arguments$"
-PERSIST_COUNT = "^number of keys to PERSIST after DAG execution does not match the number of given arguments$"
-NO_INPUT = "^INPUT key cannot be found in DAG$"
-SET = "^wrong number of arguments for 'AI.TENSORSET' command$"
-GET = "^wrong number of arguments for 'AI.TENSORGET' command$"
-MODEL = "^wrong number of arguments for 'AI.MODELEXECUTE' command$"
-NO_TIMEOUT = "^TIMEOUT not allowed within a DAG command$"
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ([], MISSING),
-        (["LOAD", 1], MISSING),
-        (["|>", "AI.TENSORSET", "x", "INT8", 1], ONE_OF),
-        (["TIMEOUT", 1, "|>", "AI.TENSORSET", "x", "INT8", 1], ONE_OF),
-        (["TIMEOUT", 1, "LOAD"], "^missing arguments after LOAD keyword in DAG command$"),
-        (["LOAD", "x", "a", "|>"], "^invalid or negative value found in number of keys to LOAD$"),
-        (["LOAD", -1, "a", "|>"], "^invalid or negative value found in number of keys to LOAD$"),
-        (["LOAD", 9, "a", "|>"], LOAD_COUNT),
-        (["LOAD", 1, "none", "|>", "AI.TENSORGET", "none"], "^tensor key is empty or in a different shard$"),
-        (["LOAD", 1, "m", "|>", "AI.TENSORGET", "m"], "^WRONGTYPE"),
-        (["LOAD", 1, "a", "LOAD", 1, "c", "|>", *RUN], UNEXPECTED + "LOAD$"),
-        (["LOAD", 1, "a", "c", "|>", *RUN], UNEXPECTED + "c$"),
-        (["TENSORSET", "x", "INT8", 1], UNEXPECTED + "TENSORSET$"),
-        (["LOAD", 1, "a", "PERSIST"], "^missing arguments after PERSIST keyword in DAG command$"),
-        (["PERSIST", "x", "a", "|>"], "^invalid or negative value found in number of keys to PERSIST$"),
-        (["PERSIST", 9, "a", "|>"], PERSIST_COUNT),
-        (["LOAD", 1, "a", "PERSIST", 2, "a", "a", "|>", *RUN], "^PERSIST keys must be unique$"),
-        (["LOAD", 1, "a", "PERSIST", 1, "x", "|>", *RUN], "^PERSIST key cannot be found in DAG$"),
-        (["LOAD", 1, "a", "ROUTING"], "^Missing ROUTING value$"),
-        (["ROUTING", "a", "TIMEOUT"], "^No value provided for TIMEOUT$"),
-        (["ROUTING", "a", "TIMEOUT", "x"], "^Invalid value for TIMEOUT$"),
-        (["LOAD", 1, "a"], "^DAG is empty$"),
-        (["LOAD", 1, "a", "|>"], "^DAG is empty$"),
-        (["LOAD", 1, "a", "|>", "|>", *RUN], "^Unsupported command within DAG$"),
-        (["LOAD", 1, "a", "|>", *RUN, "|>"], "^Unsupported command within DAG$"),
-        (["LOAD", 1, "a", "|>", "GET", "a"], "^Unsupported command within DAG$"),
-        (
-            ["LOAD", 1, "a", "|>", "AI.MODELRUN", "m"],
-            "^Deprecated AI.MODELRUN cannot be used in AI.DAGEXECUTE command$",
-        ),
-        (
-            ["LOAD", 1, "a", "|>", "AI.SCRIPTRUN", "m"],
-            "^Deprecated AI.SCRIPTRUN cannot be used in AI.DAGEXECUTE command$",
-        ),
-        (["ROUTING", "a", "|>", *RUN], NO_INPUT),
-        (["ROUTING", "a", "|>", "AI.TENSORGET", "a"], NO_INPUT),
-        (["LOAD", 1, "a", "|>", *run("m", "a", "b"), "|>", *run("m", "x", "b")], NO_INPUT),
-        (["LOAD", 1, "a", "|>", "AI.TENSORSET"], SET),
-        (["LOAD", 1, "a", "|>", "AI.TENSORSET", "x", "INT8"], SET),
-        (["LOAD", 1, "a", "|>", "AI.TENSORSET", "x", "INT8", 0], "^invalid or negative value found in tensor shape$"),
-        (["LOAD", 1, "a", "|>", "AI.TENSORGET"], GET),
-        (["LOAD", 1, "a", "|>", "AI.TENSORGET", "a", "META", "BLOB", "BLOB"], GET),
-        (["LOAD", 1, "a", "|>", "AI.TENSORGET", "a", "TEXT"], "^unsupported data format$"),
-        *((["LOAD", 1, "a", "|>", *RUN[:length]], MODEL) for length in range(1, 8)),
-        (["LOAD", 1, "a", "|>", *run("none")], "^model key is empty$"),
-        (["LOAD", 1, "a", "|>", *run("s")], "^WRONGTYPE"),
-        (["LOAD", 1, "a", "|>", *RUN, "TIMEOUT", 5], NO_TIMEOUT),
-        (
-            ["LOAD", 1, "a", "|>", "AI.MODELEXECUTE", "m", "INPUTS", 2, "a", "a", "OUTPUTS", 1, "b"],
-            "^Number of keys given as INPUTS here does not match model definition$",
-        ),
-        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "s"], "^wrong number of arguments for 'AI.SCRIPTEXECUTE' command$"),
-        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "none", "f"], "^script key is empty$"),
-        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "a", "TIMEOUT", 1], NO_TIMEOUT),
-        (["LOAD", 1, "a", "|>", "AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "x"], NO_INPUT),
-    ],
-)
-def test_bad_input(shared_ai: redis.Redis, words: list[Any], text: str) -> None:
-    prepare(shared_ai)
-    submitted = shared_ai.info("everything")["qa_jobs_dag.run"]["submitted"]
-    with pytest.raises(redis.ResponseError, match=text):
-        shared_ai.execute_command(DAG, *words)
-    assert shared_ai.info("everything")["qa_jobs_dag.run"]["submitted"] == submitted
-
-
-def test_what_is_left_out_says_so(shared_ai: redis.Redis) -> None:
-    for name in ("AI.DAGRUN", "AI.DAGRUN_RO"):
-        with pytest.raises(
-            redis.ResponseError, match=f"^{name} is left out: use {name.replace('RUN', 'EXECUTE')} with"
-        ):
-            shared_ai.execute_command(name, "|>", "AI.TENSORSET", "x", "INT8", 1)
-
-
-def test_not_in_a_transaction(shared_ai: redis.Redis) -> None:
-    prepare(shared_ai)
-    with shared_ai.pipeline(transaction=True) as pipeline:
-        pipeline.execute_command(*dag("LOAD", 1, "a", RUN))
-        with pytest.raises(redis.ResponseError, match="Cannot run RedisAI command within a transaction or a LUA"):
-            pipeline.execute()
-
-
-def test_key_positions(shared_ai: redis.Redis) -> None:
-    script = ["AI.SCRIPTEXECUTE", "s", "f", "KEYS", 1, "k", "INPUTS", 1, "local"]
-    words = dag(
-        "LOAD", 2, "a", "b", "PERSIST", 1, "p", "ROUTING", "r", run("m", "local", "local"), script, ["AI.MODELEXECUTE"]
-    )
-    assert shared_ai.execute_command("COMMAND", "GETKEYS", *words) == [b"a", b"b", b"p", b"r", b"m", b"s", b"k"]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import select
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from tests.harness.servers import ROOT, Cluster, Pending, Server, eventually, fake_worker_command
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.programs import ROOT
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 
 
 def test_miss_is_answered_by_the_function(server: Server) -> None:
@@ -71,12 +75,10 @@ def test_other_database_is_not_hooked(server: Server) -> None:
 
 
 def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.hook-timeout-ms": 150}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.hook-timeout-ms": 150}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with server.client() as client:
-            started = time.monotonic()
-            assert client.get("hook:hang:x") is None
-            assert time.monotonic() - started < 2.5  # the function takes 3 s
+            assert client.get("hook:hang:x") is None  # after its 3 s the function has an answer
         assert server.field("jobs_event")["deadline"] == 1
 
 
@@ -126,7 +128,7 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
     native = ROOT / "native"
     subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", f"-I{native}", "-o", library, source], check=True)
     settings = {"enable-module-command": "yes"}
-    with Server(server_binary, settings, worker=fake_worker_command()) as server, server.client() as client:
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
         server.wait_ready()
         client.execute_command("MODULE", "LOAD", str(library))
         client.set("hook:there", "1")
@@ -185,7 +187,7 @@ def test_rights_are_those_of_the_caller(server: Server) -> None:
 
 
 def test_stock_cluster_client_follows_redirections(server_binary: Path) -> None:
-    with Cluster(server_binary, worker=fake_worker_command()) as cluster:
+    with Cluster(server_binary, worker=fake_worker("functions")) as cluster:
         for node in cluster.nodes:
             node.wait_ready()
         with cluster.client() as client:
@@ -210,13 +212,11 @@ def test_ping_is_answered_while_clients_wait_and_the_worker_dies(server: Server)
     eventually(lambda: server.field("in_flight") == 20)
     server.signal_worker(signal.SIGKILL)
     with server.client() as client:
-        slowest = 0.0
-        deadline = time.monotonic() + 1
-        while time.monotonic() < deadline:
-            started = time.monotonic()
-            client.ping()
-            slowest = max(slowest, time.monotonic() - started)
-    assert slowest < 1  # the functions take 3 s, and a new worker before them
+        answered = 0
+        # the functions take 3 s, and a new worker comes before them
+        while not select.select([pending.socket for pending in waiting], [], [], 0)[0]:
+            answered += client.ping()
+    assert answered > 3
     for number, pending in enumerate(waiting):
         answer = f"answer of hook:hang:{number}"
         assert pending.reply() == f"${len(answer)}\r\n{answer}\r\n".encode()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually, fake_worker_command
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 
 INTERNAL = [
     "READY",
@@ -45,14 +47,14 @@ def test_hello_needs_the_token_and_the_version(server: Server) -> None:
 
 
 def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None:
-    with Server(server_binary, worker=fake_worker_command("--version", "9")) as server:
+    with Server(server_binary, worker=fake_worker("functions", "--version", "9")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
         assert "PROTOCOL worker speaks version 9, module speaks 2" in server.output()
 
 
 def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:
-    with Server(server_binary, {"requirepass": "secret"}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"requirepass": "secret"}, worker=fake_worker("functions")) as server:
         eventually(lambda: "fake worker is ready" in server.output())
         with server.client(password="secret") as client:
             assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
-from tests.module.ai import restore_corrupted, rewrite_and_load_aof
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
 
 META = [b"backend", b"ONNX", b"device", b"CPU:1", b"tag", b"v1", b"batchsize", 4, b"minbatchsize", 2]
 META += [b"inputs", [b"x"], b"outputs", [b"y"], b"minbatchtimeout", 1000]

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.harness.servers import Server
-from tests.module.ai import rewrite_and_load_aof
+from tests.module.persistence import rewrite_and_load_aof
 from tests.module.registrations import run
 
 SAVED_PIECE = 64 << 20

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Server, eventually
-from tests.module.ai import WORKER
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Later, Server
+from tests.harness.workers import fake_worker
 
 RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]
 
@@ -23,26 +24,6 @@ def prepare(client: redis.Redis, blob: str = "identity") -> None:
 def info(client: redis.Redis) -> dict[bytes, Any]:
     flat = client.execute_command("AI.INFO", "m")
     return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-class Later(threading.Thread):
-    """A command in another thread."""
-
-    def __init__(self, server: Server, *command: Any) -> None:
-        super().__init__()
-        self.server, self.command, self.reply = server, command, None
-        self.start()
-
-    def run(self) -> None:
-        with self.server.client(decode_responses=False) as client:
-            try:
-                self.reply = client.execute_command(*self.command)
-            except redis.ResponseError as error:
-                self.reply = error
-
-    def result(self) -> Any:
-        self.join(20)
-        return self.reply
 
 
 def test_run_and_statistics(ai: redis.Redis) -> None:
@@ -108,7 +89,7 @@ def test_output_key_of_another_type(ai: redis.Redis, ai_server: Server) -> None:
 
 def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai, "slow")
-    running = Later(ai_server, *RUN, "TIMEOUT", 500)
+    running = Later(ai_server, *RUN, "TIMEOUT", 900)
     eventually(lambda: ai_server.field("in_flight") == 1)
     assert ai.execute_command(*RUN[:-1], "late", "TIMEOUT", 50) == b"TIMEDOUT"
     assert running.result() == b"OK", "1 s of running does not count"
@@ -222,7 +203,7 @@ def test_replica_gets_the_outputs(ai: redis.Redis, ai_server: Server, server_bin
 
 def test_slot_moved_during_the_run(server_binary: Path) -> None:
     """Nothing is written to a slot that another shard owns by then."""
-    with Cluster(server_binary, worker=WORKER, size=2) as cluster:
+    with Cluster(server_binary, worker=fake_worker("models"), size=2) as cluster:
         first, second = cluster.nodes
         first.wait_ready()
         with first.client() as client, second.client() as other:

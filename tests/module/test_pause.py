@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.servers import Cluster, Pending, Server, eventually, fake_worker_command
-from tests.module.ai import WORKER
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 from tests.module.registrations import wait_for_bus
 
 
 def test_outputs_of_a_model_wait_for_the_end_of_the_pause(server_binary: Path) -> None:
-    with Server(server_binary, {"appendonly": "yes"}, worker=WORKER) as server, server.client() as client:
+    with (
+        Server(server_binary, {"appendonly": "yes"}, worker=fake_worker("models")) as server,
+        server.client() as client,
+    ):
         server.wait_ready()
         client.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "slow")
         client.execute_command("AI.TENSORSET", "t", "INT8", 1)
@@ -30,7 +35,7 @@ def test_outputs_of_a_model_wait_for_the_end_of_the_pause(server_binary: Path) -
 def test_worker_is_not_killed_for_what_a_pause_keeps_back(server_binary: Path, mode: str) -> None:
     """Neither for its silence, nor for a cancelled job whose end it cannot report."""
     settings = {"qa.worker-silence-ms": 1000, "qa.cancel-grace-ms": 400, "qa.job-timeout-ms": 1000}
-    with Server(server_binary, settings, worker=fake_worker_command()) as server, server.client() as client:
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
         server.wait_ready()
         with Pending(server, "RG.TRIGGER", "do", "sleep", "900") as job:
             eventually(lambda: server.field("in_flight") == 1)
@@ -42,7 +47,7 @@ def test_worker_is_not_killed_for_what_a_pause_keeps_back(server_binary: Path, m
 
 
 def test_unregistering_over_the_bus_waits_for_the_end_of_the_pause(server_binary: Path) -> None:
-    with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker_command(), size=2) as cluster:
+    with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker("functions"), size=2) as cluster:
         first, second = cluster.nodes
         first.wait_ready()
         second.wait_ready()

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Server, eventually, fake_worker_command
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
 from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger, wait_for_bus
 
 
@@ -89,7 +92,7 @@ def test_events_reach_the_worker(server: Server) -> None:
 
 
 def test_dropped_events_are_made_good(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.max-events": 10}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.max-events": 10}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with server.client() as client:
             pipeline = client.pipeline(transaction=True)
@@ -102,7 +105,7 @@ def test_dropped_events_are_made_good(server_binary: Path) -> None:
 
 
 def test_more_registrations_to_repair_than_the_queue_holds(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.max-events": 1}, worker=fake_worker_command("--bare")) as server:
+    with Server(server_binary, {"qa.max-events": 1}, worker=fake_worker("functions", "--bare")) as server:
         server.wait_ready()
         names = [f"r{number}" for number in range(4)]
         assert register(server, "s", *[keys_reader(name, "ev:*") for name in names]) == "OK"
@@ -113,7 +116,7 @@ def test_more_registrations_to_repair_than_the_queue_holds(server_binary: Path) 
 
 def test_registrations_survive_reload_and_restart(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "appendfsync": "always"}
-    with Server(server_binary, settings, worker=fake_worker_command("--bare")) as server:
+    with Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server:
         server.wait_ready()
         assert register(server, "s", trigger("a", "ta"), keys_reader("k", "hook:*", "keymiss", "get")) == "OK"
         with server.client() as client:
@@ -139,8 +142,8 @@ def test_registrations_survive_reload_and_restart(server_binary: Path) -> None:
 def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
     with (
-        Server(server_binary, settings, worker=fake_worker_command("--bare")) as server,
-        Server(server_binary, settings, worker=fake_worker_command("--bare")) as replica,
+        Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server,
+        Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as replica,
         server.client() as client,
         replica.client() as other,
     ):
@@ -187,8 +190,8 @@ def test_unregister(server: Server) -> None:
 
 def test_replica_of_an_empty_primary_forgets_its_own(server_binary: Path) -> None:
     with (
-        Server(server_binary, worker=fake_worker_command("--bare")) as primary,
-        Server(server_binary, worker=fake_worker_command("--bare")) as replica,
+        Server(server_binary, worker=fake_worker("functions", "--bare")) as primary,
+        Server(server_binary, worker=fake_worker("functions", "--bare")) as replica,
         replica.client() as other,
     ):
         replica.wait_ready()
@@ -200,9 +203,9 @@ def test_replica_of_an_empty_primary_forgets_its_own(server_binary: Path) -> Non
 
 
 def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> None:
-    with Server(server_binary, worker=fake_worker_command()) as primary:
+    with Server(server_binary, worker=fake_worker("functions")) as primary:
         primary.wait_ready()
-        with Server(server_binary, worker=fake_worker_command()) as replica:
+        with Server(server_binary, worker=fake_worker("functions")) as replica:
             replica.wait_ready()
             with replica.client() as client:
                 client.execute_command("REPLICAOF", "127.0.0.1", primary.port)
@@ -227,7 +230,7 @@ def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> Non
 
 
 def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path) -> None:
-    with Cluster(server_binary, worker=fake_worker_command()) as cluster:
+    with Cluster(server_binary, worker=fake_worker("functions")) as cluster:
         for node in cluster.nodes:
             node.wait_ready()
         wait_for_bus(cluster)
@@ -249,7 +252,7 @@ def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path
 
 def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
     settings = {"qa.worker-silence-ms": 60000}
-    with Cluster(server_binary, settings, worker=fake_worker_command(), size=2) as cluster:
+    with Cluster(server_binary, settings, worker=fake_worker("functions"), size=2) as cluster:
         first, second = cluster.nodes
         first.wait_ready()
         second.wait_ready()

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Pending, Server, eventually, fake_worker_command
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Pending, Server
+from tests.harness.workers import fake_worker
 from tests.module.registrations import dump, keys_reader, register, stream_reader, trigger, wait_for_bus
 
 
@@ -182,7 +185,7 @@ def test_abort_pending_drops_queued_jobs_and_cancels_running_ones(server: Server
 
 
 def test_abort_pending_drops_events(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.worker-silence-ms": 60000}, worker=fake_worker_command()) as server:
+    with Server(server_binary, {"qa.worker-silence-ms": 60000}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         server.signal_worker(signal.SIGSTOP)
         with server.client() as client:
@@ -202,7 +205,7 @@ def paused(server: Server, name: str, expected: str) -> bool:
 
 
 def test_one_shard_changes_all(server_binary: Path) -> None:
-    with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker_command(), size=2) as cluster:
+    with Cluster(server_binary, {"appendonly": "yes"}, worker=fake_worker("functions"), size=2) as cluster:
         first, second = cluster.nodes
         for node in cluster.nodes:
             node.wait_ready()
@@ -244,7 +247,7 @@ def test_one_shard_changes_all(server_binary: Path) -> None:
 
 def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> None:
     """As one that listens for TLS only: the worker speaks none, and a relative path is of no use to it."""
-    server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker_command())
+    server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker("functions"))
     server.socket = server.directory / "relative.sock"
     with server, server.client() as client:
         eventually(lambda: "no worker is started: NOWORKER the worker cannot connect to this server" in server.output())

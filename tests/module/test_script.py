@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Server, eventually
-from tests.module.ai import WORKER, restore_corrupted, rewrite_and_load_aof
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Later, Server
+from tests.harness.workers import fake_worker
+from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
 from tests.module.registrations import run
-from tests.module.test_modelrun import Later
 
 META = [b"device", b"CPU:1", b"tag", b"v1", b"Entry Points", [b"echo", b"fail"]]
 EXECUTE = ["AI.SCRIPTEXECUTE", "s", "identity", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]
@@ -287,7 +289,7 @@ def test_worker_commands_are_internal(shared_ai: redis.Redis) -> None:
 
 
 def test_slots_are_the_servers_affair(server_binary: Path) -> None:
-    with Cluster(server_binary, worker=WORKER, size=2) as cluster:
+    with Cluster(server_binary, worker=fake_worker("models"), size=2) as cluster:
         first = cluster.nodes[0]
         first.wait_ready()
         with first.client() as client:

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.harness.servers import Cluster, Server, eventually, execute, fake_worker_command
-from tests.module.ai import rewrite_and_load_aof
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+from tests.harness.workers import fake_worker
+from tests.module.persistence import rewrite_and_load_aof
 from tests.module.registrations import dump, keys_reader, register, run, stream_reader
 
 ADD_IN_SCRIPT = "return redis.call('XADD', KEYS[1], '*', 'f', 'v')"
@@ -69,7 +72,7 @@ def test_additions_that_nobody_has_heard_of_yet_are_one_notice(server: Server) -
 
 def test_notices_that_do_not_fit_are_made_good(server_binary: Path) -> None:
     settings = {"qa.max-events": 4, "qa.worker-silence-ms": 60000}
-    with Server(server_binary, settings, worker=fake_worker_command()) as server, server.client() as client:
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
         server.wait_ready()
         assert register(server, "s", stream_reader("s", "st:*")) == "OK"
         pid = server.signal_worker(signal.SIGSTOP)
@@ -121,7 +124,10 @@ def status(server: Server, name: str) -> str:
 
 def test_pause_outlives_the_worker_and_the_server(server_binary: Path) -> None:
     settings = {"save": "3600 100000"}
-    with Server(server_binary, settings, worker=fake_worker_command("--bare")) as server, server.client() as client:
+    with (
+        Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server,
+        server.client() as client,
+    ):
         server.wait_ready()
         assert register(server, "s", stream_reader("s", "st:*"), keys_reader("k", "k:*")) == "OK"
         with pytest.raises(redis.ResponseError, match=r"^Reader KeysReader does not support pause$"):
@@ -155,8 +161,8 @@ def test_pause_outlives_the_worker_and_the_server(server_binary: Path) -> None:
 def test_that_a_stream_is_given_up_outlives_the_server(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
     with (
-        Server(server_binary, settings, worker=fake_worker_command("--bare")) as server,
-        Server(server_binary, worker=fake_worker_command("--bare")) as replica,
+        Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server,
+        Server(server_binary, worker=fake_worker("functions", "--bare")) as replica,
         server.client() as client,
         replica.client() as other,
     ):
@@ -178,8 +184,8 @@ def test_that_a_stream_is_given_up_outlives_the_server(server_binary: Path) -> N
 
 def test_replica_is_silent_until_it_is_promoted(server_binary: Path) -> None:
     with (
-        Server(server_binary, worker=fake_worker_command("--bare")) as primary,
-        Server(server_binary, worker=fake_worker_command("--bare")) as replica,
+        Server(server_binary, worker=fake_worker("functions", "--bare")) as primary,
+        Server(server_binary, worker=fake_worker("functions", "--bare")) as replica,
         primary.client() as client,
         replica.client() as other,
     ):
@@ -205,8 +211,8 @@ def test_replica_is_silent_until_it_is_promoted(server_binary: Path) -> None:
 def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> None:
     settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
     with (
-        Cluster(server_binary, worker=fake_worker_command("--bare"), size=1) as cluster,
-        Server(server_binary, settings, worker=fake_worker_command("--bare")) as replica,
+        Cluster(server_binary, worker=fake_worker("functions", "--bare"), size=1) as cluster,
+        Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as replica,
         cluster.nodes[0].client() as client,
         replica.client() as other,
     ):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import redis
 
-from tests.harness.servers import Server, eventually
-from tests.module.ai import restore_corrupted, rewrite_and_load_aof
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
 
 TENSORS = {
     "real": ["FLOAT", 2, 2, "VALUES", "0.1", "2", "3", "4"],

@@ -14,8 +14,8 @@ import redis
 
 from tests.fuzz.generate import Generator
 from tests.fuzz.words import Command
+from tests.harness.system import SHARDS, System
 from tests.soak.gate import Gate
-from tests.soak.stack import SHARDS, Stack
 
 HOG = "hog = [bytearray(64 << 20) for _ in range(64)]"
 BUSY = "local n = 0 for i = 1, 20000000 do n = n + i end return n"  # some tenths of a second
@@ -27,8 +27,8 @@ MEMORY_MB = 2048  # what a worker may have: HOG wants twice as much
 class Faults:
     """A thread that injects them."""
 
-    def __init__(self, stack: Stack, seed: int, pause_seconds: float, gate: Gate) -> None:
-        self.stack = stack
+    def __init__(self, system: System, seed: int, pause_seconds: float, gate: Gate) -> None:
+        self.system = system
         self.gate = gate
         self.chance = random.Random(f"{seed} faults")
         self.pause_seconds = pause_seconds
@@ -36,7 +36,7 @@ class Faults:
         self.failed: list[str] = []
         self.ending = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
-        self.clients = [stack.client(index) for index in range(SHARDS)]
+        self.clients = [system.client(index) for index in range(SHARDS)]
         names = self.clients[0].execute_command("COMMAND LIST", "FILTERBY", "MODULE", "qa")
         self.generator = Generator([name for name in names if name.upper() not in HARMFUL])
         self.kinds: list[Callable[[int], None]] = [
@@ -126,7 +126,7 @@ class Faults:
         made: list[Command] = [
             self.generator.of(self.chance, self.chance.choice(self.generator.public)) for _ in range(20)
         ]
-        with self.stack.client(index, socket_timeout=60) as client:
+        with self.system.client(index, socket_timeout=60) as client:
             for command in made:
                 try:
                     client.execute_command(*[part if isinstance(part, bytes) else str(part) for part in command])

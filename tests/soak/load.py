@@ -16,12 +16,12 @@ from typing import Any
 import redis
 
 from qa_cluster.client import Client, NotFound
-from qa_cluster.cluster.nodes.nodes import slot_ranges
+from qa_cluster.cluster.nodes.formation import slot_ranges
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.fuzz.words import encode
 from tests.gears.onnx_file import add_model
+from tests.harness.system import SHARDS, System
 from tests.soak.gate import Gate
-from tests.soak.stack import SHARDS, Stack
 from tests.soak.verdicts import Verdicts, Wrong
 
 TOWNS = 30
@@ -39,8 +39,8 @@ def town(number: int) -> tuple[str, str, str, str]:
 class Load:
     """The threads."""
 
-    def __init__(self, stack: Stack, seed: int, gate: Gate) -> None:
-        self.stack = stack
+    def __init__(self, system: System, seed: int, gate: Gate) -> None:
+        self.system = system
         self.seed = seed
         self.gate = gate
         self.verdicts = Verdicts()
@@ -53,7 +53,7 @@ class Load:
 
     def rest(self) -> Client:
         """A client of the service, closed at the end."""
-        return self.opened.enter_context(Client(f"http://127.0.0.1:{self.stack.port}"))
+        return self.opened.enter_context(Client(f"http://127.0.0.1:{self.system.port}"))
 
     def prepare(self) -> None:
         """What must be there before; which questions the reader answers rightly when nothing disturbs it."""
@@ -68,9 +68,9 @@ class Load:
         if len(self.known) < TOWNS * 0.8:
             raise RuntimeError(f"the reader knows only {len(self.known)} of {TOWNS} answers")
         for index, tag in enumerate(self.tags):
-            node = self.stack.nodes[index]
+            node = self.system.nodes[index]
             node.execute_command("AI.MODELSTORE", f"add{tag}", "ONNX", "CPU", "BATCHSIZE", 8, "BLOB", add_model())
-        self.stack.nodes[0].execute_command("RG.PYEXECUTE", REGISTER.format(name="soak.echo"), "ID", "soak")
+        self.system.nodes[0].execute_command("RG.PYEXECUTE", REGISTER.format(name="soak.echo"), "ID", "soak")
 
     def start(self) -> None:
         """Everybody begins."""
@@ -158,7 +158,7 @@ class Load:
 
     def runner(self, chance: random.Random) -> Callable[[], None]:
         """Tensors and a tiny model, on each shard."""
-        clients = [self.stack.client(index) for index in range(SHARDS)]
+        clients = [self.system.client(index) for index in range(SHARDS)]
 
         def run() -> None:
             index = chance.randrange(SHARDS)
@@ -177,7 +177,7 @@ class Load:
 
     def caller(self, chance: random.Random) -> Callable[[], None]:
         """A trigger, and runs over the whole cluster."""
-        clients = [self.stack.client(index) for index in range(SHARDS)]
+        clients = [self.system.client(index) for index in range(SHARDS)]
 
         def trigger() -> None:
             number = str(chance.random())
@@ -200,7 +200,7 @@ class Load:
 
     def registrar(self, chance: random.Random) -> Callable[[], None]:
         """Registrations that come and go."""
-        client = self.stack.client(0)
+        client = self.system.client(0)
 
         def turn() -> None:
             name = f"soak.{chance.randrange(3)}"
@@ -215,7 +215,7 @@ class Load:
         """Clients that ask for much and read nothing, and clients that leave while they wait."""
 
         def turn() -> None:
-            address = chance.choice(self.stack.addresses)
+            address = chance.choice(self.system.addresses)
             with socket.create_connection(address, 30) as connected:
                 connected.sendall(encode(["RG.TRIGGER", "soak.echo", "x" * 1000]) * 20)
                 time.sleep(chance.choice([0, 0.05, 1]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fuzz.planted import Mistake, build
-from tests.harness.servers import ROOT
+from tests.harness.programs import ROOT
 
 MINUTES = 2.0
 SECONDS = 600
@@ -28,7 +28,7 @@ PROOFS = [
     Proof(
         Mistake(
             "a call leaks 256 bytes",
-            "cmd_trigger.c",
+            "functions/cmd_trigger.c",
             "static void free_trigger(void *data) {\n",
             "#include <string.h>\nstatic void free_trigger(void *data) {\n"
             "    memset(RedisModule_Alloc(256), 1, 256);\n",
@@ -38,7 +38,7 @@ PROOFS = [
     Proof(
         Mistake(
             "a full queue has an error that clients do not know",
-            "jobs.c",
+            "jobs/jobs.c",
             '"OVERLOADED queue is full',
             '"ERR queue is full',
         ),

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import descendants
-from tests.soak.stack import SHARDS, Stack
+from tests.harness.processes import descendants
+from tests.harness.system import SHARDS, System
 
 WARM_UP = 1 / 3  # of the looks that are judged
 FEWEST = 4  # looks that make a trend; with fewer only what never changes can be judged
@@ -97,8 +97,8 @@ def own_memory(fields: dict[str, Any]) -> int:
 class Watch:
     """Looks, and judges them."""
 
-    def __init__(self, stack: Stack) -> None:
-        self.stack = stack
+    def __init__(self, system: System) -> None:
+        self.system = system
         self.looks: list[Look] = []
 
     def look(self, *, calm: bool = False) -> None:
@@ -113,7 +113,7 @@ class Watch:
     def _sample(self) -> dict[str, float]:
         sums: dict[str, float] = defaultdict(float)
         for index in range(SHARDS):
-            fields = self.stack.info(index)
+            fields = self.system.info(self.system.nodes[index])
             server = int(fields["process_id"])
             use = process_use(server)
             use["descriptors"] -= int(fields["connected_clients"])
@@ -123,10 +123,10 @@ class Watch:
             for name, value in process_use(int(fields["qa_worker_pid"])).items():
                 sums[f"worker {name}"] += value
             sums["processes"] += sum("worker" in line for line in descendants(server).values())
-        if self.stack.service is not None:
-            for name, value in process_use(self.stack.service.pid).items():
+        if self.system.service is not None:
+            for name, value in process_use(self.system.service.pid).items():
                 sums[f"api {name}"] += value
-            sums["processes"] += len(descendants(self.stack.service.pid))
+            sums["processes"] += len(descendants(self.system.service.pid))
         return sums
 
     def judge(self) -> list[Row]:

@@ -30,12 +30,13 @@ from pathlib import Path
 import redis
 
 from qa_cluster.errors import QAError
-from tests.harness.servers import chosen_servers, eventually, find_binary
+from tests.harness.polling import eventually
+from tests.harness.programs import chosen_servers, find_binary
+from tests.harness.system import SHARDS, System
 from tests.soak.faults import MEMORY_MB, Faults
 from tests.soak.gate import Gate
 from tests.soak.load import Load, town
 from tests.soak.resources import Watch
-from tests.soak.stack import SHARDS, Stack
 from tests.soak.verdicts import ALLOWED_CODES, ALLOWED_TEXTS
 
 RECOVERY_SECONDS = 60.0
@@ -72,24 +73,24 @@ class Plan:
 class Soak:
     """One run."""
 
-    def __init__(self, stack: Stack, seed: int, fault_pause_seconds: float) -> None:
-        self.stack = stack
-        for index, node in enumerate(stack.nodes):
+    def __init__(self, system: System, seed: int, fault_pause_seconds: float) -> None:
+        self.system = system
+        for node in system.nodes:
             for name, value in SETTINGS.items():
                 node.config_set(name, value)
             # the next one has the limit (between two the id is 0, which is every process of this run)
-            os.kill(eventually(lambda index=index: int(stack.info(index)["qa_worker_pid"])), signal.SIGKILL)  # type: ignore[misc]
+            os.kill(system.worker_pid(node), signal.SIGKILL)
         eventually(self.has_new_workers, RECOVERY_SECONDS)
         self.gate = Gate()
-        self.load = Load(stack, seed, self.gate)
+        self.load = Load(system, seed, self.gate)
         self.load.prepare()
-        self.faults = Faults(stack, seed, fault_pause_seconds, self.gate)
-        self.watch = Watch(stack)
+        self.faults = Faults(system, seed, fault_pause_seconds, self.gate)
+        self.watch = Watch(system)
         self.problems: list[str] = []
 
     def has_new_workers(self) -> bool:
         """Whether the first worker of each shard has been replaced."""
-        fields = [self.stack.info(index) for index in range(SHARDS)]
+        fields = [self.system.info(node) for node in self.system.nodes]
         return all(int(field["qa_worker_number"]) > 1 and field["qa_worker_state"] == "ready" for field in fields)
 
     def run(self, plan: Plan) -> None:
@@ -164,8 +165,8 @@ class Soak:
         found: dict[str, int] = {}
         registered = []
         for index in range(SHARDS):
-            fields = self.stack.info(index)
-            registered.append({str(row[1]) for row in self.stack.nodes[index].execute_command("RG.DUMPREGISTRATIONS")})
+            fields = self.system.info(self.system.nodes[index])
+            registered.append({str(row[1]) for row in self.system.nodes[index].execute_command("RG.DUMPREGISTRATIONS")})
             links = int(fields["qa_worker_links"])
             counts = {name: int(fields[name]) for name in BUSY_FIELDS}
             counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - links)
@@ -208,8 +209,9 @@ def stands_still(pid: int) -> bool:
 
 def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5) -> Soak:
     """One run on a cluster of its own; its account is printed."""
-    with Stack(binary) as stack:
-        run = Soak(stack, seed, fault_pause_seconds)
+    with System(binary) as system:
+        system.start_service()
+        run = Soak(system, seed, fault_pause_seconds)
         run.run(plan)
         run.report()
         return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.servers import chosen_servers, find_binary
+from tests.harness.programs import chosen_servers, find_binary
 from tests.soak.soak import Plan, soak
 
 # On a busy machine some kinds of requests need the calm end to be answered at all.

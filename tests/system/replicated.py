@@ -9,8 +9,11 @@ from pathlib import Path
 import redis
 
 from qa_cluster import keys
-from tests.functions.running_shards import PARTITIONS, WORKER, Shards
-from tests.harness.servers import Cluster, Server, eventually
+from tests.functions.running_shards import PARTITIONS, Shards
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import WORKER
 
 SETTINGS = {
     "cluster-enabled": "yes",

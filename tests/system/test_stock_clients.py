@@ -11,8 +11,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.cluster_client import ClusterClient
-
-from .conftest import System
+from tests.harness.system import System
 
 TEXT = "Ada Lovelace wrote the first program in 1843. She was born in London. 東京は日本の首都です。"
 IDS = ["plain", "under_score:and:colon", 'quote "x" and space', "brace {a} 100% {}", "日本_語"]

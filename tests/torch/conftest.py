@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.harness.servers import Server, shared_binary
+from tests.harness.servers import Server
+from tests.harness.workers import WORKER
 
-__all__ = ["shared_binary"]
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
-WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 
 
 @pytest.fixture(scope="module")

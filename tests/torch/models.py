@@ -24,7 +24,7 @@ class AddAndOne(torch.nn.Module):
         return a + b, torch.ones(1)
 
 
-class Reader(torch.nn.Module):
+class TokenReader(torch.nn.Module):
     """The shape of a question-answering model: three INT64 inputs [1, n], two FLOAT outputs [1, n]."""
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

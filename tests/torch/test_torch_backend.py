@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from qa_cluster.errors import InferenceFailed, ModelError
-from qa_cluster.gears.inference.backends.choose import CompiledModel, RuntimeLimits
+from qa_cluster.gears.inference.backends.base import CompiledModel, RuntimeLimits
 from tests.gears.files import load_bytes
 from tests.torch import models
 
@@ -36,7 +36,7 @@ def test_types_are_kept(dtype: str) -> None:
 
 
 def test_a_reader_of_three_inputs() -> None:
-    model = load(models.file_of(models.Reader()))
+    model = load(models.file_of(models.TokenReader()))
     ids = np.array([[5, 6, 7]])
     start, end = model.run([ids, np.array([[1, 1, 0]]), np.zeros((1, 3), "<i8")])
     assert start.dtype == np.dtype("<f4") and start.tolist() == [[5.0, 6.0, 0.0]]

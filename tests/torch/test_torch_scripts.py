@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qa_cluster.gears.inference.script_store import ScriptCall
+from qa_cluster.gears.inference.script_call import TorchScriptCall
 from qa_cluster.gears.inference.tensors import Array
 from qa_cluster.gears.inference.torch_scripts import TorchScript
 from qa_cluster.gears.shard.failures import GearsError
@@ -21,8 +21,8 @@ ONE = np.ones(2, "<f4")
 def call(
     source: str, function: str, tensors: Sequence[Array] = (ONE,), entry: Sequence[str] = (), **options: Any
 ) -> list[Array]:
-    # no runtime: functions that ask the shard are tested on a server
-    return TorchScript("CPU", source, entry).call(None, ScriptCall(function, tensors, **options))  # type: ignore[arg-type]
+    no_shard: Any = None  # functions that ask the shard are tested on a server
+    return TorchScript("CPU", source, entry).call(TorchScriptCall(function, tensors, **options), no_shard, no_shard)
 
 
 def test_entry_points_get_tensors_keys_and_arguments() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import redis
 
-from tests.harness.servers import Server, eventually
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
 from tests.torch import models
 
 ENTRY = "(tensors: List[Tensor], keys: List[str], args: List[str]):\n    "

@@ -1,7 +1,8 @@
 """Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
 
 However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
-document it was read from still stands when it is stored; else, for who began to ask only then, the new one is read.
+document it was read from still stands when it is stored; else the new version is read, for the clients that began to
+ask only then.
 """
 
 from __future__ import annotations
@@ -11,27 +12,25 @@ import re
 import time
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from qa_cluster.documents import SentenceRecord, parse_sentence, read_sentence, store_answer
+from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
-from qa_cluster.gears.functions.answering.valid_answer import valid_answer
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.shard.calls import run_script, run_script_later
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, slot
-from qa_cluster.keys import parse_sentence as parse_sentence_key
-from qa_cluster.reading.readings import ReadSentence, sentence_answer
+from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, parse_sentence, slot
+from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
+from qa_cluster.shard_functions import READ_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL_SECONDS
 
-TTL_SETTING = "qa.answer-ttl-seconds"
-DEFAULT_TTL_SECONDS = 86400
 SETTING_AGE_SECONDS = 10.0
 MAX_QUESTION_LENGTH = 4096
 MAX_ATTEMPTS = 8
@@ -40,10 +39,20 @@ SETTLE_SECONDS = 5.0
 SETTLE_PAUSE_SECONDS = 0.02
 
 _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
-_running: dict[str, asyncio.Task[bytes | None]] = {}
-# Keys of running reads that somebody joined after they had begun.
-_joined: set[str] = set()
-_ttl: tuple[float, int] = (-SETTING_AGE_SECONDS, DEFAULT_TTL_SECONDS)
+
+
+@dataclass
+class _Reads:
+    """What is being read, by key of the answer, and how long answers are kept, as the module had it a moment ago.
+
+    Attributes:
+        joined: keys of running reads that somebody joined after they had begun.
+    """
+
+    running: dict[str, asyncio.Task[bytes | None]] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
+    ttl_seconds: int = SENTENCE_ANSWER_TTL_SECONDS
+    ttl_read_at: float = -SETTING_AGE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,9 @@ async def on_read(arguments: list[Any]) -> list[str]:
     `model` is empty for the default one, else an id or ``id@revision``; one that is not here fails the whole trigger.
     """
     if len(arguments) < 4:
-        raise InvalidInput("qa.read takes a model (empty: the default one), a question and at least one sentence key")
+        raise InvalidInput(
+            f"{READ_TRIGGER} takes a model (empty: the default one), a question and at least one sentence key"
+        )
     model, question, names = arguments[1], arguments[2], arguments[3:]
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
@@ -109,7 +120,7 @@ def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Futu
     parsed: list[SentenceRef | Exception] = []
     for name in names:
         try:
-            parsed.append(parse_sentence_key(name))
+            parsed.append(parse_sentence(name))
         except (InvalidInput, TypeError) as error:
             parsed.append(error)
     found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)], model)
@@ -139,8 +150,8 @@ async def _one(
 
 
 def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-    """Cached answers that belong to the version and the model of now; an error for what is not on this shard."""
-    reader = readers.named(model)
+    """Cached answers of the current version by the current model; an error for what is not on this shard."""
+    reader = loaded.named(model)
     commands: list[tuple[str, ...]] = []
     for sentence in sentences:
         commands.append(("GET", answer_key(sentence, question, _place(model, reader))))
@@ -158,11 +169,11 @@ def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[Sen
 
 def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, _Fetched | Exception]:
     """What is needed to read the sentences; an error for what is not on this shard."""
-    reader = readers.named(model)
+    reader = loaded.named(model)
     place = _place(model, reader)
     replies = _each([_read_call(sentence, question, place, reader).command() for sentence in sentences])
     return {
-        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence(reply), reader)
+        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence_record(reply), reader)
         for sentence, reply in zip(sentences, replies, strict=True)
     }
 
@@ -178,8 +189,8 @@ def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader)
 
 
 def _place(model: str, reader: Reader) -> str:
-    """The model in the keys of the answers: who names the default one by its revision shares what is cached for it."""
-    return "" if model == reader.name and readers.is_default(reader) else model
+    """The model in the keys of the answers: the default one named by its revision shares what is cached for it."""
+    return "" if model == reader.name and loaded.is_default(reader) else model
 
 
 def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
@@ -204,23 +215,25 @@ def read(
 
     `fetched` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
 
-    It runs in a task of its own, outside of any execution: the first who asks may go away, the others still wait.
+    It runs in a task of its own, outside of any execution: the first client may go away while others still wait.
     """
     key = answer_key(sentence, question, model)
-    task = _running.get(key)
+    reads = state.of(_Reads)
+    task = reads.running.get(key)
     if task is None or task.done():
         task = asyncio.get_running_loop().create_task(_read(sentence, question, model, fetched), context=Context())
-        _running[key] = task
+        reads.running[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
     else:
-        _joined.add(key)
+        reads.joined.add(key)
     return asyncio.shield(task)
 
 
 def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
-    if _running.get(key) is task:
-        del _running[key]
-        _joined.discard(key)
+    reads = state.of(_Reads)
+    if reads.running.get(key) is task:
+        del reads.running[key]
+        reads.joined.discard(key)
     if not task.cancelled():
         # Fetched here, so that an error whose clients have all gone is not reported as never retrieved.
         task.exception()
@@ -230,19 +243,19 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
     if len(question) > MAX_QUESTION_LENGTH:
         raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
     for attempt in range(MAX_ATTEMPTS):
-        reader = readers.named(model)
+        reader = loaded.named(model)
         place = _place(model, reader)
         if fetched is None or attempt or fetched.reader is not reader:
-            fetched = _Fetched(parse_sentence(run_script(_read_call(sentence, question, place, reader))), reader)
+            fetched = _Fetched(parse_sentence_record(run_script(_read_call(sentence, question, place, reader))), reader)
         record = fetched.record
         if record is None:
             return None
-        if record.answer and valid_answer(record.answer, record.version, reader.manifest.reading_revision):
+        if record.answer and is_valid(record.answer, record.version, reader.manifest.reading_revision):
             # Asked for before it was stored, and taken up only after that.
             return record.answer.encode()
         passage = passage_of(sentence, record, reader)
         decoded, windows = await read_passage(sentence, record, passage, question, reader)
-        if readers.named(model) is not reader or _place(model, reader) != place:
+        if loaded.named(model) is not reader or _place(model, reader) != place:
             continue
         value = sentence_answer(
             ReadSentence(sentence, record, passage, decoded, windows, reader.question(question).truncated),
@@ -260,8 +273,8 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
             answer=value,
             ttl_seconds=_ttl_seconds(),
         )
-        if answer_key(sentence, question, model) not in _joined:
-            # Who asked did so before the sentence was read: the answer is right for them whether or not it is kept.
+        if answer_key(sentence, question, model) not in state.of(_Reads).joined:
+            # All clients asked before the sentence was read: the answer is right for them whether or not it is kept.
             run_script_later(call)
             return value
         if run_script(call) == 1:
@@ -270,11 +283,13 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
 
 
 def _ttl_seconds() -> int:
-    global _ttl  # noqa: PLW0603 (one setting, read again every few seconds)
-    if time.monotonic() - _ttl[0] > SETTING_AGE_SECONDS:
-        value = rg.config_get(TTL_SETTING)
-        _ttl = (time.monotonic(), int(value) if value and value.isdigit() and int(value) > 0 else DEFAULT_TTL_SECONDS)
-    return _ttl[1]
+    reads = state.of(_Reads)
+    if time.monotonic() - reads.ttl_read_at > SETTING_AGE_SECONDS:
+        value = rg.config_get(SENTENCE_ANSWER_TTL_OPTION)
+        is_set = value is not None and value.isdigit() and int(value) > 0
+        reads.ttl_seconds = int(value or 0) if is_set else SENTENCE_ANSWER_TTL_SECONDS
+        reads.ttl_read_at = time.monotonic()
+    return reads.ttl_seconds
 
 
 def _error_text(error: BaseException) -> str:

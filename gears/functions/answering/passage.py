@@ -11,12 +11,14 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextvars import Context
+from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.documents import Neighbour, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import Part, Passage, around
@@ -30,7 +32,13 @@ MAX_RECENT = 256
 
 # Sentence's document, partition, version; passage's first and last sentence; question; reader.
 _PassageKey = tuple[str, str, str, int, int, str, int]
-_recent: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = OrderedDict()
+
+
+@dataclass
+class _Recent:
+    """Passages of several sentences that are being read, or were a moment ago, oldest first."""
+
+    tasks: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = field(default_factory=OrderedDict)
 
 
 def passage_of(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> Passage:
@@ -68,22 +76,24 @@ async def read_passage(
         return await _read(passage, question, reader)
     last = passage.first + len(passage.breaks)
     key = (sentence.document_id, sentence.tag, record.version, passage.first, last, question, reader.arrival)
-    task = _recent.get(key)
+    recent = state.of(_Recent).tasks
+    task = recent.get(key)
     if task is None:
-        # A task of its own: whoever asked first may go away, the others still wait.
+        # A task of its own: the first client may go away while others still wait.
         task = asyncio.get_running_loop().create_task(_read(passage, question, reader), context=Context())
-        _recent[key] = task
+        recent[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
-        if len(_recent) > MAX_RECENT:
-            _recent.popitem(last=False)
+        if len(recent) > MAX_RECENT:
+            recent.popitem(last=False)
     else:
-        _recent.move_to_end(key)
+        recent.move_to_end(key)
     return await asyncio.shield(task)
 
 
 def _finished(key: _PassageKey, task: asyncio.Task[tuple[Reading, int]]) -> None:
-    if (task.cancelled() or task.exception() is not None) and _recent.get(key) is task:
-        del _recent[key]
+    recent = state.of(_Recent).tasks
+    if (task.cancelled() or task.exception() is not None) and recent.get(key) is task:
+        del recent[key]
 
 
 async def _read(passage: Passage, question: str, reader: Reader) -> tuple[Reading, int]:
@@ -112,7 +122,7 @@ async def run_window(reader: Reader, window: Window) -> tuple[Any, Any]:
     try:
         outputs = await reader.model.run([arrays[name] for name in reader.manifest.inputs])
     except rg.error as error:
-        readers.forget()
+        loaded.forget()
         raise InferenceFailed(f"model of {reader.manifest.model_id!r} could not be run: {error}") from error
     start, end = (output.reshape(-1) for output in outputs[:2])
     return start, end

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput, ModelError, NotFound, QueueFull
 from qa_cluster.gears.functions.answering.passage import run_window
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.gears.functions.state import state
 from qa_cluster.huggingface.answers import Answer, Answers, Prepared, Preparer
 from qa_cluster.huggingface.inputs import Sample
 from qa_cluster.huggingface.parameters import Parameters
-from qa_cluster.huggingface.request import PipelineLimits, PipelineRequest, parse_request
+from qa_cluster.huggingface.request import SHARD_LIMITS, PipelineRequest, parse_request
 from qa_cluster.reading.windows import Window
+from qa_cluster.shard_functions import PIPELINE_TRIGGER
 
 # A batch's worth: what a question may have to wait for.
 PORTION_TOKENS = 1024
@@ -29,15 +32,15 @@ MAX_REQUESTS = 64
 MAX_CHARS = 16_000_000
 # Tokenizing takes a microsecond or so a code point, too long a text must not keep the event loop from others.
 LOOP_CHARS = 8192
-# The service has its own limits, which are settings; these hold for every client.
-LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
-
-_lane = asyncio.Lock()
 
 
+@dataclass
 class _Load:
-    requests = 0
-    chars = 0
+    """What all requests here come to; the one whose portion is read holds the lane."""
+
+    requests: int = 0
+    chars: int = 0
+    lane: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 async def on_pipeline(arguments: list[Any]) -> str:
@@ -46,36 +49,37 @@ async def on_pipeline(arguments: list[Any]) -> str:
     `model` is empty for the default one, else an id or ``id@revision``; `request` is JSON as in `POST /models/{id}`.
     """
     if len(arguments) != 3:
-        raise InvalidInput("qa.pipeline takes a model (empty: the default one) and a request in JSON")
+        raise InvalidInput(f"{PIPELINE_TRIGGER} takes a model (empty: the default one) and a request in JSON")
     model, text = arguments[1:]
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
     try:
-        request = parse_request(orjson.loads(text), LIMITS)
+        request = parse_request(orjson.loads(text), SHARD_LIMITS)
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"request is not JSON: {error}") from error
     reader = _reader(model)
-    if _Load.requests >= MAX_REQUESTS:
+    load = state.of(_Load)
+    if load.requests >= MAX_REQUESTS:
         raise QueueFull(f"{MAX_REQUESTS} pipeline requests are at this shard already: try again later")
     chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
-    if _Load.requests and _Load.chars + chars > MAX_CHARS:
+    if load.requests and load.chars + chars > MAX_CHARS:
         raise QueueFull(
-            f"pipeline requests of {_Load.chars} characters are at this shard already, with the {chars} of this one "
+            f"pipeline requests of {load.chars} characters are at this shard already, with the {chars} of this one "
             f"they would have more than {MAX_CHARS}: try again later"
         )
-    _Load.requests += 1
-    _Load.chars += chars
+    load.requests += 1
+    load.chars += chars
     try:
         results = await _results(reader, request)
     finally:
-        _Load.requests -= 1
-        _Load.chars -= chars
+        load.requests -= 1
+        load.chars -= chars
     return orjson.dumps({"model": reader.manifest.name, "results": results}).decode()
 
 
 def _reader(model: str) -> Reader:
     try:
-        return readers.named(model)
+        return loaded.named(model)
     except ModelError as error:
         if model:
             raise NotFound(str(error)) from error
@@ -97,8 +101,10 @@ async def _results(reader: Reader, request: PipelineRequest) -> list[Answer | li
 async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) -> Prepared:
     question, context = sample.question_text, sample.context_text
     if len(question) + len(context) > LOOP_CHARS:
-        return await asyncio.to_thread(preparer.prepare, question, context, parameters, max_windows=LIMITS.windows)
-    prepared = preparer.prepare(question, context, parameters, max_windows=LIMITS.windows)
+        return await asyncio.to_thread(
+            preparer.prepare, question, context, parameters, max_windows=SHARD_LIMITS.windows
+        )
+    prepared = preparer.prepare(question, context, parameters, max_windows=SHARD_LIMITS.windows)
     await asyncio.sleep(0)  # many short texts must not either
     return prepared
 
@@ -106,7 +112,7 @@ async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) 
 async def _read(reader: Reader, pair: Prepared, parameters: Parameters) -> Answer | list[Answer]:
     answers = Answers(pair, parameters)
     for portion in portions(pair.windows):
-        async with _lane:  # first come, first served: requests take turns, portion by portion
+        async with state.of(_Load).lane:  # first come, first served: requests take turns, portion by portion
             logits = await asyncio.gather(*(run_window(reader, window) for window in portion))
         for window, (starts, ends) in zip(portion, logits, strict=True):
             answers.add(window, starts, ends)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ import orjson
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.gears.functions.answering.answer import MAX_QUESTION_LENGTH
 from qa_cluster.gears.functions.shard import partitions, slots
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import docs_key, epoch_key, flight_key, stats_key, terms_prefix
 from qa_cluster.ranking.bm25 import IdArray, TermPostings, WeightArray, select
 from qa_cluster.ranking.terms import question_terms
+from qa_cluster.shard_functions import RANK_TRIGGER
 
 MAX_COUNT = 1000
 MAX_POSTINGS_READ = 1024
@@ -68,14 +71,14 @@ class _Partition:
         self.postings_kept = 0
 
 
+@dataclass
 class _Index:
     """All partitions that were ever here, and the joined postings of the terms asked for last."""
 
-    def __init__(self) -> None:
-        self.by_tag: dict[str, _Partition] = {}
-        self.by_position: list[_Partition] = []
-        self.joined: OrderedDict[str, tuple[tuple[tuple[str, int], ...], TermPostings]] = OrderedDict()
-        self.joined_kept = 0
+    by_tag: dict[str, _Partition] = field(default_factory=dict)
+    by_position: list[_Partition] = field(default_factory=list)
+    joined: OrderedDict[str, tuple[tuple[tuple[str, int], ...], TermPostings]] = field(default_factory=OrderedDict)
+    joined_kept: int = 0
 
     def partition(self, tag: str) -> _Partition:
         """The partition with that tag."""
@@ -86,13 +89,10 @@ class _Index:
         return found
 
 
-_index = _Index()
-
-
 async def on_rank(arguments: list[Any]) -> str:
     """Trigger ``qa.rank count question``: one JSON object."""
     if len(arguments) < 3:
-        raise InvalidInput("qa.rank takes a count and a question")
+        raise InvalidInput(f"{RANK_TRIGGER} takes a count and a question")
     count, question = _count(arguments[1]), arguments[2]
     if not isinstance(question, str):
         raise InvalidInput("question is not valid UTF-8")
@@ -136,8 +136,8 @@ def _rank(tags: Sequence[str], count: int, question: str) -> str:
 
 
 def _current_partitions(tags: Sequence[str]) -> list[_Partition]:
-    """The partitions on this shard, each at the epoch of now."""
-    here = [_index.partition(tag) for tag in tags]
+    """The partitions on this shard, each at its current epoch."""
+    here = [state.of(_Index).partition(tag) for tag in tags]
     stale = []
     # The second key keeps all from being answered while the partition's slot is on its way.
     epochs = rg.execute_many([("MGET", epoch_key(tag), flight_key(tag)) for tag in tags])
@@ -154,19 +154,20 @@ def _current_partitions(tags: Sequence[str]) -> list[_Partition]:
 
 def _postings(here: list[_Partition], terms: list[str]) -> list[TermPostings]:
     """The postings of every term over all partitions on this shard."""
-    state = tuple((partition.tag, partition.epoch) for partition in here)
+    index = state.of(_Index)
+    epochs = tuple((partition.tag, partition.epoch) for partition in here)
     missing = []
     for term in terms:
-        known = _index.joined.get(term)
-        if known is None or known[0] != state:
+        known = index.joined.get(term)
+        if known is None or known[0] != epochs:
             missing.append(term)
         else:
-            _index.joined.move_to_end(term)
+            index.joined.move_to_end(term)
     if missing:
         _read_postings(here, missing)
         for term in missing:
-            _join(here, term, state)
-    return [_index.joined[term][1] for term in terms]
+            _join(here, term, epochs)
+    return [index.joined[term][1] for term in terms]
 
 
 def _read_postings(here: list[_Partition], terms: list[str]) -> None:
@@ -188,19 +189,20 @@ def _id(partition: _Partition, member: str) -> int:
     return partition.base | (int(number) << _INDEX_BITS) | int(i)
 
 
-def _join(here: list[_Partition], term: str, state: tuple[tuple[str, int], ...]) -> None:
+def _join(here: list[_Partition], term: str, epochs: tuple[tuple[str, int], ...]) -> None:
+    index = state.of(_Index)
     parts = [partition.postings[term] for partition in here]
     joined = TermPostings.build(
         np.concatenate([ids for ids, _, _ in parts]) if parts else np.zeros(0, dtype=np.int64),
         np.concatenate([weights for _, weights, _ in parts]) if parts else np.zeros(0, dtype=np.float32),
         sum(frequency for _, _, frequency in parts),
     )
-    before = _index.joined.pop(term, None)
-    _index.joined_kept += _cost(joined) - (_cost(before[1]) if before else 0)
-    _index.joined[term] = (state, joined)
-    while _index.joined_kept > MAX_CACHED_POSTINGS and len(_index.joined) > 1:
-        _, (_, dropped) = _index.joined.popitem(last=False)
-        _index.joined_kept -= _cost(dropped)
+    before = index.joined.pop(term, None)
+    index.joined_kept += _cost(joined) - (_cost(before[1]) if before else 0)
+    index.joined[term] = (epochs, joined)
+    while index.joined_kept > MAX_CACHED_POSTINGS and len(index.joined) > 1:
+        _, (_, dropped) = index.joined.popitem(last=False)
+        index.joined_kept -= _cost(dropped)
     for partition in here:
         if partition.postings_kept > MAX_CACHED_POSTINGS // len(here):
             partition.forget_postings()
@@ -234,7 +236,7 @@ def _weights_of(term: str, ids: IdArray) -> WeightArray:
     commands: list[tuple[object, ...]] = []
     for position, places in groups.items():
         members = [f"{(v >> _INDEX_BITS) & _NUMBER_MASK}.{v & _INDEX_MASK}" for v in ids[places].tolist()]
-        commands.append(("ZMSCORE", terms_prefix(_index.by_position[position].tag) + term, *members))
+        commands.append(("ZMSCORE", terms_prefix(state.of(_Index).by_position[position].tag) + term, *members))
     for places, scores in zip(groups.values(), rg.execute_many(commands), strict=True):
         weights[places] = [float(score or 0) for score in scores]
     return weights
@@ -242,19 +244,20 @@ def _weights_of(term: str, ids: IdArray) -> WeightArray:
 
 def _sentence_keys(ids: list[int]) -> list[str | None]:
     """The key of every sentence, None where its document's number is no longer ranked."""
+    index = state.of(_Index)
     unknown: dict[int, set[int]] = {}
     split = [(v >> (_INDEX_BITS + _NUMBER_BITS), (v >> _INDEX_BITS) & _NUMBER_MASK, v & _INDEX_MASK) for v in ids]
     for position, number, _ in split:
-        if number not in _index.by_position[position].documents:
+        if number not in index.by_position[position].documents:
             unknown.setdefault(position, set()).add(number)
     if unknown:
         numbers = {position: sorted(wanted) for position, wanted in unknown.items()}
-        commands = [("HMGET", docs_key(_index.by_position[p].tag), *wanted) for p, wanted in numbers.items()]
+        commands = [("HMGET", docs_key(index.by_position[p].tag), *wanted) for p, wanted in numbers.items()]
         for (position, wanted), names in zip(numbers.items(), rg.execute_many(commands), strict=True):
-            _index.by_position[position].documents.update(zip(wanted, names, strict=True))
+            index.by_position[position].documents.update(zip(wanted, names, strict=True))
     keys: list[str | None] = []
     for position, number, i in split:
-        partition = _index.by_position[position]
+        partition = index.by_position[position]
         name = partition.documents[number]
         keys.append(None if name is None else f"{name}:{{{partition.tag}}}:{i}")
     return keys

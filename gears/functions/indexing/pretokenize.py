@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,10 +17,10 @@ import orjson
 
 from qa_cluster.errors import ModelError, QAError
 from qa_cluster.gears.functions.indexing import split, sweep, tokenize
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import locks
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.gears.scripting.builder import GearsBuilder
 from qa_cluster.keys import PARAGRAPHS_PREFIX, SENTENCE_PREFIX, parse_tagged, progress_key, sentence_key
 
 SHOW_SECONDS = 0.25
@@ -29,29 +30,34 @@ CONCURRENCY = 2
 def run(*, force: bool = False) -> None:
     """Pre-tokenize on all shards; the result of each is a JSON object of its final progress.
 
-    Documents that are tokenized already, by the reader of now, are passed over unless ``force``.
+    Documents that are tokenized already, by the current reader, are passed over unless ``force``.
     """
-    GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force)).run(convertToStr=False)
+    rg.GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force)).run(convertToStr=False)
 
 
 def start(*, force: bool = False) -> None:
-    """The same in the background: returns at once, and `progress:{h}` tells the rest."""
-    GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force)).run(convertToStr=False)
+    """The same in the background: returns at once, and `progress:{h}` shows the rest."""
+    rg.GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force)).run(convertToStr=False)
 
 
-_background: set[asyncio.Task[str]] = set()
+@dataclass
+class _Background:
+    """Pre-tokenizations that nobody waits for: a task that is in no variable may vanish."""
+
+    tasks: set[asyncio.Task[str]] = field(default_factory=set)
 
 
 async def _start_on_shard(shard_id: str, *, force: bool) -> str:
     task = asyncio.get_running_loop().create_task(_on_shard(shard_id, force=force))
-    _background.add(task)
-    task.add_done_callback(_background.discard)
+    tasks = state.of(_Background).tasks
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
     return str(shard_id)
 
 
 async def _on_shard(shard_id: str, *, force: bool) -> str:
     async with locks.held("pretokenize"):
-        if readers.if_loaded() is None:
+        if loaded.if_loaded() is None:
             raise ModelError(f"shard {shard_id} has no reader: load a model first")
         for key in sweep.scan(PARAGRAPHS_PREFIX + "*"):
             found = parse_tagged(key, PARAGRAPHS_PREFIX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.documents import (
@@ -25,15 +26,20 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.gears.functions.indexing import late, tokenize
 from qa_cluster.gears.functions.shard import locks, partitions
 from qa_cluster.gears.functions.shard.calls import run_pipeline, run_script
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.gears.scripting.builder import GearsBuilder
 from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, partition_of
-from qa_cluster.sentences import split_sentences
+from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
 
 MAX_ATTEMPTS = 5
 MAX_FORWARDING = 16
 
-_forwarding = asyncio.Semaphore(MAX_FORWARDING)
+
+@dataclass
+class _Forwarding:
+    """Runs over all shards that take a text to its partition."""
+
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_FORWARDING))
 
 
 async def on_paragraphs(record: dict[str, Any]) -> str:
@@ -79,10 +85,11 @@ async def _attempt(document_id: str, tag: str) -> str:
         adopted = parse_put(await asyncio.to_thread(run_script, call))
         if adopted.status in ("stale", "conflict"):
             return "stale"
-    elif record.sentences is not None:
+    elif record.sentences is not None and record.splitter == SPLITTER_VERSION:
         return "unchanged"
     spans = await asyncio.to_thread(split_sentences, text)
-    call = split_document(document_id, tag, document.version, spans, [text[start:end] for start, end in spans])
+    sentences = [text[start:end] for start, end in spans]
+    call = split_document(document_id, tag, document.version, spans, sentences, splitter=SPLITTER_VERSION)
     status = str((await asyncio.to_thread(run_script, call))[0])
     if status == "stored" and not spans:
         # There is no hash whose event would go on.
@@ -115,9 +122,9 @@ async def forward(key: str, *, only_new: bool = False) -> None:
     write = _write_new if only_new else _write
     errors: list[str] = []
     # Hundreds of runs over all shards at once would keep each other from going on until they are taken for dead.
-    async with _forwarding:
+    async with state.of(_Forwarding).turn:
         for _ in range(MAX_ATTEMPTS):
-            builder = GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).map(write)
+            builder = rg.GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).map(write)
             _, errors = await run_pipeline(builder, key, noScan=True, readValue=False)
             if not errors:
                 return

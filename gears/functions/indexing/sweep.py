@@ -1,7 +1,8 @@
 """Repairs what events have missed: at start, after a failover, after a full queue, when a reader or slot has come.
 
 Looks at every document of the shard and brings it through splitting and tokenizing where that is not done for its
-current text; then works off the garbage. Cached answers of another reader, or of another version, go.
+current text, by the current splitter and the current tokenizer; then works off the garbage. Cached answers of another
+reader, or of another version, go.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Collection, Iterator, Mapping
 from contextvars import Context
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from qa_cluster.errors import InvalidInput, QAError
-from qa_cluster.gears.functions.answering.valid_answer import is_valid
 from qa_cluster.gears.functions.indexing import garbage, late, split, tokenize
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import (
     ANSWER_PREFIX,
@@ -29,38 +31,37 @@ from qa_cluster.keys import (
     parse_answer_key,
     parse_tagged,
 )
+from qa_cluster.reading.readings import is_valid
 
 SETTLE_SECONDS = 0.05
 SCAN_COUNT = 500
 ANSWERS_PER_STEP = 100
 
 
-class _Sweep:
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.tags: set[str] | None = set()
-        self.answers = False
-        self.complaint = ""
-        # What each name meant when all cached answers of others had been removed; None: not looked at by this worker.
-        self.answered_by: dict[str, str] | None = None
+@dataclass
+class _Sweeping:
+    """What is under way, and what is wanted next: partitions (None: all) and a look at the cached answers."""
 
-
-_state = _Sweep()
+    task: asyncio.Task[None] | None = None
+    tags: set[str] | None = field(default_factory=set)
+    answers: bool = False
+    complaint: str = ""
 
 
 def request(tags: Collection[str] | None = None) -> None:
     """Have the shard swept soon, or only some partitions. Requests that come while a sweep runs are one more sweep."""
+    sweeping = state.of(_Sweeping)
     if tags is None:
-        _state.tags = None
-    elif _state.tags is not None:
-        _state.tags |= set(tags)
-    if _state.task is None:
-        _state.task = asyncio.get_running_loop().create_task(_sweep_until_settled(), context=Context())
+        sweeping.tags = None
+    elif sweeping.tags is not None:
+        sweeping.tags |= set(tags)
+    if sweeping.task is None:
+        sweeping.task = asyncio.get_running_loop().create_task(_sweep_until_settled(), context=Context())
 
 
 def request_answers() -> None:
     """Have the cached answers looked at soon: a reader has come, gone, or become the default."""
-    _state.answers = True
+    state.of(_Sweeping).answers = True
     request(set())
 
 
@@ -68,32 +69,34 @@ def go_on(view: View) -> None:
     """Sweep the partitions that had to wait for their slots, and what an error has left over."""
     if waited := late.settled(view):
         request(waited)
-    elif _state.task is None and _is_wanted():
+    elif state.of(_Sweeping).task is None and _is_wanted():
         request(set())
 
 
 def _is_wanted() -> bool:
-    return _state.tags is None or bool(_state.tags) or _state.answers
+    sweeping = state.of(_Sweeping)
+    return sweeping.tags is None or bool(sweeping.tags) or sweeping.answers
 
 
 async def _sweep_until_settled() -> None:
+    sweeping = state.of(_Sweeping)
     try:
         while _is_wanted():
             await asyncio.sleep(SETTLE_SECONDS)
-            tags, _state.tags, _state.answers = _state.tags, set(), False
+            tags, sweeping.tags, sweeping.answers = sweeping.tags, set(), False
             try:
                 await sweep(tags)
             except BaseException:
-                _state.answers = True
+                sweeping.answers = True
                 request(tags)
                 raise
-        _state.complaint = ""
-    except Exception as error:  # nobody awaits this task: its error is told here or nowhere
-        if str(error) != _state.complaint:
-            _state.complaint = str(error)
+        sweeping.complaint = ""
+    except Exception as error:  # nobody awaits this task: its error is logged here or nowhere
+        if str(error) != sweeping.complaint:
+            sweeping.complaint = str(error)
             rg.log(f"sweep failed: {error}", "warning")
     finally:
-        _state.task = None
+        sweeping.task = None
 
 
 async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
@@ -146,20 +149,15 @@ async def _forward_untagged() -> None:
                 return
 
 
-def answers_are_settled() -> bool:
-    """Whether no cached answer of another reader than the one its key names now is left on this shard."""
-    return _state.answered_by == readers.revisions()
-
-
 async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
     """A stock GET takes what is cached: nothing of another reader or of another version of its document may be.
 
     Answers are looked at when this worker does not know them: at its start, in partitions that came from elsewhere, and
     when a reader has come, gone, or become the default.
     """
-    if readers.if_loaded() is None:
+    if loaded.if_loaded() is None:
         return
-    revisions, known = readers.revisions(), _state.answered_by
+    revisions, known = loaded.revisions(), loaded.answered_by()
     if known == revisions and not tags:
         return
     if known != revisions:
@@ -171,7 +169,7 @@ async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
         keys = iter(scan(each))
         while some := list(islice(keys, ANSWERS_PER_STEP)):
             await _drop_invalid(some, revisions)
-    _state.answered_by = revisions
+    loaded.set_answered_by(revisions)
 
 
 async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.documents import DocumentRecord, document_keys, parse_record, read_record
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.indexing import late
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard import locks, partitions
 from qa_cluster.gears.functions.shard.calls import run_script
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SENTENCE_PREFIX, document_key, parse_tagged, sentence_key, tokens_prefix
 from qa_cluster.ranking.postings import IndexWriter, build_postings
@@ -21,7 +23,11 @@ from qa_cluster.scripts import ScriptCall
 
 # Documents worked on at once: questions share the processor with them.
 MAX_CONCURRENT = 2
-_slots = asyncio.Semaphore(MAX_CONCURRENT)
+
+
+@dataclass
+class _Tokenizing:
+    turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT))
 
 
 async def on_sentences(record: dict[str, Any]) -> str:
@@ -39,8 +45,8 @@ async def tokenize(document_id: str, tag: str, *, force: bool = False) -> str:
     changed meanwhile: the event of that change goes on) or ``waiting`` (for a reader).
     """
     partitions.saw(tag)
-    async with locks.held(f"tokenize:{tag}:{document_id}"), _slots:
-        reader = readers.if_loaded()
+    async with locks.held(f"tokenize:{tag}:{document_id}"), state.of(_Tokenizing).turn:
+        reader = loaded.if_loaded()
         if reader is None:
             return "waiting"
         reply = rg.execute_many([read_record(document_id, tag)])[0]
@@ -72,6 +78,7 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
         document_id=document_id,
         tag=tag,
         version=record.version,
+        splitter=record.splitter,
         tokenizer=reader.tokenizer_id,
         fingerprint=reader.tokenizer.fingerprint,
         spans=spans,

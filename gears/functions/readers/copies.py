@@ -1,4 +1,4 @@
-"""Keeps a copy of every reader on this shard, whatever happens to its slots, with nobody's help.
+"""Keeps a copy of every reader on this shard, whatever happens to its slots, without help from outside.
 
 The shard's own copies are in keys with the tag of its lowest slot. Slots move, and those keys with them: then the shard
 takes a copy that came to it under another tag, else one from another shard, piece by piece, over the workers' own
@@ -6,8 +6,8 @@ messages. A shard that has no slot yet follows them in memory and is warm when t
 tags than the shard's own are removed when they are the same. A reader that no shard has any more is given up.
 
 The others are asked when this shard lacks what it has in memory, when its slots have changed, and one after the other
-all the time: what they have and it does not, and still have a moment later (who removes a reader removes it from all
-shards, but not from all at once), it takes too.
+all the time: what they have and it does not, and still have a moment later (a reader is removed from all shards,
+but not from all at once), it takes too.
 
 The model travels as the server's own dump of its key, so a copy differs in nothing, is checked when it is restored, and
 never overwrites what somebody has stored meanwhile.
@@ -17,19 +17,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from qa_cluster.errors import QAError
-from qa_cluster.gears.functions.readers import keys as reader_keys
-from qa_cluster.gears.functions.readers import pieces as reader_pieces
-from qa_cluster.gears.functions.readers import reader as readers
-from qa_cluster.gears.functions.readers import warming as reader_warming
-from qa_cluster.gears.functions.readers.pieces import Offer
+from qa_cluster.gears.functions.readers import exchange, loaded, stored, warming
+from qa_cluster.gears.functions.readers.exchange import Offer
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.gears.scripting.held_model import HeldModel
 from qa_cluster.keys import manifest_key, model_key, slot, tokenizer_key
 from qa_cluster.reading.tokenization import ReaderTokenizer
 
@@ -39,12 +36,12 @@ ASK_NEXT_SECONDS = 1.0
 # So long after it was first seen elsewhere, and still there, a reader that is not known here is taken.
 STAYS_SECONDS = 1.5
 FORGET_SECONDS = 30.0
-# Keys that are all there and do not make a reader are not written over; who stored them may still be at it.
+# Keys that are all there and do not make a reader are not written over: a client may still be storing them.
 IN_VAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Origin:
     """Where a reader can be had: a tag on this server, or another shard."""
 
     tag: str
@@ -52,176 +49,177 @@ class _Source:
     offer: Offer
 
 
+@dataclass
 class _Copies:
-    def __init__(self) -> None:
-        self.nowhere_since: dict[str, float] = {}
-        self.in_vain: dict[tuple[str, str], float] = {}
-        self.seen_elsewhere: dict[str, float] = {}
-        self.view: View | None = None
-        self.view_since = 0.0
-        self.tidied = False
-        self.compared = False
-        self.asked_at = 0.0
-        self.turn = 0
-
-
-_state = _Copies()
+    nowhere_since: dict[str, float] = field(default_factory=dict)
+    in_vain: dict[tuple[str, str], float] = field(default_factory=dict)
+    seen_elsewhere: dict[str, float] = field(default_factory=dict)
+    view: View | None = None
+    view_since: float = 0.0
+    tidied: bool = False
+    compared: bool = False
+    asked_at: float = 0.0
+    turn: int = 0
 
 
 async def keep(view: View) -> None:
     """Bring the shard a step nearer to all readers under its own tag; called again and again."""
-    if view != _state.view:
-        _state.view, _state.view_since, _state.tidied, _state.compared = view, time.monotonic(), False, False
-        _state.in_vain.clear()
+    copies = state.of(_Copies)
+    if view != copies.view:
+        copies.view, copies.view_since, copies.tidied, copies.compared = view, time.monotonic(), False, False
+        copies.in_vain.clear()
     # A rebalance takes slot after slot, the lowest first: a copy made in between would only travel with the next one.
-    settled = time.monotonic() - _state.view_since > SETTLED_SECONDS and not view.leaving and not view.coming
-    whole = view.tag is not None and readers.look()
-    reader_warming.go_on()
+    settled = time.monotonic() - copies.view_since > SETTLED_SECONDS and not view.leaving and not view.coming
+    whole = view.tag is not None and loaded.look()
+    warming.go_on()
     if not view.is_primary:
         return
     if view.tag is None or not settled:
-        is_due = view.tag is None and time.monotonic() - _state.asked_at >= ASK_NEXT_SECONDS
-        if is_due or readers.if_loaded() is None:
+        is_due = view.tag is None and time.monotonic() - copies.asked_at >= ASK_NEXT_SECONDS
+        if is_due or loaded.if_loaded() is None:
             await _to_memory(view)
         return
-    lacking = [reader for reader in readers.everyone() if reader.tag != view.tag]
-    for reader in readers.everyone():
+    lacking = [reader for reader in loaded.everyone() if reader.tag != view.tag]
+    for reader in loaded.everyone():
         if reader.tag == view.tag:
-            _state.nowhere_since.pop(reader.name, None)
+            copies.nowhere_since.pop(reader.name, None)
     if not whole or lacking:
         await _complete(view, view.tag, lacking, whole)
     else:
         await _compare(view, view.tag)
-    if whole and not _state.tidied:
-        _state.tidied = True
+    if whole and not copies.tidied:
+        copies.tidied = True
         _remove_others(view)
 
 
 async def _to_memory(view: View) -> None:
     """A shard without slots follows what the others have; one without a default while slots move takes some."""
+    copies = state.of(_Copies)
     nodes = [node for node, _ in view.others]
-    _state.asked_at = time.monotonic()
-    everyone_told, sources = await _ask(view, nodes)
-    default = next((source.offer.name for source in sources if source.offer.is_default), "")
-    for source in _distinct(sources):
-        known = next((r for r in readers.everyone() if r.model and r.manifest_text == source.offer.manifest), None)
-        reader = known if known is not None else await _read(source)
+    copies.asked_at = time.monotonic()
+    all_answered, origins = await _ask(view, nodes)
+    default = next((origin.offer.name for origin in origins if origin.offer.is_default), "")
+    for origin in _distinct(origins):
+        known = next((r for r in loaded.everyone() if r.model and r.manifest_text == origin.offer.manifest), None)
+        reader = known if known is not None else await _read(origin)
         is_default = reader.name == default
-        if known is None or (is_default and not readers.is_default(reader)):
-            readers.add(reader, default=is_default)
-    if view.tag is None and everyone_told and nodes:
-        offered = {source.offer.name for source in sources}
-        for reader in readers.everyone():
+        if known is None or (is_default and not loaded.is_default(reader)):
+            loaded.add(reader, default=is_default)
+    if view.tag is None and all_answered and nodes:
+        offered = {origin.offer.name for origin in origins}
+        for reader in loaded.everyone():
             if reader.name in offered:
-                _state.nowhere_since.pop(reader.name, None)
+                copies.nowhere_since.pop(reader.name, None)
             else:
                 _give_up(reader)
 
 
-async def _read(source: _Source) -> Reader:
+async def _read(origin: _Origin) -> Reader:
     """A reader of another shard, in no key of this one."""
-    manifest = source.offer.manifest
-    tokenizer = await reader_pieces.fetch(source.node, source.offer, "tokenizer")
-    model = await reader_pieces.fetch(source.node, source.offer, "model")
+    manifest = origin.offer.manifest
+    tokenizer = await exchange.fetch(origin.node, origin.offer, "tokenizer")
+    model = await exchange.fetch(origin.node, origin.offer, "model")
     reader = Reader(ReaderTokenizer(tokenizer), manifest, None, None)
     reader.manifest.verify(model, tokenizer)
-    reader.model = await HeldModel.compiled("ONNX", "CPU", model)
-    rg.log(f"reader {reader.name}: loaded from shard {source.node[:8]} into memory")
+    reader.model = await rg.HeldModel.compiled("ONNX", "CPU", model)
+    rg.log(f"reader {reader.name}: loaded from shard {origin.node[:8]} into memory")
     return reader
 
 
 async def _complete(view: View, tag: str, lacking: list[Reader], whole: bool) -> None:
     """The shard's keys lack readers, or a part of them: get them, the default one first."""
-    everyone_told, elsewhere = await _ask(view, [node for node, _ in view.others])
-    sources = [*_here(view), *elsewhere]
+    all_answered, elsewhere = await _ask(view, [node for node, _ in view.others])
+    origins = [*_here(view), *elsewhere]
     if not whole:
-        await _complete_default(tag, sources, everyone_told)
+        await _complete_default(tag, origins, all_answered)
     for reader in lacking:
-        if readers.is_default(reader) or reader.tag == tag:
+        if loaded.is_default(reader) or reader.tag == tag:
             continue
-        found = next((source for source in sources if source.offer.name == reader.name), None)
+        found = next((origin for origin in origins if origin.offer.name == reader.name), None)
         if found is not None:
             await _copy(tag, reader.name, found)
-        elif everyone_told:
+        elif all_answered:
             _give_up(reader)
 
 
-async def _complete_default(tag: str, sources: list[_Source], everyone_told: bool) -> None:
-    own = reader_keys.read(manifest_key(tag))
-    known = readers.if_loaded()
-    fitting = [source for source in sources if own in (None, source.offer.manifest)]
-    same = [source for source in fitting if known is not None and source.offer.name == known.name]
-    defaults = [source for source in fitting if source.offer.is_default]
+async def _complete_default(tag: str, origins: list[_Origin], all_answered: bool) -> None:
+    own = stored.read(manifest_key(tag))
+    known = loaded.if_loaded()
+    fitting = [origin for origin in origins if own in (None, origin.offer.manifest)]
+    same = [origin for origin in fitting if known is not None and origin.offer.name == known.name]
+    defaults = [origin for origin in fitting if origin.offer.is_default]
     # What never was in keys of this shard has not followed the changes of the others.
     in_memory_only = known is not None and known.model is not None and known.model.ref < 0
     found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
     if found is not None:
         await _copy(tag, "", found)
-    elif everyone_told and known is not None:
+    elif all_answered and known is not None:
         _give_up(known)
 
 
 async def _compare(view: View, tag: str) -> None:
     """See whether other shards have readers that are not known here: ask all when slots have changed, else the next."""
+    copies = state.of(_Copies)
     now = time.monotonic()
-    if _state.compared and now - _state.asked_at < ASK_NEXT_SECONDS:
+    if copies.compared and now - copies.asked_at < ASK_NEXT_SECONDS:
         return
     nodes = [node for node, _ in view.others]
-    if _state.compared and nodes:
-        _state.turn += 1
-        nodes = [nodes[_state.turn % len(nodes)]]
-    _state.asked_at, _state.compared = now, True
+    if copies.compared and nodes:
+        copies.turn += 1
+        nodes = [nodes[copies.turn % len(nodes)]]
+    copies.asked_at, copies.compared = now, True
     _, elsewhere = await _ask(view, nodes)
-    known = {reader.name for reader in readers.everyone()}
-    unknown = {source.offer.name: source for source in [*_here(view), *elsewhere] if source.offer.name not in known}
-    for name, source in unknown.items():
-        if now - _state.seen_elsewhere.setdefault(name, now) >= STAYS_SECONDS:
-            await _copy(tag, name, source)
-    for name, since in list(_state.seen_elsewhere.items()):
+    known = {reader.name for reader in loaded.everyone()}
+    unknown = {origin.offer.name: origin for origin in [*_here(view), *elsewhere] if origin.offer.name not in known}
+    for name, origin in unknown.items():
+        if now - copies.seen_elsewhere.setdefault(name, now) >= STAYS_SECONDS:
+            await _copy(tag, name, origin)
+    for name, since in list(copies.seen_elsewhere.items()):
         if name in known or now - since > FORGET_SECONDS:
-            del _state.seen_elsewhere[name]
+            del copies.seen_elsewhere[name]
 
 
-async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Source]]:
-    """What other shards offer, and whether all of them have told."""
-    sources: list[_Source] = []
-    everyone_told = True
+async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Origin]]:
+    """What other shards offer, and whether all of them have answered."""
+    origins: list[_Origin] = []
+    all_answered = True
     for node in nodes:
         try:
-            sources += [_Source("", node, offer) for offer in await reader_pieces.offered(node)]
+            origins += [_Origin("", node, offer) for offer in await exchange.offered(node)]
         except (rg.error, QAError) as error:
-            everyone_told = False
-            rg.log(f"reader: shard {node[:8]} does not tell what it has: {error}", "warning")
-    return everyone_told, sources
+            all_answered = False
+            rg.log(f"reader: shard {node[:8]} does not say what it has: {error}", "warning")
+    return all_answered, origins
 
 
-def _here(view: View) -> list[_Source]:
+def _here(view: View) -> list[_Origin]:
     """What came with slots, under other tags than the shard's own."""
-    return [_Source(tag, "", offer) for tag in reader_pieces.other_tags(view) for offer in reader_pieces.under(tag)]
+    return [_Origin(tag, "", offer) for tag in exchange.other_tags(view) for offer in exchange.under(tag)]
 
 
-def _distinct(sources: list[_Source]) -> list[_Source]:
-    """One source of each reader; the first default one stays the only one."""
-    found: dict[str, _Source] = {}
-    for source in sorted(sources, key=lambda source: not source.offer.is_default):
-        found.setdefault(source.offer.name, source)
+def _distinct(origins: list[_Origin]) -> list[_Origin]:
+    """One origin of each reader; the first default one stays the only one."""
+    found: dict[str, _Origin] = {}
+    for origin in sorted(origins, key=lambda origin: not origin.offer.is_default):
+        found.setdefault(origin.offer.name, origin)
     return list(found.values())
 
 
-async def _copy(tag: str, name: str, source: _Source) -> None:
+async def _copy(tag: str, name: str, origin: _Origin) -> None:
     """Store a reader under the shard's own tag, as the default one if `name` is empty."""
-    offer = source.offer
-    if time.monotonic() - _state.in_vain.get((tag, name), -IN_VAIN_SECONDS) < IN_VAIN_SECONDS:
+    copies = state.of(_Copies)
+    offer = origin.offer
+    if time.monotonic() - copies.in_vain.get((tag, name), -IN_VAIN_SECONDS) < IN_VAIN_SECONDS:
         return
     try:
-        if source.tag:
-            tokenizer = reader_keys.read(tokenizer_key(source.tag, offer.key_name))
-            dump = await asyncio.to_thread(reader_pieces.dump, source.tag, offer.key_name)
+        if origin.tag:
+            tokenizer = stored.read(tokenizer_key(origin.tag, offer.key_name))
+            dump = await asyncio.to_thread(exchange.dump, origin.tag, offer.key_name)
         else:
-            tokenizer = await reader_pieces.fetch(source.node, offer, "tokenizer")
-            dump = await reader_pieces.fetch(source.node, offer, "dump")
-            # A large one takes seconds: who has removed it everywhere meanwhile does not want it back.
-            if offer not in await reader_pieces.offered(source.node):
+            tokenizer = await exchange.fetch(origin.node, offer, "tokenizer")
+            dump = await exchange.fetch(origin.node, offer, "dump")
+            # A large one takes seconds: a reader that was removed everywhere meanwhile is not wanted back.
+            if offer not in await exchange.offered(origin.node):
                 return
         if tokenizer is None or dump is None or slots.current(0).tag != tag:
             return
@@ -230,12 +228,12 @@ async def _copy(tag: str, name: str, source: _Source) -> None:
         rg.log(f"reader {offer.name}: no copy: {error}", "warning")
         return
     if not has_written:
-        _state.in_vain[tag, name] = time.monotonic()
+        copies.in_vain[tag, name] = time.monotonic()
         key = model_key(tag, name)
         rg.log(f"reader {offer.name}: {key}, tokenizer and manifest do not belong together: load it again", "warning")
         return
-    readers.forget()
-    place = f"that came with slot {slot(source.tag)}" if source.tag else f"of shard {source.node[:8]}"
+    loaded.forget()
+    place = f"that came with slot {slot(origin.tag)}" if origin.tag else f"of shard {origin.node[:8]}"
     rg.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
 
 
@@ -256,21 +254,22 @@ def _store(tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) 
 
 def _give_up(reader: Reader) -> None:
     """It is on no shard; it may only look so for a moment."""
+    copies = state.of(_Copies)
     now = time.monotonic()
-    if now - _state.nowhere_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
-        del _state.nowhere_since[reader.name]
-        if readers.is_default(reader):
+    if now - copies.nowhere_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
+        del copies.nowhere_since[reader.name]
+        if loaded.is_default(reader):
             rg.log("reader: it is on no shard any more: no question is answered until one is loaded", "warning")
-        readers.drop(reader)
+        loaded.drop(reader)
 
 
 def _remove_others(view: View) -> None:
     """Copies that came with slots, and a second one of the default: the shard needs one of each."""
-    own = reader_pieces.under(str(view.tag))
+    own = exchange.under(str(view.tag))
     have = {offer.manifest for offer in own}
     default = next((offer for offer in own if offer.is_default), None)
     surplus = [(str(view.tag), offer) for offer in own if offer.key_name and default and offer.name == default.name]
-    surplus += [(tag, offer) for tag in reader_pieces.other_tags(view) for offer in reader_pieces.under(tag)]
+    surplus += [(tag, offer) for tag in exchange.other_tags(view) for offer in exchange.under(tag)]
     for tag, offer in surplus:
         if offer.manifest in have:
             rg.execute("UNLINK", *(key(tag, offer.key_name) for key in (model_key, tokenizer_key, manifest_key)))

@@ -1,4 +1,4 @@
-"""Tells which readers this shard has: the triggers `qa.models` and `qa.reader`."""
+"""Reports which readers this shard has: the triggers `qa.models` and `qa.reader`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 import orjson
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.gears.functions.indexing import sweep
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
-
-WITH_MANIFESTS = "manifests"
+from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS
 
 
 async def on_models(arguments: list[Any]) -> str:
@@ -24,10 +22,10 @@ async def on_models(arguments: list[Any]) -> str:
     """
     asked = arguments[1:]
     if asked not in ([], [WITH_MANIFESTS]):
-        raise InvalidInput(f"qa.models takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
-    readers.if_loaded()  # looks at the keys if they may have changed
-    settled = sweep.answers_are_settled()
-    return orjson.dumps([_entry(reader, settled, manifest=bool(asked)) for reader in readers.everyone()]).decode()
+        raise InvalidInput(f"{MODELS_TRIGGER} takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
+    loaded.if_loaded()  # looks at the keys if they may have changed
+    settled = loaded.answers_are_settled()
+    return orjson.dumps([_entry(reader, settled, manifest=bool(asked)) for reader in loaded.everyone()]).decode()
 
 
 def _entry(reader: Reader, settled: bool, *, manifest: bool) -> dict[str, object]:
@@ -37,7 +35,7 @@ def _entry(reader: Reader, settled: bool, *, manifest: bool) -> dict[str, object
         "id": about.model_id,
         "revision": about.revision,
         "reading_revision": about.reading_revision,
-        "default": readers.is_default(reader),
+        "default": loaded.is_default(reader),
         "warm": reader.warm,
         "precision": about.precision,
         "bytes": about.model_bytes,
@@ -56,5 +54,5 @@ async def on_reader(_arguments: list[Any]) -> str:
 
     It is in memory while the keys it came from are on another shard and a copy is on its way.
     """
-    found = readers.if_loaded()
+    found = loaded.if_loaded()
     return "" if found is None or found.model is None else found.manifest_text.decode()

@@ -5,54 +5,56 @@ from __future__ import annotations
 import asyncio
 import time
 from contextvars import Context
+from dataclasses import dataclass, field
 from functools import partial
 
-from qa_cluster.gears.functions.readers import reader as readers
+from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
+from qa_cluster.shard_functions import WARM_AGAIN_SECONDS
 
-TRY_AGAIN_SECONDS = 5.0
 
-
+@dataclass
 class _Warming:
-    def __init__(self) -> None:
-        self.tasks: dict[str, asyncio.Task[None]] = {}
-        self.failed_at: dict[str, float] = {}
+    """By reader: what is under way, and when it last failed."""
 
-
-_state = _Warming()
+    tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    failed_at: dict[str, float] = field(default_factory=dict)
 
 
 def go_on() -> None:
     """Begin with what is not warm; one that failed is tried again after a while, as memory may have become free."""
-    for reader in readers.everyone():
-        if reader.warm or reader.model is None or reader.name in _state.tasks:
+    warming = state.of(_Warming)
+    for reader in loaded.everyone():
+        if reader.warm or reader.model is None or reader.name in warming.tasks:
             continue
-        if time.monotonic() - _state.failed_at.get(reader.name, -TRY_AGAIN_SECONDS) >= TRY_AGAIN_SECONDS:
+        if time.monotonic() - warming.failed_at.get(reader.name, -WARM_AGAIN_SECONDS) >= WARM_AGAIN_SECONDS:
             # outside of any execution: nobody's rights, nobody's deadline
             task = asyncio.get_running_loop().create_task(_warm(reader), context=Context())
-            _state.tasks[reader.name] = task
+            warming.tasks[reader.name] = task
             task.add_done_callback(partial(_done, reader.name))
 
 
 def _done(name: str, _task: asyncio.Task[None]) -> None:
-    _state.tasks.pop(name, None)
+    state.of(_Warming).tasks.pop(name, None)
 
 
 async def _warm(reader: Reader) -> None:
     model = reader.model
     if model is None:
         return
+    failed_at = state.of(_Warming).failed_at
     shapes = reader.manifest.shapes
     usual = [(rows, length) for length in shapes.lengths for rows in shapes.batches]
     try:
         await model.warm([*usual, (1, reader.manifest.window_tokens)])
     except Exception as error:  # runtimes raise what they like, and nobody awaits this task
-        _state.failed_at[reader.name] = time.monotonic()
+        failed_at[reader.name] = time.monotonic()
         if reader.problem != str(error):
             reader.problem = str(error)
             rg.log(f"reader {reader.name} is not loaded: {error}", "warning")
         return
-    _state.failed_at.pop(reader.name, None)
+    failed_at.pop(reader.name, None)
     if reader.model is model:
         reader.warm, reader.problem = True, ""

@@ -6,7 +6,6 @@ from typing import Any
 
 from qa_cluster.errors import ClusterError
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.gears.scripting.builder import GearsBuilder
 from qa_cluster.scripts import ScriptCall
 
 
@@ -20,7 +19,7 @@ def run_script_later(call: ScriptCall) -> None:
     rg.execute_later("EVAL", call.source, len(call.keys), *call.keys, *call.args)
 
 
-async def run_pipeline(builder: GearsBuilder, arg: str | None = None, **options: Any) -> tuple[list[Any], list[str]]:
+async def run_pipeline(builder: rg.GearsBuilder, arg: str | None = None, **options: Any) -> tuple[list[Any], list[str]]:
     """Run a pipeline over all shards: results and errors."""
     future = builder.run(arg, convertToStr=False, **options)
     if future is None:

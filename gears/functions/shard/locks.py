@@ -5,22 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
-_locks: dict[str, tuple[asyncio.Lock, int]] = {}
+from qa_cluster.gears.functions.state import state
+
+
+@dataclass
+class _Locks:
+    """Each lock with how many hold it or wait for it."""
+
+    by_name: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
 
 
 @asynccontextmanager
 async def held(name: str) -> AsyncIterator[None]:
     """Hold the lock of a name. All holders are on the worker's event loop."""
-    lock, users = _locks.get(name, (None, 0))
+    locks = state.of(_Locks).by_name
+    lock, users = locks.get(name, (None, 0))
     lock = lock or asyncio.Lock()
-    _locks[name] = (lock, users + 1)
+    locks[name] = (lock, users + 1)
     try:
         async with lock:
             yield
     finally:
-        lock, users = _locks[name]
+        lock, users = locks[name]
         if users == 1:
-            del _locks[name]
+            del locks[name]
         else:
-            _locks[name] = (lock, users - 1)
+            locks[name] = (lock, users - 1)

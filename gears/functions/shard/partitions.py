@@ -1,7 +1,7 @@
 """Which partitions this shard holds.
 
-Their tags follow from the number of partitions, one key on one shard: who needs it first asks that shard, and who comes
-meanwhile waits for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody
+Their tags follow from the number of partitions, one key on one shard. The first use asks that shard, and uses
+meanwhile wait for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody
 has set it, the tags seen in keys are taken. Which of them are here is read from the server's slot table.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 
 from qa_cluster.gears.functions.shard import locks, slots
 from qa_cluster.gears.functions.shard.slots import View
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.gears.shard.peers import RESEND_SOON_SECONDS
 from qa_cluster.keys import PARTITIONS_KEY, partition_tags, slot
 
 REQUEST = "qa.partitions"
@@ -22,60 +23,62 @@ ANSWER_SECONDS = 2.0
 FOLLOW_SECONDS = 5.0
 
 
+@dataclass
 class _Partitions:
-    def __init__(self) -> None:
-        self.count: int | None = None
-        self.asked_at = -FOLLOW_SECONDS
-        self.seen: set[str] = set()
-        self.local: tuple[str, ...] = ()
-        self.local_of: tuple[View, int | None, int] | None = None
+    """Their number, the tags seen in keys, and the tags that are here with what they were made from."""
 
-
-_state = _Partitions()
+    count: int | None = None
+    asked_at: float = -FOLLOW_SECONDS
+    seen: set[str] = field(default_factory=set)
+    local: tuple[str, ...] = ()
+    local_of: tuple[View, int | None, int] | None = None
 
 
 def saw(tag: str) -> None:
     """A key of this partition is on this shard."""
-    _state.seen.add(tag)
+    state.of(_Partitions).seen.add(tag)
 
 
 async def count() -> int | None:
     """The number of partitions of the cluster; None while nobody has set it."""
-    if _state.count is None:
+    partitions = state.of(_Partitions)
+    if partitions.count is None:
         async with locks.held("partitions"):
-            if _state.count is None and time.monotonic() - _state.asked_at > ASK_AGAIN_SECONDS:
+            if partitions.count is None and time.monotonic() - partitions.asked_at > ASK_AGAIN_SECONDS:
                 await _ask()
-    return _state.count
+    return partitions.count
 
 
 async def follow() -> bool:
     """Ask again when the last reply is old; whether the number has changed."""
-    if time.monotonic() - _state.asked_at < FOLLOW_SECONDS:
+    partitions = state.of(_Partitions)
+    if time.monotonic() - partitions.asked_at < FOLLOW_SECONDS:
         return False
-    before = _state.count
+    before = partitions.count
     async with locks.held("partitions"):
         await _ask()
-    return _state.count != before
+    return partitions.count != before
 
 
 async def local_tags() -> tuple[str, ...]:
     """Tags of the partitions on this shard; none on a replica."""
+    partitions = state.of(_Partitions)
     known = await count()
     view = slots.current()
     if not view.is_primary:
         return ()
-    of = (view, known, len(_state.seen))
-    if of != _state.local_of:
-        # A document under another tag is in no partition: whole answers that hold it could not be told from stale ones.
-        tags = partition_tags(known) if known else sorted(_state.seen)
-        _state.local, _state.local_of = tuple(tag for tag in tags if view.has(slot(tag))), of
-    return _state.local
+    of = (view, known, len(partitions.seen))
+    if of != partitions.local_of:
+        # A document under another tag is in no partition: nothing would say that a whole answer from it is stale.
+        tags = partition_tags(known) if known else sorted(partitions.seen)
+        partitions.local, partitions.local_of = tuple(tag for tag in tags if view.has(slot(tag))), of
+    return partitions.local
 
 
 def answer(_sender: str, _body: object) -> int:
     """Another shard asks (`REQUEST`): the number, 0 while it is not known here."""
     found = _read()
-    return (_state.count or 0) if found is None else found
+    return (state.of(_Partitions).count or 0) if found is None else found
 
 
 def _read() -> int | None:
@@ -90,26 +93,27 @@ def _read() -> int | None:
 
 
 async def _ask() -> None:
-    """Read the key, or ask its shard; what cannot be told now stays as it was."""
+    """Read the key, or ask its shard; what nobody answers now stays as it was."""
+    partitions = state.of(_Partitions)
     found = _read()
     view = slots.current()
     owner = view.owner(slot(PARTITIONS_KEY))
     if found is None and owner is not None:
         found = await _answer_of(owner)
-    if found is None and _state.count is None:
+    if found is None and partitions.count is None:
         # Its shard may be down: others remember it.
         others = [node for node, _ in view.others if node != owner]
         answers = await asyncio.gather(*(_answer_of(node) for node in others))
         found = next((answer for answer in answers if answer), None)
-    _state.asked_at = time.monotonic()
+    partitions.asked_at = time.monotonic()
     if found is not None:
-        _state.count = found or None
+        partitions.count = found or None
 
 
 async def _answer_of(node: str) -> int | None:
     """What another shard says; None when it says nothing."""
     try:
-        return int(await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS, RESEND_SOON_SECONDS))
+        return int(await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS, rg.RESEND_SOON_SECONDS))
     except rg.error as error:
         rg.log(f"number of partitions: {error}", "warning")
         return None

@@ -1,6 +1,6 @@
 """What this shard serves: whether it is a primary, which slots it has, and which of them are on their way.
 
-Read from `CLUSTER NODES`, the one reply that tells all of it. A replica sees the slots of its primary.
+Read from `CLUSTER NODES`, the one reply that holds all of it. A replica sees the slots of its primary.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.hashtags import shard_tag
-from qa_cluster.keys import slot
+from qa_cluster.keys import SLOTS, slot
 
 MAX_AGE_SECONDS = 0.1
 _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "not permitted")
@@ -44,22 +45,27 @@ class View:
         return next((node for node, ranges in self.others if _within(slot, ranges)), None)
 
 
-_ALONE = View(True, ((0, 16383),), frozenset(), frozenset(), ())
-_state: dict[str, Any] = {"at": -MAX_AGE_SECONDS, "view": _ALONE}
+_ALONE = View(True, ((0, SLOTS - 1),), frozenset(), frozenset(), ())
+
+
+@dataclass
+class _LastView:
+    at: float = -MAX_AGE_SECONDS
+    view: View = _ALONE
 
 
 def current(max_age_seconds: float = MAX_AGE_SECONDS) -> View:
-    """The view of now, or of a moment ago."""
+    """The current view, or that of a moment ago."""
     now = time.monotonic()
-    if now - _state["at"] >= max_age_seconds:
-        _state["view"], _state["at"] = _read(), now
-    view: View = _state["view"]
-    return view
+    last = state.of(_LastView)
+    if now - last.at >= max_age_seconds:
+        last.view, last.at = _read(), now
+    return last.view
 
 
 def forget() -> None:
     """A command was refused because of where its slot is: look again."""
-    _state["at"] = -MAX_AGE_SECONDS
+    state.of(_LastView).at = -MAX_AGE_SECONDS
 
 
 def is_redirect(error: BaseException) -> bool:

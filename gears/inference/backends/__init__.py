@@ -1,1 +1,1 @@
-"""The runtimes that run a model, behind one interface."""
+"""The runtimes that run models, behind one interface: OpenVINO, ONNX Runtime and torch."""

@@ -1,6 +1,6 @@
 """ONNX models in ONNX Runtime: on a GPU, and on CPU those that OpenVINO does not take.
 
-A run that takes longer than its limit is told to end, by a thread that looks after all runs.
+One thread watches all runs and stops those that take longer than their limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qa_cluster.errors import InferenceFailed, ModelError
 
 from ..model_file import ModelFile
 from ..tensors import Array
-from .choose import Port, RuntimeLimits
+from .base import Port, RuntimeLimits
 
 _WATCH_SECONDS = 0.1
 _NO_MEMORY = "Onnxruntime memory limit exceeded, memory allocation failed."
@@ -101,7 +101,7 @@ def _limit_arena(options: onnxruntime.SessionOptions, memory_mb: int) -> None:
     options.add_session_config_entry("session.use_env_allocators", "1")
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = " ".join(str(error).split())[:500]
     if "Failed to allocate memory" in text or "is smaller than requested bytes" in text:
         return f"{_NO_MEMORY} ({text})"
@@ -128,7 +128,7 @@ class OnnxModel:
         try:
             self._session = onnxruntime.InferenceSession(file.path, options, providers=providers)
         except Exception as error:  # ONNX Runtime has one exception class per cause, all private
-            raise ModelError(f"not a model that ONNX Runtime can load: {_told(error)}") from error
+            raise ModelError(f"not a model that ONNX Runtime can load: {_error_text(error)}") from error
         self.inputs = tuple(_port(argument) for argument in self._session.get_inputs())
         self.outputs = tuple(_port(argument) for argument in self._session.get_outputs())
 
@@ -139,7 +139,7 @@ class OnnxModel:
         try:
             results: list[Array] = self._session.run(None, feeds, options)
         except Exception as error:
-            raise InferenceFailed(_told(error)) from error
+            raise InferenceFailed(_error_text(error)) from error
         finally:
             if options is not None:
                 _watch.end(options)

@@ -14,7 +14,7 @@ from qa_cluster.reading.precisions import openvino_settings, precision_of
 
 from ..model_file import ModelFile
 from ..tensors import Array
-from .choose import Port
+from .base import Port
 
 _UNSUPPORTED = frozenset({"string", "dynamic", "undefined"})
 

@@ -16,7 +16,7 @@ from qa_cluster.errors import InferenceFailed, ModelError
 
 from ..model_file import ModelFile
 from ..tensors import Array
-from .choose import Port, RuntimeLimits
+from .base import Port, RuntimeLimits
 
 MAX_ERROR_TEXT = 500
 # operators that reach out of the model: none may be in what clients store

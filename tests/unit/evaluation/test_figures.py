@@ -6,7 +6,7 @@ import pytest
 
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.evaluation.figures import (
-    Told,
+    GivenAnswer,
     answer_rows,
     figures,
     figures_by_type,
@@ -24,7 +24,7 @@ NONE = Example("Where was it?", "It was in 1843.", ())
 
 
 def test_the_best_span_counts_where_every_question_has_an_answer() -> None:
-    verdicts = judge([WHO, WHEN], [Told("Ada", answerable=False), Told("1843")])
+    verdicts = judge([WHO, WHEN], [GivenAnswer("Ada", answerable=False), GivenAnswer("1843")])
     assert verdicts.exact_match == [0.0, 1.0]
     assert verdicts.f1 == [pytest.approx(2 / 3), 1.0]
     found = figures([WHO, WHEN], verdicts)
@@ -34,7 +34,12 @@ def test_the_best_span_counts_where_every_question_has_an_answer() -> None:
 
 def test_no_answer_counts_where_some_questions_have_none() -> None:
     examples = [WHO, WHEN, NONE, NONE]
-    told = [Told("Ada Lovelace", answerable=False), Told("1843"), Told("1843", answerable=False), Told("1843")]
+    told = [
+        GivenAnswer("Ada Lovelace", answerable=False),
+        GivenAnswer("1843"),
+        GivenAnswer("1843", answerable=False),
+        GivenAnswer("1843"),
+    ]
     verdicts = judge(examples, told)
     assert verdicts.f1 == verdicts.exact_match == [0.0, 1.0, 1.0, 0.0]
     found = figures(examples, verdicts)
@@ -44,7 +49,7 @@ def test_no_answer_counts_where_some_questions_have_none() -> None:
 
 def test_figures_of_a_type_are_those_of_its_questions() -> None:
     examples = [WHO, WHEN, WHO]
-    verdicts = judge(examples, [Told("Ada Lovelace"), Told("nothing"), Told("Ada")])
+    verdicts = judge(examples, [GivenAnswer("Ada Lovelace"), GivenAnswer("nothing"), GivenAnswer("Ada")])
     by_type = figures_by_type(examples, verdicts)
     assert list(by_type) == ["who", "when"]
     assert (by_type["who"].questions, by_type["who"].f1.value) == (2, pytest.approx(5 / 6))
@@ -71,16 +76,16 @@ def test_first_sentence_that_answers() -> None:
 
 
 def test_probabilities_are_compared_with_right_answers() -> None:
-    told = [Told("Ada Lovelace", probability=0.9)] * 10 + [Told("1843", probability=0.1)] * 10
+    told = [GivenAnswer("Ada Lovelace", probability=0.9)] * 10 + [GivenAnswer("1843", probability=0.1)] * 10
     found = trust(told, [WHO] * 10 + [NONE] * 10)
     assert found is not None
     assert found.calibration_error == pytest.approx(0.1)
     assert found.coverage[0].right == 1.0
-    assert trust([Told("x")], [WHO]) is None
+    assert trust([GivenAnswer("x")], [WHO]) is None
 
 
 def test_rows_say_what_was_told() -> None:
-    told = [Told("Ada", probability=0.4)]
+    told = [GivenAnswer("Ada", probability=0.4)]
     assert answer_rows([WHO], told, judge([WHO], told)) == [
         {
             "question": "Who wrote it?",

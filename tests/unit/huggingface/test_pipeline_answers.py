@@ -75,7 +75,7 @@ def test_an_answer_never_ends_before_it_begins(preparer: Preparer) -> None:
 def test_answers_are_whole_words_unless_asked_otherwise(preparer: Preparer, align: bool, answer: str) -> None:
     parameters = Parameters.of({"align_to_words": align})
     prepared = preparer.prepare("who is it", CONTEXT, parameters)
-    words = prepared.passage.words.tolist()
+    words = prepared.context.words.tolist()
     piece = prepared.windows[0].passage_start + len(words) - 1 - words[::-1].index(1)
     result = decoded(prepared, parameters, [(piece, 9.0, 9.0)])
     assert isinstance(result, dict)
@@ -95,7 +95,7 @@ def test_equal_texts_are_one_answer_whose_scores_add_up(preparer: Preparer) -> N
 def test_answers_of_one_token(preparer: Preparer) -> None:
     parameters = Parameters.of({"max_answer_len": 1, "top_k": 30, "align_to_words": False})
     prepared = preparer.prepare("who is it", CONTEXT, parameters)
-    tokens = len(prepared.passage.tokens.ids)
+    tokens = len(prepared.context.tokens.ids)
     rng = np.random.default_rng(3)
     answers = Answers(prepared, parameters)
     length = len(prepared.windows[0].input_ids)
@@ -105,7 +105,7 @@ def test_answers_of_one_token(preparer: Preparer) -> None:
     assert len(result) <= tokens
     assert {answer["answer"] for answer in result} == {
         CONTEXT[start:end]
-        for start, end in zip(prepared.passage.tokens.starts, prepared.passage.tokens.ends, strict=True)
+        for start, end in zip(prepared.context.tokens.starts, prepared.context.tokens.ends, strict=True)
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.answering import passage as reading
+from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
@@ -53,9 +54,9 @@ class CountingReader:
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
     """No passage of another test is known."""
-    reading._recent.clear()
+    state.forget()
     yield
-    reading._recent.clear()
+    state.forget()
 
 
 def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> Passage:
@@ -72,96 +73,75 @@ async def read(
     return await reading.read_passage(sentence, record, passage_for(index, texts), question, as_reader)
 
 
-def test_one_run_for_all_sentences_of_a_passage(manifest: Manifest) -> None:
-    async def body() -> None:
-        reader = CountingReader(manifest)
-        at_once = await asyncio.gather(*(read(reader, index) for index in (0, 1, 2)))
-        later = await read(reader, 1)
-        assert reader.runs == 1
-        assert all(found == later for found in at_once)
-        spans, windows = later
-        assert (spans.spans[0].start, windows) == (len(" ".join(TEXTS)) - 1, 1)
-
-    asyncio.run(body())
+async def test_one_run_for_all_sentences_of_a_passage(manifest: Manifest) -> None:
+    reader = CountingReader(manifest)
+    at_once = await asyncio.gather(*(read(reader, index) for index in (0, 1, 2)))
+    later = await read(reader, 1)
+    assert reader.runs == 1
+    assert all(found == later for found in at_once)
+    spans, windows = later
+    assert (spans.spans[0].start, windows) == (len(" ".join(TEXTS)) - 1, 1)
 
 
-def test_what_differs_is_read_anew(manifest: Manifest) -> None:
-    async def body() -> None:
-        reader, other = CountingReader(manifest), CountingReader(manifest, arrival=2)
+async def test_what_differs_is_read_anew(manifest: Manifest) -> None:
+    reader, other = CountingReader(manifest), CountingReader(manifest, arrival=2)
+    await read(reader)
+    await read(reader, question="what")
+    await read(reader, record=replace(RECORD, version="w"))
+    await read(other)
+    assert (reader.runs, other.runs) == (3, 1)
+    await read(reader, texts=TEXTS[:1])  # alone: nobody else has this passage
+    await read(reader, texts=TEXTS[:1])
+    assert reader.runs == 5
+    assert len(state.of(reading._Recent).tasks) == 4
+
+
+async def test_a_failure_is_told_to_all_and_not_kept(manifest: Manifest) -> None:
+    reader = CountingReader(manifest)
+    reader.error = GearsError("ERR no memory")
+    failed = await asyncio.gather(*(read(reader, index) for index in (0, 1)), return_exceptions=True)
+    assert [type(error) for error in failed] == [InferenceFailed] * 2
+    assert "no memory" in str(failed[0])
+    reader.error = None
+    assert (await read(reader))[0].spans
+    assert reader.runs == 2
+
+
+async def test_without_a_model_it_says_so(manifest: Manifest) -> None:
+    reader = CountingReader(manifest)
+    reader.model = None
+    with pytest.raises(ModelError, match="no model on this shard"):
         await read(reader)
-        await read(reader, question="what")
-        await read(reader, record=replace(RECORD, version="w"))
-        await read(other)
-        assert (reader.runs, other.runs) == (3, 1)
-        await read(reader, texts=TEXTS[:1])  # alone: nobody else has this passage
-        await read(reader, texts=TEXTS[:1])
-        assert reader.runs == 5
-        assert len(reading._recent) == 4
-
-    asyncio.run(body())
 
 
-def test_a_failure_is_told_to_all_and_not_kept(manifest: Manifest) -> None:
-    async def body() -> None:
-        reader = CountingReader(manifest)
-        reader.error = GearsError("ERR no memory")
-        failed = await asyncio.gather(*(read(reader, index) for index in (0, 1)), return_exceptions=True)
-        assert [type(error) for error in failed] == [InferenceFailed] * 2
-        assert "no memory" in str(failed[0])
-        reader.error = None
-        assert (await read(reader))[0].spans
-        assert reader.runs == 2
-
-    asyncio.run(body())
-
-
-def test_without_a_model_it_says_so(manifest: Manifest) -> None:
-    async def body() -> None:
-        reader = CountingReader(manifest)
-        reader.model = None
-        with pytest.raises(ModelError, match="no model on this shard"):
-            await read(reader)
-
-    asyncio.run(body())
+async def test_who_goes_away_takes_nothing_from_the_others(manifest: Manifest) -> None:
+    reader = CountingReader(manifest)
+    reader.go_on.clear()
+    first, second = asyncio.create_task(read(reader, 0)), asyncio.create_task(read(reader, 1))
+    while not reader.runs:
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    reader.go_on.set()
+    assert (await second)[0].spans
+    assert reader.runs == 1
 
 
-def test_who_goes_away_takes_nothing_from_the_others(manifest: Manifest) -> None:
-    async def body() -> None:
-        reader = CountingReader(manifest)
-        reader.go_on.clear()
-        first, second = asyncio.create_task(read(reader, 0)), asyncio.create_task(read(reader, 1))
-        while not reader.runs:
-            await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait([first])
-        reader.go_on.set()
-        assert (await second)[0].spans
-        assert reader.runs == 1
-
-    asyncio.run(body())
-
-
-def test_only_so_many_are_kept(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_are_kept(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_RECENT", 3)
 
-    async def body() -> None:
-        reader = CountingReader(manifest)
-        for question in ("who", "what", "is", "it", "who"):
-            await read(reader, question=question)
-        assert (reader.runs, len(reading._recent)) == (5, 3)
-
-    asyncio.run(body())
+    reader = CountingReader(manifest)
+    for question in ("who", "what", "is", "it", "who"):
+        await read(reader, question=question)
+    assert (reader.runs, len(state.of(reading._Recent).tasks)) == (5, 3)
 
 
-def test_long_passages_are_read_in_windows(manifest: Manifest) -> None:
-    async def body() -> None:
-        reader = CountingReader(manifest)
-        reader.pairs = PairEncoder(manifest, window_tokens=70, doc_stride=2)
-        passage = passage_for(0, ("the cat sat " * 60,))
-        assert len(passage.tokens.ids) == 180
-        as_reader: Any = reader
-        spans, windows = await reading.read_passage(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
-        assert windows == reader.runs == 3
-        assert len(spans.spans) == reading.N_BEST
-
-    asyncio.run(body())
+async def test_long_passages_are_read_in_windows(manifest: Manifest) -> None:
+    reader = CountingReader(manifest)
+    reader.pairs = PairEncoder(manifest, window_tokens=70, doc_stride=2)
+    passage = passage_for(0, ("the cat sat " * 60,))
+    assert len(passage.tokens.ids) == 180
+    as_reader: Any = reader
+    spans, windows = await reading.read_passage(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
+    assert windows == reader.runs == 3
+    assert len(spans.spans) == reading.N_BEST

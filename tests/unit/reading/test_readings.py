@@ -11,10 +11,16 @@ import pytest
 
 from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import ClusterError, QueueFull, ReplyError
-from qa_cluster.gears.functions.answering.valid_answer import is_valid, valid_answer
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import Part, Passage, around
-from qa_cluster.reading.readings import FoundSpan, ReadSentence, parse_readings, sentence_answer
+from qa_cluster.reading.readings import (
+    FoundSpan,
+    ReadSentence,
+    is_valid,
+    parse_readings,
+    sentence_answer,
+    valid_answer,
+)
 from qa_cluster.reading.spans import Reading, Span
 from qa_cluster.reading.tokenization import TextTokens
 

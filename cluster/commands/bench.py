@@ -1,0 +1,33 @@
+"""`qa-cluster bench`: the measurements of the README."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+from qa_cluster.errors import ConfigError
+
+from ..servers.native import checkout_source
+from ..terminal import console
+
+
+def bench(context: typer.Context) -> None:
+    """Run the measurements of the README. They are part of the source checkout (tests/benchmarks), not of the package.
+
+    Example: qa-cluster bench --help
+    """
+    source = checkout_source()
+    if context.args in (["--help"], ["-h"]) and not _has_benchmarks(source):
+        console.say(context.get_help())
+        return
+    if source is None or not _has_benchmarks(source):
+        raise ConfigError("the benchmarks are part of the source checkout: clone it and run `make bench` there")
+    arguments = [sys.executable, "-m", "tests.benchmarks.run", *context.args]
+    raise typer.Exit(subprocess.run(arguments, cwd=source.parent, check=False).returncode)
+
+
+def _has_benchmarks(source: Path | None) -> bool:
+    return source is not None and (source.parent / "tests" / "benchmarks" / "run.py").is_file()

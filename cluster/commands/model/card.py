@@ -1,0 +1,46 @@
+"""`qa-cluster model card`: what a reader is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
+
+from ...terminal import console, tables
+
+
+def card(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of a reader.", exists=True, file_okay=False, show_default="bundled")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+) -> None:
+    """Show what a reader is: origin, licence, limits and what it scores.
+
+    Example: qa-cluster model card
+    """
+    place = folder or bundled_reader()
+    manifest = Manifest.load(place / MANIFEST_FILE)
+    if json:
+        console.say_json({"revision": manifest.revision, **asdict(manifest)})
+        return
+    shown = ("model_id", "revision", "precision", "family", "max_tokens", "licence", "provenance", "created")
+    tables.table([{"": name, "value": getattr(manifest, name)} for name in shown], title=str(place))
+    tables.table(
+        [
+            {
+                "question set": metric.dataset,
+                "questions": metric.questions,
+                "exact match": f"{metric.after.exact_match:.3f}",
+                "F1": f"{metric.after.f1:.3f}",
+                "F1 before export": f"{metric.before.f1:.3f}",
+            }
+            for metric in manifest.metrics
+        ],
+        right=("questions", "exact match", "F1", "F1 before export"),
+    )

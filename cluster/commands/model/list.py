@@ -1,0 +1,83 @@
+"""`qa-cluster model list`: the readers on the shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from ...readers import reader_listing
+from ...readers.shard_readers import ShardReader
+from ...terminal import console, tables
+from .place import Json, Timeout, place_of
+
+
+def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 30.0) -> None:
+    """Show the readers on the shards: which answers by default, and on how many shards each is ready.
+
+    Example: qa-cluster model list --json | jq -r '.[] | select(.default) | .name'
+    """
+    _, place = place_of(context, timeout)
+    found = reader_listing.listing(place)
+    rows = summary(found)
+    for name, addresses in reader_listing.parts(place, found).items():
+        console.notice(
+            f"{name} is not whole on {', '.join(addresses)}: it is being loaded now, or an interrupted command left it;"
+            f" then load it again, or remove it with `qa-cluster model unload {name}`"
+        )
+    if json:
+        console.say_json(rows)
+        return
+    tables.table(
+        [
+            {
+                "name": row["id"],
+                "revision": row["revision"],
+                "default": _default_text(row),
+                "precision": row["precision"],
+                "context tokens": row["context_tokens"] or "",
+                "MB": f"{row['bytes'] / 1e6:.1f}",
+                "ready on": f"{row['warm']} of {row['shards']}",
+            }
+            for row in rows
+        ],
+        right=("MB", "context tokens"),
+        minor=("context tokens", "precision"),
+    )
+    for row in rows:
+        for address, problem in row["problems"].items():
+            console.notice(f"{row['name']} on {address}: {problem}")
+
+
+def _default_text(row: dict[str, Any]) -> str:
+    """Whether a reader is the default: on all shards, on some of them (one has missed a change), or on none."""
+    if row["default"]:
+        return "yes"
+    return f"on {len(row['default_on'])} of {row['shards']}" if row["default_on"] else ""
+
+
+def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:
+    """One row for each reader of the cluster, the default one first."""
+    by_name: dict[str, dict[str, ShardReader]] = {}
+    for address, entries in found.items():
+        for entry in entries:
+            by_name.setdefault(entry.name, {})[address] = entry
+    rows = []
+    for name, on in by_name.items():
+        first = next(iter(on.values()))
+        rows.append(
+            {
+                "name": name,
+                "id": first.id,
+                "revision": first.revision,
+                "default": all(address in on and on[address].default for address in found),
+                "default_on": sorted(address for address, entry in on.items() if entry.default),
+                "precision": first.precision,
+                "bytes": first.bytes,
+                "context_tokens": first.context_tokens,
+                "warm": sum(entry.warm for entry in on.values()),
+                "shards": len(found),
+                "problems": {address: entry.problem for address, entry in on.items() if entry.problem},
+            }
+        )
+    return sorted(rows, key=lambda row: (not row["default_on"], str(row["name"])))

@@ -1,0 +1,78 @@
+"""`qa-cluster model load`: puts a reader on the shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qa_cluster.config import Settings
+from qa_cluster.reading.local_reader import bundled_reader
+
+from ...nodes.connect import shards_of
+from ...provision.provisioning import provision
+from ...readers import reader_loading, shard_readers
+from ...readers.reader_files import budget_of, read_reader
+from ...servers.signals import until_signal
+from ...terminal import console
+from .place import TIMEOUT_SECONDS, Timeout, place_of
+
+
+def load(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder of a reader.", exists=True, file_okay=False, show_default="bundled")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Its id on the shards.", metavar="ID", show_default="the manifest's")
+    ] = None,
+    context_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Budget, in tokens, of a sentence with its neighbours; 0: each sentence alone.",
+            min=0,
+            show_default="the setting context_tokens, else the manifest's",
+        ),
+    ] = None,
+    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the former default reader loaded.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Only load it: the default reader stays the default.")
+    ] = False,
+    timeout: Timeout = TIMEOUT_SECONDS,
+) -> None:
+    """Put a reader on every shard and let it answer in place of the one that is there, without a pause.
+
+    Every shard stores and compiles it beside the present one; then all shards change over, remove the former one and
+    forget its answers. If anything fails before the change, nothing has changed. A shard's worker needs memory for
+    about three times the model's size (qa.worker-memory-mb).
+
+    Examples:
+
+        qa-cluster model load my-reader
+
+        qa-cluster model load my-reader --name my-reader-v2 --beside
+
+        qa-cluster model load --context-tokens 128
+    """
+    settings, place = place_of(context, timeout)
+    budget = budget_of(settings) if context_tokens is None else context_tokens
+    reader = read_reader(folder or bundled_reader(), budget, name)
+    _need_functions(settings, place.url)
+    with until_signal():
+        removed = reader_loading.load(place, reader, beside=beside, keep_old=keep_old)
+    console.say(f"loaded {reader.tag}{' beside the default one' if beside else ''}")
+    for old in removed:
+        console.say(f"removed {old}")
+
+
+def _need_functions(settings: Settings, url: str) -> None:
+    """Give a cluster that was never set up its partitions and functions."""
+    shards = shards_of(settings, url)
+    try:
+        lacking = not all(shard_readers.has_functions(client) for _, client in shards)
+    finally:
+        for _, client in shards:
+            client.close()
+    if lacking:
+        provision(settings, url, None, console.step)

@@ -1,0 +1,27 @@
+"""`qa-cluster model unload`: removes a reader from the shards."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ...readers import reader_loading
+from ...terminal import console
+from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
+
+
+def unload(
+    context: typer.Context,
+    name: LoadedName,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove even the default reader: then nothing is answered.")
+    ] = False,
+    timeout: Timeout = TIMEOUT_SECONDS,
+) -> None:
+    """Remove a reader from every shard, and its cached answers.
+
+    Example: qa-cluster model unload my-reader@0123456789ab
+    """
+    _, place = place_of(context, timeout)
+    console.say(f"removed {reader_loading.unload(place, name, force=force)}")

@@ -1,0 +1,18 @@
+"""`qa-cluster model use`: lets a loaded reader answer by default."""
+
+from __future__ import annotations
+
+import typer
+
+from ...readers import reader_loading
+from ...terminal import console
+from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
+
+
+def use(context: typer.Context, name: LoadedName, timeout: Timeout = TIMEOUT_SECONDS) -> None:
+    """Let a loaded reader answer by default. The former default stays loaded, and no question is lost.
+
+    Example: qa-cluster model use my-reader
+    """
+    _, place = place_of(context, timeout)
+    console.say(f"the default reader is {reader_loading.use(place, name)}")

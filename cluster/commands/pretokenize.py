@@ -1,0 +1,41 @@
+"""`qa-cluster pretokenize`: tokenizes what is stored but not tokenized yet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..provision import jobs, pretokenizing
+from ..servers.local import with_cluster
+from ..terminal import console
+from .shared_options import load_settings
+
+
+def pretokenize(
+    context: typer.Context,
+    background: Annotated[
+        bool, typer.Option("--background", help="Return at once; `qa-cluster status` shows the progress.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Tokenize also what is tokenized already.")] = False,
+) -> None:
+    """Split and tokenize, on the shards, all documents that are stored but not tokenized yet.
+
+    This is needed only after text was written while no functions were registered, or with --force to measure.
+
+    Example: qa-cluster pretokenize --background
+    """
+    loaded = load_settings(context)
+    settings = with_cluster(loaded.settings)
+    if background:
+        jobs.start(loaded)
+        seconds = settings.pretokenize_timeout_ms / 1000
+        job = jobs.enqueue(settings, pretokenizing.JOB_FUNCTION, "pre-tokenize", force, timeout_seconds=seconds)
+        console.say(f"queued as job {job}: `qa-cluster status` shows its progress")
+        return
+    with console.progress("pre-tokenizing", None) as advance:
+        counts = pretokenizing.pretokenize(settings, force=force, on_progress=advance)
+    documents, sentences = console.counted(counts["done"], "document"), console.counted(counts["sentences"], "sentence")
+    console.say(f"{documents}, {sentences} tokenized, {counts['failed']} failed")
+    if counts["failed"]:
+        raise typer.Exit(1)

@@ -1,0 +1,42 @@
+"""`qa-cluster serve`: answers over HTTP."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError
+
+from ..servers import ports, service
+from ..servers.local import cluster_url
+from .shared_options import load_settings
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8080")] = None,
+) -> None:
+    """Run the REST service, with a page to ask from at /, until Ctrl-C.
+
+    Example: qa-cluster serve --port 9000
+    """
+    loaded = load_settings(context, http_host=host, http_port=port)
+    _need_port(loaded.settings)
+    url = cluster_url(loaded.settings)
+    command = service.command_line()
+    # The service takes this process' place, so whoever ends this command ends the service.
+    os.execve(command[0], command, dict(service.environment(loaded, url)))
+
+
+def _need_port(settings: Settings) -> None:
+    try:
+        ports.bind_once(settings.http_port, settings.http_host)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {settings.http_host}:{settings.http_port}: {error.strerror or error}; choose another"
+            " address with --host and --port (settings 'http_host' and 'http_port')"
+        ) from error

@@ -1,0 +1,24 @@
+"""The options that all commands share, and the settings that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import typer
+
+from qa_cluster.config import Loaded, load
+
+
+@dataclass
+class SharedOptions:
+    """The options of `qa-cluster` itself: the settings file, and settings given as flags."""
+
+    config: str | None = None
+    flags: dict[str, str] = field(default_factory=dict)
+
+
+def load_settings(context: typer.Context, **flags: object) -> Loaded:
+    """All settings of this run; `flags` are the command's own options, None where not given."""
+    shared: SharedOptions = context.obj
+    given = {name: str(value) for name, value in flags.items() if value is not None}
+    return load(shared.config, flags=shared.flags | given)

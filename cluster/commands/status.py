@@ -1,0 +1,90 @@
+"""`qa-cluster status`: what the cluster has, what it lacks, and how its background jobs stand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from ..provision import jobs
+from ..provision.inspection import ClusterReport, ShardReport, inspect_cluster
+from ..servers.local import cluster_url
+from ..terminal import console, tables
+from .shared_options import load_settings
+
+_NOT_READY = 3
+
+
+def status(
+    context: typer.Context,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the shards, what they hold, and what is missing to answer questions.
+
+    Exits 0 when the cluster can answer, 3 when it does not run or lacks something.
+
+    Example: qa-cluster status --json | jq '.shards[].documents'
+    """
+    settings = load_settings(context).settings
+    report = inspect_cluster(settings, cluster_url(settings))
+    background = jobs.progress(settings)
+    if json:
+        console.say_json({**asdict(report), "ready": report.ready, "jobs": [asdict(job) for job in background]})
+    else:
+        _show(report, local=not settings.cluster_url)
+        tables.table([asdict(job) for job in background], title="background jobs")
+    if not report.ready:
+        raise typer.Exit(_NOT_READY)
+
+
+def _show(report: ClusterReport, *, local: bool) -> None:
+    known = "number of partitions not known" if report.partitions is None else f"{report.partitions} partitions"
+    console.say(f"cluster {report.address}, {report.server}, {known}")
+    tables.table(
+        [_row(shard) for shard in report.shards],
+        right=("slots", "replicas", "functions", "documents", "sentences", "memory MB"),
+        minor=("functions", "replicas", "model", "slots", "memory MB"),
+    )
+    _show_progress(report)
+    for text in report.all_problems():
+        console.notice(text)
+    if report.down:
+        again = "`qa-cluster up` starts what has ended, with its data" if local else "start it where it was started"
+        console.notice(f"does not answer: {', '.join(report.down)}; {again}")
+    if report.ready:
+        console.say("ready to answer")
+
+
+def _row(shard: ShardReport) -> dict[str, object]:
+    row: dict[str, object] = {
+        "shard": shard.address,
+        "slots": shard.slots,
+        "replicas": shard.replicas,
+        "model": shard.model,
+        "functions": shard.registrations,
+        "worker": shard.module_info.get("qa_worker_state", ""),
+        "documents": shard.documents,
+        "sentences": shard.sentences,
+        "memory MB": f"{shard.memory_bytes / 1e6:.1f}",
+    }
+    if not shard.reachable:
+        known = ("shard", "slots", "replicas")
+        return {name: row[name] if name in known else "" for name in row} | {"worker": "server is down"}
+    return row
+
+
+def _show_progress(report: ClusterReport) -> None:
+    """How far the last bulk pre-tokenization is, on each shard that has seen one."""
+    rows = [
+        {
+            "shard": shard.address,
+            "pre-tokenization": shard.progress.get("state", ""),
+            "documents": f"{shard.progress.get('done', 0)} of {shard.progress.get('total', 0)}",
+            "sentences": shard.progress.get("sentences", 0),
+            "failed": shard.progress.get("failed", 0),
+        }
+        for shard in report.shards
+        if shard.progress
+    ]
+    tables.table(rows, right=("documents", "sentences", "failed"))

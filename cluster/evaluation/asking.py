@@ -1,0 +1,207 @@
+"""Asks a cluster the questions of a question set: what it ranks first and what it answers, and the figures of both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import redis
+
+from qa_cluster.asking.questions import normalize
+from qa_cluster.cluster_client import AsyncClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, NotFound, QAError, RequestError
+from qa_cluster.evaluation.figures import (
+    DEPTHS,
+    GivenAnswer,
+    Verdicts,
+    answer_rows,
+    figures,
+    figures_by_type,
+    first_place,
+    judge,
+    trust,
+)
+from qa_cluster.evaluation.intervals import difference_interval, mean_interval
+from qa_cluster.evaluation.question_set import QuestionSet
+from qa_cluster.keys import parse_sentence
+from qa_cluster.ranking.bm25 import merge
+from qa_cluster.shard_functions import RANK_TRIGGER
+from qa_cluster.types import AskResult
+
+from ..nodes.connect import shards_of
+from ..nodes.node import command
+from ..servers.signals import run_until_signal
+from ..terminal.console import Advance
+
+CONCURRENCY = 4
+_TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the first sentence that answers was ranked, from 0, of every question; and how many were ranked."""
+
+    places: list[int | None]
+    sentences: int
+
+
+def rank_all(settings: Settings, url: str, questions: QuestionSet, advance: Advance) -> Places:
+    """Rank the sentences of the cluster for every question, as `ask` does."""
+    places: list[int | None] = []
+    sentences = 0
+    with ExitStack() as stack:
+        shards = [stack.enter_context(client) for _, client in shards_of(settings, url)]
+        for number, (example, gold) in enumerate(zip(questions.examples, questions.gold, strict=True), start=1):
+            try:
+                replies = [
+                    json.loads(command(client, "RG.TRIGGER", RANK_TRIGGER, max(DEPTHS), normalize(example.question))[0])
+                    for client in shards
+                ]
+                ranking = merge(replies, max(DEPTHS))
+            except (redis.exceptions.RedisError, ValueError, LookupError, QAError) as error:
+                raise ClusterError(f"question {number}, {example.question!r}, could not be ranked: {error}") from error
+            sentences = ranking.sentences
+            places.append(first_place([_sentence(questions, item.sentence) for item in ranking.candidates], gold))
+            advance(number)
+    return Places(places, sentences)
+
+
+def _sentence(questions: QuestionSet, key: str) -> str:
+    """The text of a ranked sentence, empty when its document is not part of the question set."""
+    ref = parse_sentence(key)
+    sentences = questions.sentences.get(ref.document_id, [])
+    return sentences[ref.index] if ref.index < len(sentences) else ""
+
+
+def ask_all(
+    settings: Settings, questions: QuestionSet, *, waves: bool, retriever_k: int, advance: Advance
+) -> list[AskResult | RequestError]:
+    """Ask every question, past the caches of whole answers; an error stands for a question that is refused.
+
+    The best spans come back however improbable they are, together with whether there is an answer.
+    """
+    results: dict[int, AskResult | RequestError] = {}
+    waiting = iter(range(len(questions.examples)))
+
+    async def work(client: AsyncClusterClient) -> None:
+        for number in waiting:
+            text = questions.examples[number].question
+            try:
+                results[number] = await client.ask(
+                    text,
+                    top_k=1,
+                    retriever_k=retriever_k,
+                    waves=waves,
+                    timeout_ms=_TIMEOUT_MS,
+                    cache="off",
+                    no_answer=False,
+                )
+            except RequestError as error:
+                results[number] = error
+            except QAError as error:
+                raise type(error)(f"question {number + 1}, {text!r}, was not answered: {error}") from error
+            advance(len(results))
+
+    run_until_signal(_in_parallel(settings, [work] * CONCURRENCY))
+    return [results[number] for number in range(len(results))]
+
+
+def need_documents(settings: Settings, questions: QuestionSet, file: str, advance: Advance) -> None:
+    """ClusterError unless the cluster holds every document of the question set as it is in the file."""
+    waiting = iter(questions.documents)
+    done = 0
+
+    async def work(client: AsyncClusterClient) -> None:
+        nonlocal done
+        for document in waiting:
+            try:
+                text = (await client.get_document(document.id)).text
+            except NotFound:
+                text = ""
+            if text != document.text:
+                raise ClusterError(
+                    f"the cluster does not hold document {document.id!r} as it is in {file}: run `qa-cluster ingest"
+                    f" {file}` first, or leave --running out"
+                )
+            done += 1
+            advance(done)
+
+    run_until_signal(_in_parallel(settings, [work] * CONCURRENCY))
+
+
+async def _in_parallel(
+    settings: Settings, jobs: Sequence[Callable[[AsyncClusterClient], Coroutine[Any, Any, None]]]
+) -> None:
+    """Run the jobs with one client; the first error ends all and is raised as it is."""
+    async with AsyncClusterClient(settings) as client:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for job in jobs:
+                    group.create_task(job(client))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+
+def told_by(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
+    """What the cluster answered to every question; a question that it refuses has no answer."""
+    return [
+        GivenAnswer("", answerable=False)
+        if isinstance(result, RequestError) or result.best is None
+        else GivenAnswer(result.best.answer, result.answerable, result.best.score)
+        for result in results
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """One way of answering all questions, judged."""
+
+    name: str
+    told: list[GivenAnswer]
+    verdicts: Verdicts
+    sentences_read: list[int]
+
+    @classmethod
+    def of(cls, name: str, questions: QuestionSet, told: list[GivenAnswer], sentences_read: list[int]) -> JudgedRun:
+        """Judge the answers."""
+        return cls(name, told, judge(questions.examples, told), sentences_read)
+
+    def report(self, questions: QuestionSet, seed: int) -> dict[str, Any]:
+        """The figures as JSON-ready values."""
+        examples = questions.examples
+        trusted = trust(self.told, examples)
+        by_type = figures_by_type(examples, self.verdicts, seed=seed)
+        return {
+            "name": self.name,
+            **asdict(figures(examples, self.verdicts, seed=seed)),
+            "sentences_read": asdict(mean_interval(self.sentences_read, seed=seed)),
+            "by_type": {name: asdict(found) for name, found in by_type.items()},
+            "trust": asdict(trusted) if trusted else None,
+        }
+
+    def answers(self, questions: QuestionSet) -> list[dict[str, object]]:
+        """The answers to all questions, one row for each."""
+        rows = answer_rows(questions.examples, self.told, self.verdicts)
+        return [{**row, "sentences_read": read} for row, read in zip(rows, self.sentences_read, strict=True)]
+
+
+def differences(runs: Sequence[JudgedRun], references: Sequence[JudgedRun], seed: int) -> list[dict[str, Any]]:
+    """Every run minus every reference, question by question."""
+    return [
+        {
+            "of": run.name,
+            "minus": reference.name,
+            "exact_match": asdict(
+                difference_interval(run.verdicts.exact_match, reference.verdicts.exact_match, seed=seed)
+            ),
+            "f1": asdict(difference_interval(run.verdicts.f1, reference.verdicts.f1, seed=seed)),
+        }
+        for run in runs
+        for reference in references
+        if run is not reference
+    ]

@@ -1,0 +1,219 @@
+"""Measures the reader, the ranking and the whole system, on a cluster that ends with the command or a running one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qa_cluster import __version__
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError, RequestError
+from qa_cluster.evaluation.figures import GivenAnswer, recall, recall_by_type, recall_difference
+from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
+from qa_cluster.evaluation.question_set import QuestionSet
+from qa_cluster.reading.tokenization import ReaderTokenizer
+
+from ..provision.provisioning import provision
+from ..provision.storing import store
+from ..readers.reader_files import ReaderFiles
+from ..servers import model_program
+from ..servers.local import LocalCluster, cluster_url, start_servers
+from ..servers.signals import ignore_signals, until_signal
+from ..terminal import console
+from .asking import JudgedRun, Places, ask_all, differences, need_documents, rank_all, told_by
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """What one evaluation does."""
+
+    file: Path
+    questions: QuestionSet
+    settings: Settings
+    folder: Path
+    reader: ReaderFiles
+    checkpoint: Path | None
+    running: bool
+    retriever_k: int
+    limit: int | None
+    seed: int
+
+    @property
+    def program_options(self) -> list[str]:
+        """Options for the programs of models: the same questions, and no more cores."""
+        threads = self.settings.worker_threads or os.cpu_count() or 1
+        limit = [] if self.limit is None else ["--limit", str(self.limit)]
+        return [*limit, "--threads", str(threads)]
+
+
+def measure(plan: EvaluationPlan, *, given: bool, ranking: bool, system: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report, and the answers of every way of answering."""
+    answers: dict[str, Any] = {}
+    report = _head(plan)
+    reference = _reference(plan) if plan.checkpoint is not None and (ranking or system) else None
+    if ranking or system:
+        report |= _on_a_cluster(plan, ranking=ranking, system=system, reference=reference, answers=answers)
+    if given:
+        report["context_given"] = _context_given(plan, answers)
+    return report, answers
+
+
+def _head(plan: EvaluationPlan) -> dict[str, Any]:
+    manifest, questions = plan.reader.manifest, plan.questions
+    return {
+        "qa_cluster": __version__,
+        "file": plan.file.name,
+        "questions": len(questions.examples),
+        "unanswerable": sum(not example.answers for example in questions.examples),
+        "questions_cut": _questions_cut(plan),
+        "documents": len(questions.documents),
+        "reader": manifest.name,
+        "context_tokens": manifest.context_tokens,
+        "intervals": {"level": LEVEL, "samples": SAMPLES, "seed": plan.seed},
+    }
+
+
+def _questions_cut(plan: EvaluationPlan) -> int:
+    """How many questions are longer than what the reader takes of them."""
+    tokenizer, longest = ReaderTokenizer(plan.reader.tokenizer), plan.reader.manifest.max_question_tokens
+    cut = sum(tokenizer.encode_question(example.question, longest).truncated for example in plan.questions.examples)
+    if cut:
+        are = console.counted(cut, "question has", "questions have")
+        console.notice(f"{are} more than {longest} tokens: what is beyond them is not read")
+    return cut
+
+
+def _context_given(plan: EvaluationPlan, answers: dict[str, Any]) -> dict[str, Any]:
+    arguments = [str(plan.folder), str(plan.file), "--seed", str(plan.seed), "--answers", *plan.program_options]
+    console.step("reading with the context given")
+    found = model_program.result_of("evaluate", *arguments)
+    answers["context given"] = found.pop("answers")
+    return found
+
+
+def _reference(plan: EvaluationPlan) -> dict[str, Any]:
+    console.step("reading BM25's best sentences with PyTorch")
+    arguments = [str(plan.checkpoint), str(plan.file), "--k", str(plan.retriever_k), *plan.program_options]
+    return model_program.result_of("reference", *arguments)
+
+
+def _on_a_cluster(
+    plan: EvaluationPlan, *, ranking: bool, system: bool, reference: dict[str, Any] | None, answers: dict[str, Any]
+) -> dict[str, Any]:
+    with _cluster(plan) as (settings, context_tokens):
+        report: dict[str, Any] = {"context_tokens": context_tokens}
+        if ranking:
+            with console.progress("ranking", len(plan.questions.examples)) as advance:
+                places = rank_all(settings, settings.cluster_url, plan.questions, advance)
+            report["ranking"] = _ranking(plan, places, reference)
+        if system:
+            report["system"] = _system(plan, settings, reference, answers)
+    return report
+
+
+@contextmanager
+def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
+    """The settings with the address of the running cluster, or of one of our own that ends here, contexts and all.
+
+    With them the budget of a sentence with its neighbours there.
+    """
+    if plan.running:
+        settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
+        context_tokens = _need_reader(settings, plan)
+        with console.progress("comparing documents", len(plan.questions.documents)) as advance:
+            need_documents(settings, plan.questions, str(plan.file), advance)
+        yield settings, context_tokens
+        return
+    with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
+        settings = replace(plan.settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)
+        try:
+            url = start_servers(settings, console.step, console.notice, tethered=True)
+            provision(settings, url, plan.reader, console.step)
+            settings = replace(settings, cluster_url=url)
+            store(settings, plan.questions.documents)
+            yield settings, plan.reader.manifest.context_tokens
+        finally:
+            ignore_signals()
+            LocalCluster(settings).down()
+
+
+def _need_reader(settings: Settings, plan: EvaluationPlan) -> int:
+    """Refuse to take the figures of one reader for those of another; returns the budget the cluster reads with."""
+    manifest = plan.reader.manifest
+    with ClusterClient(settings) as client:
+        default = next((model for model in client.models() if model.default), None)
+    if default is None:
+        raise ConfigError("the cluster has no reader: give it one with `qa-cluster model load`")
+    if default.revision != manifest.revision:
+        raise ConfigError(
+            f"the cluster reads with {default.name}, and the reader in {str(plan.folder)!r}"
+            f" is {manifest.name}: name the folder of the cluster's reader with --reader"
+        )
+    return default.context_tokens
+
+
+def _ranking(plan: EvaluationPlan, found: Places, reference: dict[str, Any] | None) -> dict[str, Any]:
+    """Recall over the questions whose answer is found in a sentence."""
+    known = [number for number, gold in enumerate(plan.questions.gold) if gold]
+    examples = [plan.questions.examples[number] for number in known]
+    places = [found.places[number] for number in known]
+    report: dict[str, Any] = {
+        "sentences": found.sentences,
+        **asdict(recall(places, seed=plan.seed)),
+        "by_type": {name: asdict(part) for name, part in recall_by_type(examples, places, seed=plan.seed).items()},
+    }
+    if reference is not None:
+        theirs = [reference["places"][number] for number in known]
+        minus = recall_difference(places, theirs, seed=plan.seed)
+        report["reference"] = asdict(recall(theirs, seed=plan.seed))
+        report["difference"] = {depth: asdict(interval) for depth, interval in minus.items()}
+    return report
+
+
+def _system(
+    plan: EvaluationPlan, settings: Settings, reference: dict[str, Any] | None, answers: dict[str, Any]
+) -> dict[str, Any]:
+    runs = [_ask(plan, settings, waves=False), _ask(plan, settings, waves=True)]
+    references = [] if reference is None else _reference_runs(plan, reference)
+    for run in (*runs, *references):
+        answers[run.name] = run.answers(plan.questions)
+    return {
+        "retriever_k": plan.retriever_k,
+        "waves": list(settings.waves),
+        "runs": [run.report(plan.questions, plan.seed) for run in (*runs, *references)],
+        "differences": differences(runs[1:], runs[:1], plan.seed) + differences(runs, references, plan.seed),
+    }
+
+
+def _ask(plan: EvaluationPlan, settings: Settings, *, waves: bool) -> JudgedRun:
+    name = "in waves" if waves else f"all {plan.retriever_k}"
+    with console.progress(f"asking, {name}", len(plan.questions.examples)) as advance:
+        results = ask_all(settings, plan.questions, waves=waves, retriever_k=plan.retriever_k, advance=advance)
+    _note_refused(plan, results)
+    read = [0 if isinstance(result, RequestError) else result.usage.sentences_read for result in results]
+    return JudgedRun.of(name, plan.questions, told_by(results), read)
+
+
+def _note_refused(plan: EvaluationPlan, results: Sequence[object]) -> None:
+    refused = [(number, error) for number, error in enumerate(results) if isinstance(error, RequestError)]
+    if refused:
+        number, error = refused[0]
+        console.notice(
+            f"{console.counted(len(refused), 'question is', 'questions are')} refused and count as not answered; the"
+            f" first is question {number + 1}, {plan.questions.examples[number].question[:80]!r}: {error}"
+        )
+
+
+def _reference_runs(plan: EvaluationPlan, reference: dict[str, Any]) -> list[JudgedRun]:
+    read = [min(plan.retriever_k, reference["sentences"])] * len(plan.questions.examples)
+    names = {"plain": "PyTorch on BM25", "ranked": f"the same + {reference['rank_weight']:g} × BM25"}
+    return [
+        JudgedRun.of(name, plan.questions, [GivenAnswer(text, score > 0) for text, score in reference[key]], read)
+        for key, name in names.items()
+    ]

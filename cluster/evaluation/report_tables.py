@@ -1,0 +1,133 @@
+"""The report of `qa-cluster eval` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..terminal import console, tables
+
+_NUMBERS = ("questions", "EM", "F1", "no answer right", "sentences read", "calibration error", "told none")
+_DEPTHS = ("@1", "@5", "@8", "@20")
+
+
+def show(report: Mapping[str, Any]) -> None:
+    """Print the parts that the report has."""
+    level = f"{report['intervals']['level']:.0%}"
+    console.say(
+        f"{report['file']}: {console.counted(report['questions'], 'question')},"
+        f" {console.counted(report['documents'], 'document')}; reader {report['reader']}; in brackets {level} intervals"
+    )
+    if "context_given" in report:
+        _context_given(report["context_given"], report["unanswerable"])
+    if "ranking" in report:
+        _ranking(report["ranking"])
+    if "system" in report:
+        _system(report["system"], report["unanswerable"])
+
+
+def _context_given(part: Mapping[str, Any], unanswerable: int) -> None:
+    of_types = {"all": part["figures"], **part["by_type"]}
+    rows = [{"type": name, **_figures(found, unanswerable)} for name, found in of_types.items()]
+    tables.table(rows, title="The reader, the context given", right=_NUMBERS)
+    if part["trust"] is not None:
+        console.say(f"calibration error of the score {part['trust']['calibration_error']:.3f}")
+
+
+def _ranking(part: Mapping[str, Any]) -> None:
+    rows = [{"ranking": "ours", **_recall(part)}]
+    if "reference" in part:
+        rows.append({"ranking": "bm25s", **_recall(part["reference"])})
+        difference = {f"@{depth}": _signed(found) for depth, found in part["difference"].items()}
+        rows.append({"ranking": "difference", "questions": "", **difference})
+    title = f"Recall: a sentence that answers is among the first of {part['sentences']}"
+    tables.table(rows, title=title, right=("questions", *_DEPTHS))
+    by_type = [
+        {"recall by type": name, "questions": found["questions"]}
+        | {f"@{depth}": f"{interval['value']:.3f}" for depth, interval in found["recall"].items()}
+        for name, found in part["by_type"].items()
+    ]
+    tables.table(by_type, right=("questions", *_DEPTHS))
+
+
+def _system(part: Mapping[str, Any], unanswerable: int) -> None:
+    rows = []
+    for run in part["runs"]:
+        trusted = run["trust"]
+        row = {"read": run["name"], **_figures(run, unanswerable)}
+        row["sentences read"] = f"{run['sentences_read']['value']:.2f}"
+        row["calibration error"] = f"{trusted['calibration_error']:.3f}" if trusted else ""
+        row["told none"] = f"{run['refused']:.1%}" if trusted else ""
+        rows.append(row)
+    tables.table(rows, title=f"The whole system, at most {part['retriever_k']} sentences", right=_NUMBERS)
+    tables.table(
+        [
+            {"difference of": item["of"], "minus": item["minus"]}
+            | {"EM": _signed(item["exact_match"]), "F1": _signed(item["f1"])}
+            for item in part["differences"]
+        ],
+        right=("EM", "F1"),
+    )
+    _by_type(part["runs"])
+    _trust(part["runs"])
+
+
+def _by_type(runs: list[Mapping[str, Any]]) -> None:
+    names = [run["name"] for run in runs]
+    tables.table(
+        [
+            {"F1 by type": name, "questions": found["questions"]}
+            | {run["name"]: _interval(run["by_type"][name]["f1"]) for run in runs}
+            for name, found in runs[0]["by_type"].items()
+        ],
+        right=("questions", *names),
+    )
+
+
+def _trust(runs: list[Mapping[str, Any]]) -> None:
+    run = next((run for run in reversed(runs) if run["trust"]), None)
+    if run is None:
+        return
+    tables.table(
+        [
+            {"score shown": f"{part['probability']:.2f}", "right": f"{part['right']:.2f}", "answers": part["answers"]}
+            for part in run["trust"]["bins"]
+        ],
+        title=f"Scores shown, {run['name']}",
+        right=("score shown", "right", "answers"),
+    )
+    tables.table(
+        [
+            {"the surest": f"{part['coverage']:.0%}", "right": f"{part['right']:.2f}"}
+            | {"with a score from": f"{part['probability']:.2f}"}
+            for part in run["trust"]["coverage"]
+        ],
+        right=("the surest", "right", "with a score from"),
+    )
+
+
+def _figures(found: Mapping[str, Any], unanswerable: int) -> dict[str, str]:
+    row = {
+        "questions": str(found["questions"]),
+        "EM": _interval(found["exact_match"]),
+        "F1": _interval(found["f1"]),
+    }
+    if unanswerable:
+        rightly = found["no_answer_accuracy"]
+        row["no answer right"] = _interval(rightly) if rightly is not None else ""
+    return row
+
+
+def _recall(found: Mapping[str, Any]) -> dict[str, str]:
+    return {"questions": str(found["questions"])} | {
+        f"@{depth}": _interval(interval) for depth, interval in found["recall"].items()
+    }
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    """As in "0.623 [0.590, 0.655]"."""
+    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+
+
+def _signed(found: Mapping[str, float]) -> str:
+    return f"{found['value']:+.3f} [{found['low']:+.3f}, {found['high']:+.3f}]"

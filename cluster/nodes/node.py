@@ -1,0 +1,96 @@
+"""The nodes of a cluster, as any of them reports them, and any command to one server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from qa_cluster.errors import ClusterError
+from qa_cluster.hashtags import shard_tag
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node as another one sees it. `slots` are inclusive ranges; `primary_id` is empty for a primary."""
+
+    id: str
+    host: str
+    port: int
+    flags: frozenset[str]
+    primary_id: str
+    connected: bool
+    slots: tuple[tuple[int, int], ...]
+    # Slots on their way to another node, with that node's id; only the node itself reports them.
+    leaving: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it is a primary that owns slots."""
+        return not self.primary_id and bool(self.slots)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is known or suspected to be down."""
+        return not self.connected or bool(self.flags & {"fail", "fail?", "noaddr"})
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def tag(self) -> str:
+        """The shard's hash tag, RedisGears' ``hashtag()``: of the lowest slot it owns."""
+        return shard_tag(list(self.slots))
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots it owns."""
+        return sum(last - first + 1 for first, last in self.slots)
+
+
+def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
+    """The nodes in a reply to CLUSTER NODES. A node that does not know its own address yet gets `asked_host`."""
+    nodes = []
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) < 8:
+            raise ClusterError(f"not a line of CLUSTER NODES: {line!r}")
+        host, _, port = fields[1].split(",")[0].partition("@")[0].rpartition(":")
+        # [slot->-node] and [slot-<-node] mark a migration; the slot itself is listed too.
+        ranges = [word.partition("-") for word in fields[8:] if not word.startswith("[")]
+        opened = [word.strip("[]").partition("->-") for word in fields[8:] if word.startswith("[")]
+        nodes.append(
+            Node(
+                id=fields[0],
+                host=host or asked_host,
+                port=int(port),
+                flags=frozenset(fields[2].split(",")),
+                primary_id="" if fields[3] == "-" else fields[3],
+                connected=fields[7] == "connected" or "myself" in fields[2],
+                slots=tuple((int(first), int(last or first)) for first, _, last in ranges),
+                leaving=tuple((int(slot), target) for slot, arrow, target in opened if arrow),
+            )
+        )
+    return nodes
+
+
+def command(client: redis.Redis, *words: str | bytes | memoryview | int) -> Any:
+    """Send any command to one server and return its reply."""
+    execute: Callable[..., Any] = client.execute_command
+    return execute(*words)
+
+
+def nodes_of(client: redis.Redis) -> list[Node]:
+    """All nodes as the server behind `client` sees them."""
+    reply = command(client, "CLUSTER", "NODES")
+    host = str(client.connection_pool.connection_kwargs.get("host", "127.0.0.1"))
+    return parse_nodes(reply.decode() if isinstance(reply, bytes) else str(reply), host)
+
+
+def primaries(nodes: Sequence[Node]) -> list[Node]:
+    """The primaries that own slots, the one with the lowest slot first."""
+    return sorted((node for node in nodes if node.is_primary), key=lambda node: node.slots[0])

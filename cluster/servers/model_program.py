@@ -1,0 +1,54 @@
+"""The programs of `qa_cluster.models`, each in a process of its own: they measure, and some need torch."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import Any
+
+from qa_cluster.errors import ModelError
+
+from .processes import python_module, tethered
+
+_MODULE = "qa_cluster.models"
+_END_SECONDS = 5.0
+
+
+def command_line(*arguments: str) -> list[str]:
+    """The command line of a program, its name first among the arguments."""
+    return python_module(_MODULE, *arguments)
+
+
+def run_to_its_end(*arguments: str) -> int:
+    """Run a program that saves its work when it is stopped, and return its exit code.
+
+    subprocess.run would kill it a moment after Ctrl-C.
+    """
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the program too
+    with subprocess.Popen(command_line(*arguments)) as program:
+        signal.signal(signal.SIGTERM, lambda *_: program.terminate())
+        return program.wait()
+
+
+def result_of(*arguments: str) -> dict[str, Any]:
+    """Run a program and return the JSON it prints; ModelError when it fails.
+
+    Its progress and errors go to standard error. It ends with this call, also when that is interrupted, and with this
+    process, however it ends.
+    """
+    command = tethered(command_line(*arguments), signal.SIGTERM)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as program:
+        try:
+            output, _ = program.communicate()
+        except BaseException:
+            program.terminate()
+            try:
+                program.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                program.kill()
+            raise
+    if program.returncode != 0:
+        raise ModelError(f"`python -m {_MODULE} {arguments[0]}` failed, see above (exit {program.returncode})")
+    document: dict[str, Any] = json.loads(output)
+    return document

@@ -1,0 +1,1 @@
+"""What a person at a terminal sees: steps, results, progress and tables."""

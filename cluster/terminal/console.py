@@ -1,0 +1,103 @@
+"""What the command line prints: results, steps, and progress, as a bar on a terminal and plain lines elsewhere.
+
+Results go to standard output, everything about the work to standard error, so that output can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_PLAIN_EVERY_SECONDS = 5.0
+# Control characters, and those that reorder the text around them: a terminal obeys them. Line breaks and tabs stay.
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+# Output that is no terminal has no width to fit into, and a wrapped table is hard to search.
+_WIDTH = None if sys.stdout.isatty() else 160
+
+out = Console(highlight=False, width=_WIDTH)
+err = Console(stderr=True, highlight=False)
+
+
+def safe(text: str) -> str:
+    """The text, with escapes in place of the characters that a terminal would obey.
+
+    >>> safe("\x1b[2Jgone")
+    '\\\\x1b[2Jgone'
+    """
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of things.
+
+    >>> counted(1, "document"), counted(2, "document"), counted(3, "process", "processes")
+    ('1 document', '2 documents', '3 processes')
+    """
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def step(text: str) -> None:
+    """Say what happens now."""
+    err.print(f"[dim]·[/dim] {escape(safe(text))}", soft_wrap=True)
+
+
+def notice(text: str) -> None:
+    """Say what the user should know."""
+    err.print(f"[yellow]note:[/yellow] {escape(safe(text))}", soft_wrap=True)
+
+
+def error(text: str) -> None:
+    """Say what went wrong."""
+    err.print(f"[red]error:[/red] {escape(safe(text))}", soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """One line of the result."""
+    out.print(escape(safe(text)), soft_wrap=True)
+
+
+def say_json(value: Any) -> None:
+    """The result as JSON."""
+    out.file.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+class Advance(Protocol):
+    """Moves a progress bar on: how many are done, and of how many where that is known only now."""
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """`done` are done now."""
+
+
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Advance]:
+    """A bar on a terminal, else a line every few seconds."""
+    if err.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err) as bar:
+            task = bar.add_task(escape(safe(title)), total=total)
+            yield lambda done, total=None: bar.update(task, completed=done, total=total)
+        return
+    started = last = time.monotonic()
+    shown = f"{title}: 0"
+    whole = total
+
+    def plain(done: int, total: int | None = None) -> None:
+        nonlocal last, shown
+        of = total if total is not None else whole
+        shown = f"{title}: {done}{f' of {of}' if of is not None else ''}"
+        if time.monotonic() - last >= _PLAIN_EVERY_SECONDS:
+            last = time.monotonic()
+            step(shown)
+
+    yield plain
+    step(f"{shown} in {time.monotonic() - started:.1f} s")

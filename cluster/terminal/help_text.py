@@ -1,0 +1,22 @@
+"""Help texts from docstrings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+
+def help_of(command: Callable[..., object]) -> str:
+    """The docstring of a command, each paragraph in one line: the terminal breaks lines, the source code must not.
+
+    >>> def up() -> None:
+    ...     '''Start it. It stays
+    ...     until `down`.
+    ...
+    ...         qa-cluster up
+    ...     '''
+    >>> help_of(up)
+    'Start it. It stays until `down`.\\n\\n    qa-cluster up'
+    """
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs)

@@ -1,0 +1,71 @@
+"""Tables on the terminal: as wide as it is, and a block of lines for each row where a table does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.cells import cell_len
+from rich.markup import escape
+from rich.table import Table
+
+from . import console
+
+# Columns of text, which may break into lines where the terminal is narrow.
+_PROSE = frozenset({"question", "answer", "sentence", "help", "value", "error"})
+# The least width in which prose can be read.
+_PROSE_WIDTH = 20
+_COLUMN_GAP = 3
+
+
+def table(
+    rows: Sequence[Mapping[str, Any]], *, title: str = "", right: Sequence[str] = (), minor: Sequence[str] = ()
+) -> None:
+    """Rows as a table, the columns named in `right` aligned to the right. Only columns of prose are ever wrapped.
+
+    Where they do not fit, the columns in `minor` are left out, the first ones first; if that is not enough, each row
+    becomes a block of lines.
+    """
+    if not rows:
+        return
+    cells = [{name: console.safe("" if value is None else str(value)) for name, value in row.items()} for row in rows]
+    names = list(cells[0])
+    left_out = [name for name in minor if name in names]
+    while left_out and _least_width(cells, names) > console.out.width:
+        names.remove(left_out.pop(0))
+    if _least_width(cells, names) > console.out.width:
+        _blocks(cells, title)
+        return
+    shown = Table(title=escape(console.safe(title)) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in names:
+        prose = name in _PROSE
+        shown.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not prose)
+    for row in cells:
+        shown.add_row(*(escape(row[name]) for name in names))
+    with console.out.capture() as printed:
+        console.out.print(shown)
+    for line in printed.get().splitlines():  # rich pads lines with spaces
+        console.out.file.write(line.rstrip() + "\n")
+
+
+def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
+    """The width of a table that breaks only prose into lines."""
+    width = _COLUMN_GAP * len(names)  # between them, and the edges
+    for name in names:
+        longest = max(cell_len(line) for text in (name, *(row[name] for row in cells)) for line in text.split("\n"))
+        width += min(longest, _PROSE_WIDTH) if name in _PROSE else longest
+    return width
+
+
+def _blocks(cells: Sequence[Mapping[str, str]], title: str) -> None:
+    """Rows as blocks of lines, name and value."""
+    if title:
+        console.say(title)
+    margin = max(cell_len(" ".join(name.split())) for name in cells[0]) + 2
+    for row in cells:
+        console.say("")
+        for name, value in row.items():
+            if value:
+                console.say(f"{' '.join(name.split()):<{margin}}{value}")
+    console.say("")

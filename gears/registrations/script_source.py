@@ -1,0 +1,71 @@
+"""The source of scripts: run in a fresh namespace, with what it asks for noted, and kept for tracebacks to quote."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..runs.plan import ExecutionPlan
+from ..shard.failures import GearsError
+from .sessions import ScriptSession
+
+
+@dataclass(slots=True)
+class ScriptRun:
+    """What a script asks for while it runs: carried out once it has ended."""
+
+    session: ScriptSession
+    plan: ExecutionPlan | None = None
+    restoring: bool = False
+    over: bool = False
+    timers: list[tuple[float, Callable[[], Any]]] = field(default_factory=list)
+
+    def request_run(self, plan: ExecutionPlan) -> None:
+        """Note the script's run; there is at most one."""
+        if self.plan is not None:
+            raise GearsError("Can not run more then 1 executions in a single script")
+        self.plan = plan
+
+
+script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None)
+
+
+def running_script() -> ScriptRun | None:
+    """The script that the caller is part of; None once it has ended, for what it scheduled still has its context."""
+    script = script_run.get()
+    return script if script is not None and not script.over else None
+
+
+def remember_source(session_id: str, source: str) -> str:
+    """Let tracebacks show the lines of a script, also when a function of it fails later; returns its file name."""
+    file_name = f"<script {session_id}>"
+    linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
+    return file_name
+
+
+def forget_source(session_id: str) -> None:
+    """Keep the lines of a script no longer."""
+    linecache.cache.pop(f"<script {session_id}>", None)
+
+
+def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restoring: bool = False) -> ScriptRun:
+    """Run a session's source in a fresh namespace that has `names`, and return what it asked for."""
+    file_name = remember_source(session.id, session.script_source)
+    namespace: dict[str, Any] = {"__name__": f"gears_session_{session.id}", "__builtins__": __builtins__}
+    namespace.update(names)
+    script = ScriptRun(session, restoring=restoring)
+    token = script_run.set(script)
+    try:
+        exec(compile(session.script_source, file_name, "exec"), namespace)
+    finally:
+        script_run.reset(token)
+        script.over = True
+    return script
+
+
+def rerun(session_id: str, description: str, source: str, names: Mapping[str, Any]) -> ScriptSession:
+    """A stored session from its source, its run left out."""
+    return execute_source(ScriptSession(session_id, description, source), names, restoring=True).session

@@ -1,0 +1,67 @@
+"""The commands by which streams are read in their consumer group, and what their replies bring."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ..runs.sources import StreamSource, stream_record
+from ..shard.host import Host
+from ..shard.link import Argument, Reply, raise_on_error
+from ..shard.replies import decode_reply
+from .stream_state import CONSUMERS, Delivery, Entry, Stream
+
+logger = logging.getLogger(__name__)
+GROUP = "__gears_consumer_group__"
+
+
+def has_group(host: Host, stream: Stream) -> bool:
+    """Whether the stream is there; its consumer group is made unless it is known to be there too."""
+    if not stream.has_group:
+        if host.execute("TYPE", stream.key) != b"stream":
+            return False
+        (made,) = host.execute_many([("XGROUP", "CREATE", stream.key, GROUP, "0")])
+        if not str(made).startswith("BUSYGROUP"):
+            raise_on_error(made)
+        stream.has_group = True
+    return True
+
+
+def read_command(stream: Stream, source: StreamSource) -> tuple[Argument, ...]:
+    """The command that reads what the batch lacks, from where reading stands."""
+    wanted = source.batch - len(stream.entries)
+    start = b">" if stream.delivery is Delivery.NEW else stream.cursor
+    return ("XREADGROUP", "GROUP", GROUP, CONSUMERS[stream.delivery], "COUNT", wanted, "STREAMS", stream.key, start)
+
+
+def take_new(stream: Stream, reply: Reply) -> None:
+    """Keep new entries that were read."""
+    arrived = reply[0][1] if reply else []
+    if arrived and not stream.entries:
+        stream.waiting_since = time.monotonic()
+    stream.entries += [(entry_id, fields) for entry_id, fields in arrived if fields is not None]
+
+
+async def records_of(key: bytes, batch: list[Entry]) -> AsyncIterator[Any]:
+    """The records of a batch."""
+    name = decode_reply(key)
+    for entry_id, fields in batch:
+        yield stream_record(name, entry_id, fields)
+
+
+def known_status(host: Host, registration_id: str) -> str:
+    """What the module knows of a registration from an earlier worker."""
+    for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
+        values = dict(zip(entry[::2], entry[1::2], strict=False))
+        if values.get("id") == registration_id:
+            data = values["RegistrationData"]
+            return str(dict(zip(data[::2], data[1::2], strict=False)).get("status", "OK"))
+    return "OK"
+
+
+def check_report(reply: Reply) -> None:
+    """Log that the module refused the outcome of a batch, unless its registration is gone meanwhile."""
+    if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
+        logger.error("the module did not take the outcome of a batch: %s", reply)

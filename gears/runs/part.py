@@ -1,0 +1,131 @@
+"""One shard's part of a run over all shards: what has come for its stages, and where the records of a stage go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from qa_cluster.keys import slot
+from qa_cluster.topology import Topology
+
+from ..shard.executions import Execution
+from ..shard.failures import GearsError
+from .pipeline import Turns, key_text
+from .plan import ExecutionPlan, Step, StepKind
+
+RECORDS_PER_MESSAGE = 200
+MAX_WAITING_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Tells a shard to take part."""
+
+    id: str
+    origin: str
+    session_id: str | None
+    plan: ExecutionPlan
+    topology: Topology
+    max_idle_seconds: float
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Records (pickled) for a stage, or, without them, the end marker of one shard."""
+
+    id: str
+    stage: int
+    records: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """A shard reports to the origin: alive, or done with its errors."""
+
+    id: str
+    done: bool
+    errors: tuple[str, ...] = ()
+
+
+class RunPart:
+    """This shard's part of a run."""
+
+    def __init__(self, start: StartRun, own: str, execution: Execution) -> None:
+        self.start = start
+        self.own = own
+        self.execution = execution
+        self.nodes = [shard.node_id for shard in start.topology.shards]
+        self.others = [node for node in self.nodes if node != own]
+        self.is_origin = own == start.origin
+        self.turns = Turns()
+        self.last_progress = time.monotonic()
+        self.waiting_bytes = 0
+        self.unfinished = set(self.others) if self.is_origin else set()
+        self.heard_of: set[str] = set()
+        self.all_done = asyncio.Event()
+        self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
+        if not self.unfinished:
+            self.all_done.set()
+
+    def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
+        """What came for a stage."""
+        return self._inboxes.setdefault(stage, asyncio.Queue())
+
+    def put(self, stage: int, records: bytes | None) -> None:
+        """Take a packet; GearsError when more waits than a worker can hold."""
+        self.last_progress = time.monotonic()
+        self.waiting_bytes += len(records or b"")
+        if self.waiting_bytes > MAX_WAITING_BYTES:
+            raise GearsError(f"ERR run {self.start.id} has more than {MAX_WAITING_BYTES >> 20} MiB of records waiting")
+        self.inbox(stage).put_nowait(records)
+
+
+class Outbox:
+    """Where the records of a finished stage go."""
+
+    def __init__(self, part: RunPart, boundary: Step, stage: int, send: Callable[[str, Packet], None]) -> None:
+        self._part = part
+        self._boundary = boundary
+        self._stage = stage
+        self._send = send
+        self._records: dict[str, list[Any]] = {}
+        self._targets = part.nodes if boundary.kind is StepKind.REPARTITION else [part.start.origin]
+
+    def add(self, record: Any) -> None:
+        """Route a record."""
+        node = self._targets[0]
+        if self._boundary.kind is StepKind.REPARTITION and self._boundary.key is not None:
+            node = self._part.start.topology.shard_of(slot(key_text(self._boundary.key(record)))).node_id
+        batch = self._records.setdefault(node, [])
+        batch.append(record)
+        if len(batch) >= RECORDS_PER_MESSAGE:
+            self._flush(node)
+
+    def _flush(self, node: str) -> None:
+        batch = self._records.pop(node, None)
+        if not batch:
+            return
+        try:
+            packed = cloudpickle.dumps(batch)
+        except Exception as error:  # of the records' own code: the others, and the end marker, still go
+            self._part.execution.fail(error)
+            return
+        self._deliver(node, packed)
+
+    def close(self) -> None:
+        """Send what is left and the end markers."""
+        for node in self._targets:
+            self._flush(node)
+            self._deliver(node, None)
+
+    def _deliver(self, node: str, records: bytes | None) -> None:
+        if node == self._part.own:
+            self._part.put(self._stage, records)
+        else:
+            self._send(node, Packet(self._part.start.id, self._stage, records))

@@ -1,0 +1,37 @@
+"""Commands that a function may not run: internal ones, those that wait for the worker, those that change its link."""
+
+from __future__ import annotations
+
+from .failures import GearsError
+
+# commands that wait for this very worker: inside a function they would wait for themselves
+WAIT_FOR_WORKER = frozenset(
+    {
+        *("RG.PYEXECUTE", "RG.TRIGGER", "RG.TRIGGERONKEY", "RG.GETRESULTSBLOCKING", "RG.GETRESULTS"),
+        *("RG.GETEXECUTION", "RG.DUMPEXECUTIONS", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.PYDUMPSESSIONS"),
+        *("AI.MODELRUN", "AI.MODELEXECUTE", "AI.MODELSTORE", "AI.MODELSET"),
+        *("AI.SCRIPTSTORE", "AI.SCRIPTSET", "AI.SCRIPTRUN", "AI.SCRIPTEXECUTE"),
+        *("AI.DAGEXECUTE", "AI.DAGEXECUTE_RO"),
+    }
+)
+# commands that change the connection they come on, which belongs to all functions of a thread
+_CHANGE_LINK = frozenset(
+    {
+        *("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "HELLO", "RESET", "QUIT", "CLIENT"),
+        *("SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE", "MONITOR"),
+    }
+)
+
+
+def refuse_forbidden(command: str) -> None:
+    """Raise GearsError for a command that a function may not run."""
+    name = command.upper()
+    if name.startswith("QA."):
+        raise GearsError(f"NOPERM {command} is internal to the worker")
+    if name in WAIT_FOR_WORKER:
+        raise GearsError(f"ERR {command} can not run inside a function: it would wait for the worker that runs it")
+    if name in _CHANGE_LINK:
+        raise GearsError(
+            f"ERR {command} can not run inside a function: it would change the connection that functions share; "
+            "use atomic() for a transaction"
+        )

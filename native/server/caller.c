@@ -1,0 +1,54 @@
+/* What the server knows of the caller of the current command. Nothing is kept from one command to the next. */
+#include "server/caller.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+#include "server/links.h"
+
+int caller_is_log(RedisModuleCtx *ctx) {
+    return (RedisModule_GetContextFlags(ctx) & (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)) != 0;
+}
+
+int caller_blocking_denied(RedisModuleCtx *ctx) {
+    int denying = REDISMODULE_CTX_FLAGS_MULTI | REDISMODULE_CTX_FLAGS_LUA | REDISMODULE_CTX_FLAGS_DENY_BLOCKING |
+                  REDISMODULE_CTX_FLAGS_LOADING;
+    return (RedisModule_GetContextFlags(ctx) & denying) != 0;
+}
+
+/* Redis 7.0 crashes when asked for the current user of a client that has none. Scripts run on a client that is in no
+ * list. */
+RedisModuleString *caller_name(RedisModuleCtx *ctx) {
+    if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) return RedisModule_GetCurrentUserName(ctx);
+    return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));
+}
+
+int caller_require_admin(RedisModuleCtx *ctx, const char *command) {
+    if (RedisModule_SetCommandACLCategories || caller_is_log(ctx)) return 1;
+    /* link_create_user gives the worker these commands by name. */
+    if (!strncasecmp(command, "ai.", 3) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
+    return caller_is_admin(ctx, command);
+}
+
+/* CONFIG RESETSTAT stands for the category: administrators may run it, others may not. A user of another module (the
+ * worker's) cannot be looked up by name, and its own rules have let it through. */
+int caller_is_admin(RedisModuleCtx *ctx, const char *command) {
+    RedisModuleString *name = caller_name(ctx);
+    RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;
+    int allowed = 0;
+    if (user) {
+        RedisModuleString *argv[2] = {RedisModule_CreateString(NULL, "config", 6),
+                                      RedisModule_CreateString(NULL, "resetstat", 9)};
+        allowed = RedisModule_ACLCheckCommandPermissions(user, argv, 2) == REDISMODULE_OK;
+        for (int i = 0; i < 2; i++) RedisModule_FreeString(NULL, argv[i]);
+        RedisModule_FreeModuleUser(user);
+    }
+    if (!allowed) {
+        char error[256];
+        snprintf(error, sizeof error, "NOPERM User %.100s has no permissions to run the '%s' command",
+                 name ? RedisModule_StringPtrLen(name, NULL) : "?", command);
+        RedisModule_ReplyWithError(ctx, error);
+    }
+    if (name) RedisModule_FreeString(ctx, name);
+    return allowed;
+}

@@ -1,0 +1,28 @@
+/* The caller of the current command: where the command comes from, and what its sender may do. */
+#ifndef QA_CALLER_H
+#define QA_CALLER_H
+
+#include "server/module_api.h"
+
+/* 1: the command comes from this replica's primary or from the AOF, which say again what was accepted before. */
+int caller_is_log(RedisModuleCtx *ctx);
+
+/* What the AI.* commands answer a client that may not be blocked. */
+#define ERR_BLOCKING_DENIED "ERR Cannot run RedisAI command within a transaction or a LUA script"
+
+/* 1: the calling client may not be blocked (MULTI, Lua, deny-blocking). */
+int caller_blocking_denied(RedisModuleCtx *ctx);
+
+/* The name of the calling client's user, to be freed with RedisModule_FreeString(ctx, ..). NULL: it has no user and may
+ * do anything (the primary, the AOF, a call of another module). */
+RedisModuleString *caller_name(RedisModuleCtx *ctx);
+
+/* Where modules' commands take no part in ACL categories (Redis 7.0) a user that is not an administrator could run
+ * anything that is not forbidden by name. 1 when the caller may run administrator commands; else replies NOPERM and
+ * returns 0. Replication, the AOF and, for AI.*, the worker may. */
+int caller_require_admin(RedisModuleCtx *ctx, const char *command);
+
+/* The same on every server, for commands of which only some uses need an administrator. */
+int caller_is_admin(RedisModuleCtx *ctx, const char *command);
+
+#endif

@@ -1,0 +1,54 @@
+/* Registering commands: repeats what the flags say as ACL categories and key flags, where the server knows these. */
+#include "server/commands.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/links.h"
+
+/* The server puts a module's command into no category by itself, whatever its flags are: users could run it that must
+ * not. */
+static void derive_categories(const char *flags, char *to, size_t size) {
+    snprintf(to, size, "%s%s%s%s", strstr(flags, "admin") ? "admin dangerous " : "",
+             strstr(flags, "write") ? "write " : "", strstr(flags, "readonly") ? "read " : "",
+             strstr(flags, "fast") ? "fast" : "slow");
+}
+
+static int set_categories(const CommandSpec *spec, RedisModuleCommand *command) {
+    if (!RedisModule_SetCommandACLCategories) return REDISMODULE_OK;
+    char derived[64];
+    derive_categories(spec->flags, derived, sizeof derived);
+    return RedisModule_SetCommandACLCategories(command, spec->categories ? spec->categories : derived);
+}
+
+/* Unless the module says otherwise, the server takes the key of a module's command for one that is read and written. */
+static int set_key_is_read(const CommandSpec *spec, RedisModuleCommand *command) {
+    if (!spec->first_key || !strstr(spec->flags, "readonly")) return REDISMODULE_OK;
+    RedisModuleCommandKeySpec keys[2] = {{.flags = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
+                                          .begin_search_type = REDISMODULE_KSPEC_BS_INDEX,
+                                          .bs.index.pos = spec->first_key}};
+    RedisModuleCommandInfoVersion version = {.version = 1, .sizeof_key_spec = sizeof *keys};
+    RedisModuleCommandInfo info = {.version = &version, .key_specs = keys};
+    return RedisModule_SetCommandInfo(command, &info);
+}
+
+int commands_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const CommandSpec *spec = &table[i];
+        if (RedisModule_CreateCommand(ctx, spec->name, spec->handler, spec->flags, spec->first_key, spec->last_key,
+                                      spec->key_step) != REDISMODULE_OK) {
+            RedisModule_Log(ctx, "warning", "command %s cannot be registered (flags: %s)", spec->name, spec->flags);
+            return REDISMODULE_ERR;
+        }
+        if (!strncasecmp(spec->name, "qa.", 3) || !strncasecmp(spec->name, "ai.", 3)) link_allow_command(spec->name);
+        RedisModuleCommand *command = RedisModule_GetCommand(ctx, spec->name);
+        if (!command || set_categories(spec, command) != REDISMODULE_OK ||
+            set_key_is_read(spec, command) != REDISMODULE_OK) {
+            RedisModule_Log(ctx, "warning", "command %s: the server does not take its ACL categories or keys",
+                            spec->name);
+            return REDISMODULE_ERR;
+        }
+    }
+    return REDISMODULE_OK;
+}

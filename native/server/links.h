@@ -1,0 +1,39 @@
+/* The worker's links: its connections to the server, and the user whose rights they have (docs/worker-protocol.md, 2).
+ *
+ * A link is no more than the id of a client that has said QA.HELLO with the current worker's token. It stays one until
+ * it closes, becomes another user, or the worker dies. What is said over links: qa_commands.c. Main thread only. */
+#ifndef QA_LINKS_H
+#define QA_LINKS_H
+
+#include "server/module_api.h"
+
+/* The module's own user, in no list of the server's. */
+#define LINK_USER_NAME "qa-worker"
+
+/* Flags of every internal command (QA.*) but QA.HELLO; commands_register lets the worker's user run all of them. */
+#define LINK_COMMAND_FLAGS "admin deny-script allow-stale no-slowlog"
+
+int link_on_load(RedisModuleCtx *ctx);
+
+/* Gives the worker's user its rights; to be called when all commands are registered. */
+int link_create_user(RedisModuleCtx *ctx);
+
+/* `name` must live as long as the module. */
+void link_allow_command(const char *name);
+
+RedisModuleUser *link_user(void);
+
+/* Makes the calling client a link, with the rights of the worker's user. 0: the server does not let it change users. */
+int link_add(RedisModuleCtx *ctx);
+
+/* 1 when the calling client is a link of the current worker; else replies NOPERM and returns 0. */
+int link_require(RedisModuleCtx *ctx, const char *command);
+
+/* 1 when the client with this id is a link of the current worker. */
+int link_is_link(unsigned long long client_id);
+int link_count(void);
+
+/* The worker has died: its links lose their rights and are closed. */
+void link_close_all(RedisModuleCtx *ctx);
+
+#endif

@@ -1,0 +1,26 @@
+/* Defines the pointers to the module API's functions and finds them: once, before anything else runs. */
+#include "server/module_api.h"
+
+#include <string.h>
+
+#define DEFINE(returns, name, arguments) returns(*RedisModule_##name) arguments;
+REDISMODULE_REQUIRED_FUNCTIONS(DEFINE)
+REDISMODULE_OPTIONAL_FUNCTIONS(DEFINE)
+#undef DEFINE
+
+/* A module's context begins with the function that finds all others: the only thing about it that is fixed. */
+const char *module_api_load(RedisModuleCtx *ctx) {
+    int (*get_api)(const char *, void *) = NULL;
+    memcpy(&get_api, ctx, sizeof get_api);
+#define FETCH(name) get_api("RedisModule_" #name, (void *)&RedisModule_##name)
+#define REQUIRE(returns, name, arguments)                                                                              \
+    if (FETCH(name) != REDISMODULE_OK) return #name;
+#define TRY(returns, name, arguments)                                                                                  \
+    if (FETCH(name) != REDISMODULE_OK) RedisModule_##name = NULL;
+    REDISMODULE_REQUIRED_FUNCTIONS(REQUIRE)
+    REDISMODULE_OPTIONAL_FUNCTIONS(TRY)
+#undef TRY
+#undef REQUIRE
+#undef FETCH
+    return NULL;
+}

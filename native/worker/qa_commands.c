@@ -1,0 +1,305 @@
+/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE, QA.SEND. Other parts register the internal commands that are about
+ * what they own: models, scripts, sessions, streams.
+ *
+ * A link that finds no job waits here, blocked in QA.NEXT, in the order of arrival. Jobs leave the queue only when the
+ * reply is written: a link that goes away before that takes nothing with it. One link is woken at a time; when it is
+ * done, it wakes the next if there is anything left. A Waiter belongs to its blocked client and lives until
+ * QA_NEXT_Free. */
+#include "worker/qa_commands.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "functions/registry_stats.h"
+#include "jobs/jobs.h"
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/config.h"
+#include "server/links.h"
+#include "server/server.h"
+#include "worker/supervisor.h"
+
+enum { PROTOCOL = 2, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
+enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
+
+typedef struct Waiter {
+    RedisModuleBlockedClient *client;
+    long long max;
+    RedisModuleTimerID timer;
+    int woken; /* its reply is due */
+    struct Waiter *next;
+    struct Waiter *previous;
+} Waiter;
+
+static Waiter *waiters; /* oldest first */
+static Waiter *last_waiter;
+
+/* ---- QA.HELLO, QA.BEAT ---- */
+
+static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    size_t length;
+    long long version;
+    if (RedisModule_StringToLongLong(argv[1], &version) != REDISMODULE_OK || version != PROTOCOL) {
+        char error[128];
+        snprintf(error, sizeof error, "PROTOCOL worker speaks version %.32s, module speaks %d",
+                 RedisModule_StringPtrLen(argv[1], NULL), PROTOCOL);
+        return RedisModule_ReplyWithError(ctx, error);
+    }
+    const char *token = RedisModule_StringPtrLen(argv[2], &length);
+    if (!supervisor_check_token(token, length)) return RedisModule_ReplyWithError(ctx, "NOPERM wrong worker token");
+    if (!link_add(ctx)) return RedisModule_ReplyWithError(ctx, "NOPERM this client cannot become a link");
+    supervisor_hello();
+    const char *shard = RedisModule_GetMyClusterID();
+    RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
+    RedisModule_ReplyWithCString(ctx, "worker");
+    RedisModule_ReplyWithLongLong(ctx, supervisor_info()->number);
+    RedisModule_ReplyWithCString(ctx, "shard_id");
+    if (shard) RedisModule_ReplyWithStringBuffer(ctx, shard, REDISMODULE_NODE_ID_LEN);
+    else RedisModule_ReplyWithCString(ctx, "0000000000000000000000000000000000000000");
+    RedisModule_ReplyWithCString(ctx, "cluster");
+    RedisModule_ReplyWithLongLong(ctx, (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER) != 0);
+    RedisModule_ReplySetArrayLength(ctx, 6 + config_reply_pairs(ctx));
+    return REDISMODULE_OK;
+}
+
+static int QA_BEAT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (!link_require(ctx, "QA.BEAT")) return REDISMODULE_OK;
+    if (argc != 7) return RedisModule_WrongArity(ctx);
+    long long numbers[6];
+    for (int i = 0; i < 6; i++)
+        if (RedisModule_StringToLongLong(argv[1 + i], &numbers[i]) != REDISMODULE_OK || numbers[i] < 0)
+            return RedisModule_ReplyWithError(ctx, "ERR the numbers of QA.BEAT must be integers from 0");
+    WorkerBeat beat = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+    supervisor_beat(&beat);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+/* ---- QA.NEXT ---- */
+
+static void add_waiter(Waiter *waiter) {
+    waiter->previous = last_waiter;
+    if (last_waiter) last_waiter->next = waiter;
+    else waiters = waiter;
+    last_waiter = waiter;
+}
+
+static void remove_waiter(Waiter *waiter) {
+    if (waiter->previous) waiter->previous->next = waiter->next;
+    else waiters = waiter->next;
+    if (waiter->next) waiter->next->previous = waiter->previous;
+    else last_waiter = waiter->previous;
+}
+
+/* Its reply is written in the next round of the event loop, by QA_NEXT_Reply. */
+static void wake(Waiter *waiter, int timer_is_over) {
+    if (waiter->woken) return;
+    waiter->woken = 1;
+    if (!timer_is_over) RedisModule_StopTimer(server_ctx(), waiter->timer, NULL);
+    RedisModule_UnblockClient(waiter->client, waiter);
+}
+
+static void wake_next(void) {
+    for (Waiter *at = waiters; at && !at->woken; at = at->next) {
+        if (!jobs_available(supervisor_is_ready(), at->max == 0)) continue;
+        wake(at, 0);
+        return;
+    }
+}
+
+static void reply_jobs(RedisModuleCtx *ctx, long long max) {
+    int ready = supervisor_is_ready();
+    int only_notices = max == 0;
+    if (!jobs_available(ready, only_notices)) {
+        RedisModule_ReplyWithNullArray(ctx);
+        return;
+    }
+    long count = 0, most = only_notices ? MAX_JOBS_PER_CALL : max;
+    RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
+    while (count < most && jobs_hand_out(ctx, ready, only_notices)) count++;
+    RedisModule_ReplySetArrayLength(ctx, count);
+    registry_repair(ctx);
+}
+
+static int QA_NEXT_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    (void)argc;
+    Waiter *waiter = RedisModule_GetBlockedClientPrivateData(ctx);
+    if (link_is_link(RedisModule_GetClientId(ctx))) reply_jobs(ctx, waiter->max);
+    else RedisModule_ReplyWithNullArray(ctx);
+    return REDISMODULE_OK;
+}
+
+static void QA_NEXT_Free(RedisModuleCtx *ctx, void *data) {
+    (void)ctx;
+    remove_waiter(data);
+    RedisModule_Free(data);
+    wake_next();
+}
+
+static void QA_NEXT_Timeout(RedisModuleCtx *ctx, void *data) {
+    (void)ctx;
+    wake(data, 1);
+}
+
+static void QA_NEXT_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
+    (void)ctx;
+    for (Waiter *at = waiters; at; at = at->next)
+        if (at->client == client) wake(at, 0);
+}
+
+static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    long long max, wait_ms;
+    if (!link_require(ctx, "QA.NEXT")) return REDISMODULE_OK;
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    if (RedisModule_StringToLongLong(argv[1], &max) != REDISMODULE_OK || max < 0 || max > MAX_JOBS_PER_CALL)
+        return RedisModule_ReplyWithError(ctx, "ERR max must be between 0 and 1024");
+    if (RedisModule_StringToLongLong(argv[2], &wait_ms) != REDISMODULE_OK || wait_ms < 0 || wait_ms > MAX_WAIT_MS)
+        return RedisModule_ReplyWithError(ctx, "ERR wait_ms must be between 0 and 60000");
+    jobs_asked();
+    if (wait_ms == 0 || caller_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), max == 0)) {
+        reply_jobs(ctx, max);
+        return REDISMODULE_OK;
+    }
+    Waiter *waiter = RedisModule_Calloc(1, sizeof *waiter);
+    waiter->max = max;
+    waiter->client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
+    RedisModule_SetDisconnectCallback(waiter->client, QA_NEXT_Disconnected);
+    waiter->timer = RedisModule_CreateTimer(ctx, wait_ms, QA_NEXT_Timeout, waiter);
+    add_waiter(waiter);
+    return REDISMODULE_OK;
+}
+
+/* ---- QA.READY, QA.DONE ---- */
+
+/* From now on links that wait can have all jobs. */
+static int QA_READY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
+    if (argc != 1) return RedisModule_WrongArity(ctx);
+    supervisor_ready();
+    wake_next();
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+static int QA_DONE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    static const struct {
+        const char *word;
+        JobStatus status;
+        int min_argc, max_argc;
+    } WORDS[] = {{"OK", JOB_OK, 3, 4},
+                 {"OVERRIDE", JOB_OVERRIDE, 4, 4},
+                 {"SKIP", JOB_SKIP, 3, 3},
+                 {"ERR", JOB_FAILED, 4, 4},
+                 {"TENSORS", JOB_TENSORS, 4, 1 << 24},
+                 {"DAG", JOB_DAG, 5, 1 << 24},
+                 {"TIMEDOUT", JOB_TIMEDOUT, 3, 3}};
+    long long id;
+    if (!link_require(ctx, "QA.DONE")) return REDISMODULE_OK;
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    if (RedisModule_StringToLongLong(argv[1], &id) != REDISMODULE_OK || id < 1)
+        return RedisModule_ReplyWithError(ctx, "ERR job id must be a positive integer");
+    const char *word = RedisModule_StringPtrLen(argv[2], NULL);
+    size_t i = 0, count = sizeof WORDS / sizeof *WORDS;
+    while (i < count && strcasecmp(WORDS[i].word, word)) i++;
+    if (i == count)
+        return RedisModule_ReplyWithError(ctx, "ERR status must be OK, OVERRIDE, SKIP, ERR, TENSORS, DAG or TIMEDOUT");
+    if (argc < WORDS[i].min_argc || argc > WORDS[i].max_argc) return RedisModule_WrongArity(ctx);
+    JobResult result = {.status = WORDS[i].status, .argv = argv + 3, .argc = argc - 3, .cause = CAUSE_ANSWERED};
+    if (result.status == JOB_FAILED) {
+        result.error = RedisModule_StringPtrLen(argv[3], NULL);
+        result.argc = 0;
+    }
+    if (jobs_done(ctx, (uint64_t)id, &result)) return RedisModule_ReplyWithSimpleString(ctx, "OK");
+    char error[64];
+    snprintf(error, sizeof error, "NOJOB no such job: %lld", id);
+    return RedisModule_ReplyWithError(ctx, error);
+}
+
+/* ---- QA.SEND ---- */
+
+typedef struct Message {
+    char sender[REDISMODULE_NODE_ID_LEN];
+    size_t length;
+    char payload[];
+} Message;
+
+static int emit_message(RedisModuleCtx *ctx, void *data) {
+    const Message *message = data;
+    RedisModule_ReplyWithStringBuffer(ctx, message->sender, sizeof message->sender);
+    RedisModule_ReplyWithStringBuffer(ctx, message->payload, message->length);
+    return 2;
+}
+
+static size_t queued_message_bytes;
+
+static void free_message(void *data) {
+    queued_message_bytes -= ((Message *)data)->length;
+    RedisModule_Free(data);
+}
+
+static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
+
+/* Drops what exceeds the limit while no worker takes it: senders rely on nothing but their own deadline. */
+static void deliver(const char *sender, const char *payload, size_t length) {
+    if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
+        RedisModule_Log(server_ctx(), "warning",
+                        "message of %zu bytes dropped: %zu bytes wait for the worker, limit %d", length,
+                        queued_message_bytes, MAX_QUEUED_MESSAGE_BYTES);
+        return;
+    }
+    queued_message_bytes += length;
+    Message *message = RedisModule_Alloc(sizeof *message + length);
+    memcpy(message->sender, sender, sizeof message->sender);
+    message->length = length;
+    memcpy(message->payload, payload, length);
+    jobs_notify(&MESSAGE, message);
+}
+
+static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
+                               uint32_t length) {
+    (void)ctx;
+    (void)type;
+    deliver(sender, (const char *)payload, length);
+}
+
+static int QA_SEND_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (!link_require(ctx, "QA.SEND")) return REDISMODULE_OK;
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    size_t node_length, length;
+    const char *node = RedisModule_StringPtrLen(argv[1], &node_length);
+    const char *payload = RedisModule_StringPtrLen(argv[2], &length);
+    const char *self = RedisModule_GetMyClusterID();
+    char error[128];
+    if (length > MAX_MESSAGE) {
+        snprintf(error, sizeof error, "ERR message is too long: %zu bytes, limit %d", length, MAX_MESSAGE);
+        return RedisModule_ReplyWithError(ctx, error);
+    }
+    if (node_length == REDISMODULE_NODE_ID_LEN && self && !memcmp(node, self, REDISMODULE_NODE_ID_LEN)) {
+        deliver(node, payload, length);
+        return RedisModule_ReplyWithSimpleString(ctx, "OK");
+    }
+    if (node_length != REDISMODULE_NODE_ID_LEN || !self ||
+        RedisModule_SendClusterMessage(ctx, node, CLUSTER_MESSAGE, payload, (uint32_t)length) != REDISMODULE_OK) {
+        snprintf(error, sizeof error, "ERR unknown node: %.64s", node);
+        return RedisModule_ReplyWithError(ctx, error);
+    }
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+int qa_commands_on_load(RedisModuleCtx *ctx) {
+    static const JobsWorker WORKER = {.refusal = supervisor_refusal, .wake = wake_next, .kill = supervisor_kill};
+    static const CommandSpec COMMANDS[] = {
+        {"qa.hello", QA_HELLO_RedisCommand, "admin deny-script no-auth allow-stale no-monitor no-slowlog fast", 0, 0, 0,
+         "admin dangerous fast"},
+        {"qa.ready", QA_READY_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+        {"qa.beat", QA_BEAT_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+        {"qa.next", QA_NEXT_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous blocking"},
+        {"qa.done", QA_DONE_RedisCommand, LINK_COMMAND_FLAGS " may-replicate", 0, 0, 0, "admin dangerous"},
+        {"qa.send", QA_SEND_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+    };
+    jobs_attach(&WORKER);
+    RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_MESSAGE, on_cluster_message);
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
+}

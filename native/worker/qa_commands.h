@@ -1,0 +1,11 @@
+/* What the worker says over its links (docs/worker-protocol.md, 2 and 3): it introduces itself, asks for jobs, brings
+ * their results and sends messages to other workers. Main thread only. */
+#ifndef QA_QA_COMMANDS_H
+#define QA_QA_COMMANDS_H
+
+#include "server/module_api.h"
+
+/* Also attaches the worker to the queue of jobs. */
+int qa_commands_on_load(RedisModuleCtx *ctx);
+
+#endif

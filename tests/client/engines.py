@@ -1,0 +1,50 @@
+"""Engines on the scripted cluster, and the few steps that most tests of questions take with them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from qa_cluster.asking.asker import CacheMiss, Outcome
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.questions import AskOptions
+from qa_cluster.types import AskResult
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.harness.polling import eventually_async
+
+
+@asynccontextmanager
+async def opened(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[Engine]:
+    engine = await cluster.target(**options).open()
+    try:
+        yield engine
+    finally:
+        await engine.aclose()
+
+
+async def write(engine: Engine, *texts: str) -> None:
+    """Documents `doc 0`, `doc 1`, .. with titles `T0`, `T1`, .."""
+    for number, text in enumerate(texts):
+        await engine.documents.put(f"doc {number}", text, title=f"T{number}")
+
+
+async def ask(engine: Engine, question: str, **options: Any) -> AskResult:
+    outcome: Outcome = await engine.ask(question, AskOptions(**options))
+    return outcome.result("id")
+
+
+async def kept(engine: Engine, question: str, **options: Any) -> AskResult | None:
+    """What is cached for a question, if anything."""
+    try:
+        return await ask(engine, question, cache="only", **options)
+    except CacheMiss:
+        return None
+
+
+@asynccontextmanager
+async def noticed(engine: Engine) -> AsyncIterator[None]:
+    """What changes in here about models or partitions is known to the engine afterwards."""
+    before = engine.freshness.manifest_changes
+    yield
+    await eventually_async(lambda: engine.freshness.manifest_changes > before)

@@ -1,0 +1,128 @@
+"""What the functions of a scripted shard do, from the real keys.
+
+They split documents at full stops, rank by shared words, and "read" by taking the first word that the question does not
+hold: the surer, the more words sentence and question share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from qa_cluster import documents, keys
+from qa_cluster.asking.connection import Connection
+from qa_cluster.errors import ReplyError
+from qa_cluster.models.bundle import default_reader
+from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
+
+PARTITIONS = 12
+_WORD = re.compile(r"\w+")
+_STOP = {"the", "a", "of", "is", "was", "who", "what", "where", "in", "did", "does"}
+
+
+@cache
+def manifest(revision: str = "a", model_id: str = "scripted") -> Manifest:
+    """A manifest whose threshold is a score of 0 and under which a score of 6 is sure."""
+    return replace(
+        Manifest.load(default_reader() / MANIFEST_FILE),
+        model_id=model_id,
+        model_sha256=revision * 64,
+        context_tokens=0,
+        no_answer_threshold=0.0,
+        wave_threshold=6.0,
+        calibration=Calibration(0.5, 0.0),
+        rank_weight=0.3,
+    )
+
+
+def words(text: str) -> set[str]:
+    return {word.casefold() for word in _WORD.findall(text)} - _STOP
+
+
+async def split(shard: Connection) -> None:
+    """Split what is not split yet, as the worker does when a document was written."""
+    for key in await shard.execute("KEYS", "document:*"):
+        parsed = keys.parse_tagged(key.decode(), keys.DOCUMENT_PREFIX)
+        version, tokenized = await shard.execute("HMGET", key, "version", "tokenized")
+        if parsed is None or version == tokenized:
+            continue
+        text = (await shard.execute("GET", keys.paragraphs_key(*parsed))).decode()
+        spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
+        sentences = [text[start:end] for start, end in spans]
+        call = documents.split_document(*parsed, version.decode(), spans, sentences, splitter="")
+        await shard.execute(*call.command())
+        await shard.execute("HSET", key, "tokenized", version)
+        await shard.execute("INCR", keys.epoch_key(parsed[1]))
+
+
+async def rank(shard: Connection, question: str, count: int) -> list[bytes]:
+    """`qa.rank`."""
+    wanted = sorted(words(question))
+    candidates: list[tuple[str, list[float]]] = []
+    sentences = 0
+    for key in await shard.execute("KEYS", "sentence:*"):
+        stored = await shard.execute("HGETALL", key)
+        sentences += len(stored)
+        for index, text in stored.items():
+            row = [float(word in words(text.decode())) for word in wanted]
+            if any(row):
+                candidates.append((f"{key.decode().removeprefix('sentence:')}:{index.decode()}", row))
+    candidates.sort(key=lambda item: -sum(item[1]))
+    epochs = {}
+    for tag in keys.partition_tags(PARTITIONS):
+        with contextlib.suppress(ReplyError):  # of another shard
+            epochs[tag] = int(await shard.execute("GET", keys.epoch_key(tag)) or 0)
+    reply = {
+        "epochs": epochs,
+        "sentences": max(sentences, 1),
+        "df": [sum(row[i] > 0 for _, row in candidates) for i in range(len(wanted))],
+        "candidates": candidates[:count],
+    }
+    return [json.dumps(reply).encode()]
+
+
+async def read(shard: Connection, model: Manifest, question: str, names: list[str]) -> list[bytes]:
+    """`qa.read`."""
+    return [await _read_one(shard, model, question, name) for name in names]
+
+
+async def _read_one(shard: Connection, model: Manifest, question: str, name: str) -> bytes:
+    sentence = keys.parse_sentence(name)
+    stored = await shard.execute("HGET", keys.sentence_key(sentence.document_id, sentence.tag), str(sentence.index))
+    document = keys.document_key(sentence.document_id, sentence.tag)
+    version, spans = await shard.execute("HMGET", document, "version", "spans")
+    if stored is None or spans is None:
+        return b"-NOTFOUND no such sentence: " + name.encode()
+    text, start = stored.decode(), json.loads(spans)[sentence.index][0]
+    found = next((m for m in _WORD.finditer(text) if m.group().casefold() not in words(question) | _STOP), None)
+    score = 4.0 * len(words(text) & words(question)) - 3.0
+    reading: dict[str, Any] = {
+        "spans": [[start + found.start(), start + found.end(), score, sentence.index]] if found else [],
+        "document_version": version.decode(),
+        "sentence": text,
+        "sentence_start": start,
+        "reading_revision": model.reading_revision,
+        "truncated": False,
+        "windows": 1,
+        "cache": "miss",
+    }
+    return json.dumps(reading, ensure_ascii=False).encode()
+
+
+def listed(model: Manifest, default: bool) -> dict[str, Any]:
+    """A model as `qa.models` lists it."""
+    return {
+        "name": model.name,
+        "id": model.model_id,
+        "revision": model.revision,
+        "default": default,
+        "warm": True,
+        "precision": model.precision,
+        "bytes": model.model_bytes,
+        "context_tokens": model.context_tokens,
+        "manifest": model.to_json(),
+    }

@@ -1,0 +1,207 @@
+"""Questions to shards that are slow, refuse, lie, vanish, or change while they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from qa_cluster.asking.engine import Engine
+from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull
+from qa_cluster.keys import PARTITIONS_KEY
+from tests.client.engines import ask, noticed, opened, write
+from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
+from tests.harness.polling import eventually_async
+
+QUESTION = "Who wrote programs?"
+
+
+@pytest.fixture(autouse=True)
+async def ada(engine: Engine) -> None:
+    """Ada wrote programs, to begin with."""
+    await write(engine, "Ada wrote programs.")
+
+
+async def test_work_is_cancelled_when_the_last_asker_leaves(cluster: ScriptedCluster, engine: Engine) -> None:
+    cluster.triggers["qa.rank"] = never
+    askers = [asyncio.create_task(ask(engine, QUESTION)) for _ in range(2)]
+    await eventually_async(lambda: cluster.count("qa.rank") == 3)
+    askers[0].cancel()
+    await asyncio.sleep(0.05)
+    assert (engine.asker.flights, cluster.cancelled) == (1, 0)
+    askers[1].cancel()
+    await eventually_async(lambda: cluster.cancelled == 3)
+    assert engine.asker.flights == 0
+    assert all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all)
+
+
+async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
+    cluster.triggers["qa.rank"] = never
+    with pytest.raises(DeadlineExceeded, match="100 ms"):
+        await ask(engine, "Who?", timeout_ms=100)
+    await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank"))
+
+
+def inside(text: str) -> Trigger:
+    """A trigger that replies with an error for each sentence, as a shard does that could read others."""
+
+    async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
+        return [b"-" + text.encode() for _ in arguments[3:]]
+
+    return refuse
+
+
+@pytest.mark.parametrize("refuses", [("qa.rank", refusal), ("qa.read", refusal), ("qa.read", inside)])
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        ("OVERLOADED queue is full: 1024 jobs", QueueFull),
+        ("DEADLINE job", DeadlineExceeded),
+        ("INFERENCE boom", InferenceFailed),
+    ],
+)
+async def test_errors_of_a_shard_are_those_of_the_question(
+    cluster: ScriptedCluster,
+    engine: Engine,
+    refuses: tuple[str, Callable[[str], Trigger]],
+    reply: str,
+    error: type[Exception],
+) -> None:
+    trigger, how = refuses
+    cluster.triggers[trigger] = how(reply)
+    with pytest.raises(error):
+        await ask(engine, QUESTION)
+
+
+@pytest.mark.parametrize("trigger", ["qa.rank", "qa.read"])
+@pytest.mark.parametrize("lie", [[b"not json"], [b"{}"], [], [b"[]"]])
+async def test_nonsense_of_a_shard_is_an_error(
+    cluster: ScriptedCluster, engine: Engine, trigger: str, lie: list[bytes]
+) -> None:
+    async def wrong(node: Node, arguments: list[str]) -> list[bytes]:
+        return lie
+
+    cluster.triggers[trigger] = wrong
+    with pytest.raises(ClusterError, match="shard"):
+        await ask(engine, QUESTION)
+
+
+async def test_too_many_questions_at_a_shard_are_refused_while_others_wait(cluster: ScriptedCluster) -> None:
+    release = asyncio.Event()
+
+    async def wait(node: Node, arguments: list[str]) -> list[bytes]:
+        await release.wait()
+        return await cluster.rank(node, arguments)
+
+    async with opened(cluster, connections_per_shard=2, max_waiting_per_shard=2) as engine:
+        cluster.triggers["qa.rank"] = wait
+        asked = [asyncio.create_task(ask(engine, f"Who sang number {n}?")) for n in range(4)]
+        pools = [engine.shards.pool(shard.address) for shard in engine.shards.all]
+        await eventually_async(lambda: cluster.count("qa.rank") == 6 and all(pool._waiting == 2 for pool in pools))
+        with pytest.raises(QueueFull):
+            await ask(engine, "Who is one too many?")
+        assert not any(task.done() for task in asked)
+        release.set()
+        assert all(not result.answerable for result in await asyncio.gather(*asked))
+
+
+async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engine: Engine) -> None:
+    cut: list[Node] = []
+
+    async def cutting(node: Node, arguments: list[str]) -> list[bytes]:
+        if not cut:
+            cut.append(node)
+            node.drop_clients()
+        return await cluster.rank(node, arguments)
+
+    cluster.triggers["qa.rank"] = cutting
+    assert (await ask(engine, QUESTION)).answerable
+    assert cut
+
+
+@pytest.fixture
+def forgetful(cluster: ScriptedCluster) -> list[int]:
+    """How often a shard still ranks without a word of its partitions."""
+    left = [0]
+
+    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
+        (reply,) = await cluster.rank(node, arguments)
+        if not left[0]:
+            return [reply]
+        left[0] -= 1
+        return [orjson.dumps(orjson.loads(reply) | {"epochs": {}, "candidates": []})]
+
+    cluster.triggers["qa.rank"] = rank
+    return left
+
+
+async def test_partitions_that_no_shard_ranks_are_asked_for_again(engine: Engine, forgetful: list[int]) -> None:
+    forgetful[0] = 3
+    assert (await ask(engine, QUESTION)).answerable
+    assert forgetful[0] == 0
+
+
+async def test_partitions_that_no_shard_ranks_at_all_cost_the_deadline(engine: Engine, forgetful: list[int]) -> None:
+    forgetful[0] = 10**9
+    with pytest.raises(DeadlineExceeded):
+        await ask(engine, QUESTION, timeout_ms=300)
+
+
+async def test_a_frozen_server_does_not_hold_a_question_beyond_its_deadline(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    engine.freshness.manifest_changes += 1
+    server = cluster.nodes[0].server.pid
+    os.kill(server, signal.SIGSTOP)
+    try:
+        for number in range(2):
+            with pytest.raises(DeadlineExceeded):
+                await ask(engine, f"Who wrote {number} programs?", timeout_ms=200)
+        assert (await engine.shards.refresh()).whole
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert (await ask(engine, QUESTION)).answerable
+
+
+async def test_a_document_that_changes_between_rank_and_read_is_ranked_again(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    async def read(node: Node, arguments: list[str]) -> list[bytes]:
+        cluster.triggers["qa.read"] = cluster.read
+        found = await cluster.read(node, arguments)
+        await write(engine, "Bob wrote programs.")
+        return found
+
+    cluster.triggers["qa.read"] = read
+    result = await ask(engine, QUESTION)
+    assert [answer.answer for answer in result.answers] == ["Bob"]
+
+
+async def test_without_a_model_documents_can_be_written_and_questions_say_why_not(cluster: ScriptedCluster) -> None:
+    for node in cluster.nodes:
+        for key in await node.commands.execute("KEYS", "bert-qa*"):
+            await node.commands.execute("DEL", key)
+    async with opened(cluster) as engine:
+        await write(engine, "Bob wrote programs.")
+        with pytest.raises(ModelError, match="no shard has a model"):
+            await ask(engine, QUESTION)
+        async with noticed(engine):
+            await cluster.set_manifest("a")
+        assert [answer.answer for answer in (await ask(engine, QUESTION)).answers] == ["Bob"]
+
+
+async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster, engine: Engine) -> None:
+    async with noticed(engine):
+        await cluster.set(PARTITIONS_KEY, 24)
+    with pytest.raises(DeadlineExceeded):  # the scripted shards go on ranking the old ones
+        await ask(engine, QUESTION, timeout_ms=1000)
+    assert engine.partitions == engine.documents.partitions == 24
+    assert len(await engine.freshness.epochs() or ()) == 24
+    async with noticed(engine):
+        await cluster.set(PARTITIONS_KEY, 12)
+    assert (await ask(engine, QUESTION)).answerable
+    assert engine.partitions == 12

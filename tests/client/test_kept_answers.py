@@ -1,0 +1,116 @@
+"""Which answers are used again: from which cache, for whom, and until what changes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from qa_cluster.asking.asker import CacheMiss
+from qa_cluster.asking.engine import Engine
+from tests.client.engines import ask, kept, noticed, write
+from tests.client.scripted_cluster import Node, ScriptedCluster, manifest
+from tests.harness.polling import eventually_async
+
+QUESTION = "Who wrote programs?"
+
+
+@pytest.fixture(autouse=True)
+async def ada(engine: Engine) -> None:
+    """Ada wrote programs, to begin with."""
+    await write(engine, "Ada wrote programs.")
+
+
+async def test_the_process_that_asked_has_the_answer_near(cluster: ScriptedCluster, engine: Engine) -> None:
+    assert (await ask(engine, QUESTION)).cache.tier == "none"
+    near = await ask(engine, "WHO wrote programs")
+    assert (near.cache.status, near.cache.tier, near.question) == ("hit", "near", "WHO wrote programs")
+    assert cluster.count("qa.rank") == 3
+
+
+async def test_another_process_has_it_from_the_shard_and_then_near(
+    cluster: ScriptedCluster, engine: Engine, second_engine: Engine
+) -> None:
+    await ask(engine, QUESTION)
+
+    async def stored() -> bool:
+        found = await kept(second_engine, QUESTION)
+        return found is not None and found.cache.tier == "shard"
+
+    await eventually_async(stored)  # it is kept in the background
+    assert (await ask(second_engine, QUESTION)).cache.tier == "near"
+    assert cluster.count("qa.rank") == 3
+
+
+async def test_cache_only_asks_no_shard(cluster: ScriptedCluster, engine: Engine) -> None:
+    with pytest.raises(CacheMiss):
+        await ask(engine, QUESTION, cache="only")
+    assert cluster.count("qa.rank") == 0
+    await ask(engine, QUESTION)
+    assert (await ask(engine, QUESTION, cache="only")).cache.tier == "near"
+
+
+async def test_cache_off_neither_reads_nor_keeps(engine: Engine) -> None:
+    assert (await ask(engine, QUESTION, cache="off")).cache.status == "off"
+    assert await kept(engine, QUESTION) is None
+
+
+async def test_cache_refresh_reads_anew_and_keeps(cluster: ScriptedCluster, engine: Engine) -> None:
+    await ask(engine, QUESTION)
+    assert (await ask(engine, QUESTION, cache="refresh")).cache.status == "refresh"
+    assert cluster.count("qa.rank") == 6
+    assert await kept(engine, QUESTION)
+
+
+async def test_identical_questions_at_once_are_one_piece_of_work(cluster: ScriptedCluster, engine: Engine) -> None:
+    results = await asyncio.gather(*(ask(engine, QUESTION) for _ in range(100)))
+    assert all(result.answers == results[0].answers != () for result in results)
+    assert cluster.count("qa.rank") == 3
+
+
+async def test_a_question_after_a_write_does_not_join_work_from_before_it(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    release = asyncio.Event()
+    held = 0
+
+    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
+        nonlocal held
+        found = await cluster.rank(node, arguments)
+        held += 1
+        if held <= 3:
+            await release.wait()
+        return found
+
+    cluster.triggers["qa.rank"] = rank
+    before = asyncio.create_task(ask(engine, QUESTION))
+    await eventually_async(lambda: held == 3)
+    await write(engine, "Bob wrote programs.")
+    assert [answer.answer for answer in (await ask(engine, QUESTION)).answers] == ["Bob"]
+    release.set()
+    await before
+    assert [answer.answer for answer in (await ask(engine, QUESTION)).answers] == ["Bob"]
+
+
+async def test_another_model_asks_anew(cluster: ScriptedCluster, engine: Engine) -> None:
+    assert (await ask(engine, QUESTION)).model.revision == "a" * 12
+    async with noticed(engine):
+        await cluster.set_manifest("c")
+    result = await ask(engine, QUESTION)
+    assert (result.cache.status, result.model.revision) == ("miss", "c" * 12)
+
+
+async def test_another_reading_context_asks_anew(cluster: ScriptedCluster, engine: Engine) -> None:
+    for context_tokens in (0, 96, 128):
+        if context_tokens:
+            async with noticed(engine):
+                await cluster.set_manifest("a", context_tokens)
+        result = await ask(engine, QUESTION)
+        assert (result.cache.status, result.model.revision) == ("miss", "a" * 12)
+        assert (await ask(engine, QUESTION)).cache.status == "hit"
+
+
+async def test_answers_of_mixed_models_are_not_kept(cluster: ScriptedCluster, engine: Engine) -> None:
+    cluster.default = manifest("d")  # what reads, while the stored manifest is that of another
+    assert (await ask(engine, QUESTION)).cache.ttl_s == 0
+    assert await kept(engine, QUESTION) is None

@@ -1,0 +1,115 @@
+"""What the folder of a reader must hold: every damage is named, before any shard is involved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qa_cluster.cluster.readers.reader_files import budget_of, read_reader
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError, ModelError
+from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
+from tests.gears.onnx_file import span_model, token_model
+from tests.harness.tiny_readers import tiny_reader
+
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A reader that is whole."""
+    tiny_reader(tmp_path / "tiny", "tiny", last=True)
+    read_reader(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def changed(folder: Path, **changes: object) -> Manifest:
+    """Change the manifest in a folder."""
+    manifest = replace(Manifest.load(folder / MANIFEST_FILE), **changes)  # type: ignore[arg-type]
+    (folder / MANIFEST_FILE).write_text(manifest.to_json())
+    return manifest
+
+
+def with_model(data: bytes) -> Damage:
+    """Another ONNX file, which the manifest names."""
+
+    def put(folder: Path) -> None:
+        (folder / MODEL_FILE).write_bytes(data)
+        changed(folder, model_sha256=sha256_hex(data), model_bytes=len(data))
+
+    return put
+
+
+def with_tokenizer(data: bytes) -> Damage:
+    """Another tokenizer, which the manifest names."""
+
+    def put(folder: Path) -> None:
+        (folder / TOKENIZER_FILE).write_bytes(data)
+        changed(folder, tokenizer_sha256=sha256_hex(data))
+
+    return put
+
+
+def flip_last_byte(folder: Path) -> None:
+    path = folder / MODEL_FILE
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (flip_last_byte, "model file does not belong to manifest of 'tiny': sha256 "),
+        (lambda folder: (folder / TOKENIZER_FILE).unlink(), r"cannot read '.*tokenizer\.json': No such file"),
+        (lambda folder: (folder / MANIFEST_FILE).unlink(), "has no manifest.json: name a folder"),
+        (with_model(b"\x08\x07 no model"), "cannot be read as an ONNX model"),
+        (with_model(token_model()), r"has the inputs input_ids, attention_mask, its manifest names .*token_type"),
+        (
+            with_model(span_model(last=True, shape=[1, 384])),
+            r"input input_ids of shape \[1, 384\], it must be \[any, any\]",
+        ),
+        (with_tokenizer(b"{}"), "tokenizer cannot be read"),
+    ],
+    ids=["model changed", "no tokenizer", "no manifest", "no ONNX", "other inputs", "fixed shape", "no words"],
+)
+def test_a_damaged_reader_is_refused(folder: Path, damage: Damage, problem: str) -> None:
+    damage(folder)
+    with pytest.raises(ModelError, match=problem):
+        read_reader(folder)
+
+
+@pytest.mark.parametrize("name", ["inputs", "outputs"])
+def test_the_order_of_inputs_and_outputs_counts(folder: Path, name: str) -> None:
+    order = getattr(Manifest.load(folder / MANIFEST_FILE), name)
+    changed(folder, **{name: order[::-1]})
+    with pytest.raises(ModelError, match=rf"has the {name} {', '.join(order)}, its manifest names {order[-1]}"):
+        read_reader(folder)
+
+
+@pytest.mark.parametrize("name", ["a@b", "a\nb", "a" * 401, ""])
+def test_an_id_that_cannot_be_part_of_a_key_is_refused(folder: Path, name: str) -> None:
+    problem = rf"without '@'.*got {re.escape(ascii(name)[:100])}.*with --name"
+    with pytest.raises(ConfigError, match=problem):
+        read_reader(folder, model_id=name)
+    changed(folder, model_id=name)
+    with pytest.raises((ConfigError, ModelError)):  # an empty one is already damage to the manifest
+        read_reader(folder)
+
+
+def test_the_budget_is_limited_by_what_the_reader_takes_at_once(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"context tokens must be from 0 to 512.*got 4096"):
+        read_reader(folder, context_tokens=4096)
+
+
+def test_the_setting_gives_readers_their_budget() -> None:
+    folder = bundled_reader()
+    own = read_reader(folder, budget_of(Settings())).manifest.context_tokens
+    assert own == Manifest.load(folder / MANIFEST_FILE).context_tokens
+    assert read_reader(folder, budget_of(Settings(context_tokens=96))).manifest.context_tokens == 96
+    assert read_reader(folder, budget_of(Settings(context_tokens=0))).manifest.context_tokens == 0
+    with pytest.raises(ConfigError, match=r"from 0 to 512, .* got 513"):
+        read_reader(folder, budget_of(Settings(context_tokens=513)))

@@ -1,0 +1,222 @@
+"""The C files of `native/` live in rooms, and includes between rooms point one way; no two parts include each other.
+
+A part is a `.c` file with the header of its name. What a header declares, its own `.c` file defines: else a call could
+go where no include says so. Every rule is broken once on purpose here, in sources that exist for the test only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.fuzz.planted import MISTAKES, Mistake
+from tests.soak.planted import PROOFS
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+MAX_PARTS = 15
+# The rooms, and which others each may include. On top, in no room, is what puts them together.
+BELOW: dict[str, set[str]] = {
+    "server": set(),
+    "jobs": {"server"},
+    "values": {"server", "jobs"},
+    "ai": {"server", "jobs", "values"},
+    "functions": {"server", "jobs"},
+    "worker": {"server", "jobs", "functions"},
+}
+TOP = {"module", "info", "cmd_rg"}
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+# A prototype begins in the first column, where neither a type's members nor a function's calls are.
+PROTOTYPE = re.compile(r"^(?!static|typedef|return|extern|#)[a-z]\w*[\w \*]*?[ \*](\w+)\([^;{}]*\);", re.MULTILINE)
+
+Sources = Mapping[str, str]
+
+
+def sources() -> dict[str, str]:
+    """The text of every C file that the module is built from, by its path in `native/`."""
+    paths = [path for pattern in ("*.[ch]", "*/*.[ch]") for path in NATIVE.glob(pattern)]
+    named = {path.relative_to(NATIVE).as_posix(): path for path in paths}
+    return {name: named[name].read_text() for name in sorted(named) if not name.startswith(("build/", "tests/"))}
+
+
+def room(name: str) -> str:
+    """The folder of a file; "" for those on top."""
+    folder = PurePosixPath(name).parent.as_posix()
+    return "" if folder == "." else folder
+
+
+def part(name: str) -> str:
+    return name.rsplit(".", 1)[0]
+
+
+def included(text: str) -> list[str]:
+    return INCLUDE.findall(COMMENT.sub("", text))
+
+
+def misplaced(files: Iterable[str]) -> list[str]:
+    """Files in no room, and rooms that hold more parts than anyone keeps in mind."""
+    names = list(files)
+    lost = [name for name in names if room(name) not in BELOW and part(name) not in TOP]
+    crowded = [
+        f"{each}: {len(parts)} parts"
+        for each in BELOW
+        if len(parts := {part(name) for name in names if room(name) == each}) > MAX_PARTS
+    ]
+    return lost + crowded
+
+
+def upward(files: Sources) -> list[str]:
+    """Includes that lead to a room which the file's room may not know, or to no file."""
+    found = []
+    for name, text in files.items():
+        known = {room(name)} | BELOW.get(room(name), set(BELOW))
+        bad = [target for target in included(text) if target not in files or room(target) not in known]
+        found += [f"{name} includes {target}" for target in bad]
+    return found
+
+
+def edges(files: Sources) -> dict[str, set[str]]:
+    """Which parts each part includes, be it from its header or from its code."""
+    graph: dict[str, set[str]] = {part(name): set() for name in files}
+    for name, text in files.items():
+        graph[part(name)] |= {part(target) for target in included(text)} - {part(name)}
+    return graph
+
+
+def circles(files: Sources) -> list[str]:
+    """The parts from which includes lead back to themselves."""
+    graph = edges(files)
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for target in graph.get(waiting.pop(), set()) - seen:
+                seen.add(target)
+                waiting.append(target)
+        return seen
+
+    return [name for name in graph if name in reached(name)]
+
+
+def declared(text: str) -> Iterator[str]:
+    yield from PROTOTYPE.findall(COMMENT.sub("", text))
+
+
+def foreign(files: Sources) -> list[str]:
+    """Functions that a header declares and that its own `.c` file does not define, and prototypes outside headers."""
+    found = []
+    for name, text in files.items():
+        if name.endswith(".h"):
+            code = COMMENT.sub("", files.get(part(name) + ".c", ""))
+            found += [
+                f"{name} declares {each}"
+                for each in declared(text)
+                if not re.search(rf"^[^\s#].*[ \*]{each}\([^;{{}}]*\) {{", code, re.MULTILINE)
+            ]
+        else:
+            found += [f"{name} declares {each}" for each in declared(text)]
+            found += [f"{name} has an extern" for _ in re.findall(r"^extern (?!char \*\*environ)", text, re.MULTILINE)]
+    return found
+
+
+def test_every_file_is_in_a_room_and_no_room_is_crowded() -> None:
+    files = sources()
+    assert {room(name) for name in files} == {*BELOW, ""}
+    assert misplaced(files) == []
+
+
+def test_includes_between_rooms_point_one_way() -> None:
+    assert upward(sources()) == []
+
+
+def test_no_parts_include_each_other() -> None:
+    assert circles(sources()) == []
+
+
+def test_a_header_declares_what_its_own_file_defines() -> None:
+    files = sources()
+    assert sum(len(list(declared(text))) for name, text in files.items() if name.endswith(".h")) > 150
+    assert foreign(files) == []
+
+
+def test_every_file_says_what_it_is_for_and_every_c_file_begins_with_its_header() -> None:
+    files = sources()
+    assert [name for name, text in files.items() if not text.startswith("/* ")] == []
+    assert [
+        name
+        for name, text in files.items()
+        if (header := part(name) + ".h") in files and name.endswith(".c") and included(text)[0] != header
+    ] == []
+    assert {part(name) for name in files if part(name) + ".h" not in files} == {"module"}
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("server/resp.c", '#include "jobs/jobs.h"'),  # up
+        ("jobs/order.h", '#include "worker/supervisor.h"'),  # up, from a header
+        ("functions/hook.c", '  #  include "values/tensor.h"'),  # aside
+        ("values/blob.c", '#include "module.h"'),  # what is gone
+        ("ai/dag.c", '#include "info.h"'),  # the top
+        ("worker/supervisor.c", '#include "jobs.h"'),  # a room's file without its room
+    ],
+)
+def test_a_planted_include_is_found(name: str, line: str) -> None:
+    files = sources()
+    target = line.split('"')[1]
+    assert upward({**files, name: f"{files[name]}\n{line}\n"}) == [f"{name} includes {target}"]
+    assert upward({**files, name: f"{files[name]}\n/* {line} */\n"}) == []
+
+
+@pytest.mark.parametrize(
+    "plants",
+    [
+        {"server/links.h": "server/caller.h"},  # a header and the code of the other
+        {"jobs/queue.h": "jobs/order.h"},  # two headers
+        {"server/args.c": "server/resp.h", "server/resp.c": "server/args.h"},  # two files of code
+        {
+            "functions/calling.c": "functions/registry.h",
+            "functions/registry.h": "functions/atomic.h",
+        },  # over a third
+    ],
+)
+def test_a_planted_circle_is_found(plants: dict[str, str]) -> None:
+    files = sources()
+    planted = {name: f'{files[name]}\n#include "{target}"\n' for name, target in plants.items()}
+    assert {part(name) for name in plants} <= set(circles({**files, **planted}))
+
+
+def test_a_planted_file_or_crowd_is_found() -> None:
+    files = sources()
+    assert misplaced([*files, "helpers.c"]) == ["helpers.c"]
+    assert misplaced([*files, "misc/list.h"]) == ["misc/list.h"]
+    assert misplaced([*files, *(f"worker/more{i}.c" for i in range(MAX_PARTS))]) == ["worker: 17 parts"]
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("server/server.h", "int registry_on_load(RedisModuleCtx *ctx);"),  # defined in a higher room
+        ("jobs/jobs.c", "const char *supervisor_refusal(void);"),  # a call without an include
+    ],
+)
+def test_a_planted_declaration_is_found(name: str, line: str) -> None:
+    files = sources()
+    function = re.findall(r"(\w+)\(", line)[0]
+    assert foreign({**files, name: f"{files[name]}\n{line}\n"}) == [f"{name} declares {function}"]
+
+
+def test_a_planted_extern_is_found() -> None:
+    files = sources()
+    planted = {**files, "jobs/jobs.c": files["jobs/jobs.c"] + "\nextern int supervisor_state;\n"}
+    assert foreign(planted) == ["jobs/jobs.c has an extern"]
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES, *(proof.mistake for proof in PROOFS)], ids=lambda each: each.name)
+def test_the_proofs_of_fuzz_and_soak_find_the_lines_that_they_break(mistake: Mistake) -> None:
+    assert mistake.before in (NATIVE / mistake.file).read_text()

@@ -1,0 +1,97 @@
+"""Every code block of README and docs runs as it stands, or is marked as not run; what it shows is what is printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from .blocks import DOCUMENTS, RUN, Block, agrees, blocks, faults, steps
+from .walkthrough import Walkthrough
+
+BLOCKS = {path.name: blocks(path.name, path.read_text()) for path in DOCUMENTS}
+RUNNABLE = {
+    name: [block for block in found if block.info in RUN and not block.not_run] for name, found in BLOCKS.items()
+}
+# What a reader of the documents has and an environment for tests may lack.
+PROGRAMS = ("curl", "make", "redis-cli")
+
+
+@pytest.fixture(scope="module")
+def walkthrough(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walkthrough]:
+    """One folder and one cluster for all documents, in the order in which they are read: README first."""
+    reader = Walkthrough(tmp_path_factory.mktemp("reader"))
+    yield reader
+    reader.close()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("document", [name for name, found in RUNNABLE.items() if found])
+def test_blocks_run(walkthrough: Walkthrough, document: str) -> None:
+    text = "".join(block.text for block in RUNNABLE[document])
+    for program in PROGRAMS:
+        if re.search(rf"^\$ {program}\b", text, re.MULTILINE) and shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    for block in RUNNABLE[document]:
+        walkthrough.run(block)
+
+
+@pytest.mark.parametrize("document", BLOCKS)
+def test_every_block_is_run_or_marked(document: str) -> None:
+    found = {block.place: fault for block in BLOCKS[document] if (fault := faults(block))}
+    assert not found
+
+
+@pytest.mark.parametrize("document", BLOCKS)
+def test_json_is_json(document: str) -> None:
+    for block in BLOCKS[document]:
+        if block.info == "json" and not block.not_run:
+            json.loads(block.text)
+
+
+def test_the_readme_is_run() -> None:
+    assert len(RUNNABLE["README.md"]) >= 5
+
+
+def block(info: str, text: str, not_run: str = "") -> Block:
+    return Block("planted.md", 1, info, text, not_run)
+
+
+def test_planted_blocks_are_found() -> None:
+    text = "a\n<!-- not run: it takes a day -->\n```console\n$ make soak\n```\n\n```python\n1 / 0\n```\n"
+    marked, other = blocks("planted.md", text)
+    assert (marked.not_run, marked.text, other.line, other.not_run) == ("it takes a day", "$ make soak", 7, "")
+    assert (faults(marked), faults(other)) == ("", "")
+    for info, inside in (("", "$ true"), ("sh", "true"), ("console", "true"), ("pycon", "1 + 1")):
+        assert faults(block(info, inside))
+        assert not faults(block(info, inside, "a reason"))
+    with pytest.raises(ValueError, match=r"planted.md:1: the block does not end"):
+        blocks("planted.md", "```text\n")
+
+
+def test_planted_faults_fail(walkthrough: Walkthrough) -> None:
+    walkthrough.run(block("console", "$ echo a \\\n  b\na b"))
+    for info, inside in (
+        ("console", "$ false"),
+        ("console", "$ echo 1 document stored\n1 document skipped"),
+        ("python", "1 / 0"),
+        ("pycon", ">>> 1 + 1\n3"),
+    ):
+        with pytest.raises(AssertionError, match=r"planted.md:1"):
+            walkthrough.run(block(info, inside))
+
+
+def test_steps_keep_commands_and_what_is_shown_apart() -> None:
+    assert [(step.command, step.shown) for step in steps("$ a \\\n  b\nc\nd\n$ e")] == [
+        ("a \\\n  b", "c\nd"),
+        ("e", ""),
+    ]
+
+
+def test_what_is_shown_of_a_table_is_in_it() -> None:
+    table = " name   ms\n ──────────\n ada   1.5\n bob   2.5\n"
+    assert agrees(" name ms\n ───\n ada 9\n ...", table)
+    assert not agrees(" name ms\n ───\n eve 9\n ...", table)

@@ -1,0 +1,157 @@
+"""A reader of the documents: a folder with the files they speak of, and the cluster and service that they start.
+
+Commands run as they stand there, but for the ports: 7000 and 8080 become ports that are free here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from qa_cluster.models.bundle import default_reader
+from tests.harness.ports import BUS_OFFSET, free_port
+
+from .blocks import ROOT, Block, agrees, steps
+
+TEXT = "Ada Lovelace wrote the first program in 1843.\n"
+# A question set of its own, so that it answers no question of the documents.
+CONTEXT, QUESTION, ANSWER = "Grace Hopper found a moth in a relay.", "Who found a moth?", "Grace Hopper"
+# Readers of other names than the bundled one's, which they are.
+READERS = ("tiny", "my-reader")
+COMMAND_SECONDS, START_SECONDS = 240.0, 60.0
+
+
+class Walkthrough:
+    """Runs blocks in `folder`; `close` ends what they have started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port, self._http_port = _free_node_ports(3), free_port()
+        self._cluster = False
+        self._service: subprocess.Popen[bytes] | None = None
+        _write_files(folder)
+        programs = folder / "bin"
+        programs.mkdir()
+        _write_make(programs / "make")
+        path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+        self._environment = {**os.environ, "PATH": path, "QA_HTTP_PORT": str(self._http_port), "NO_COLOR": "1"}
+
+    def close(self) -> None:
+        """End the service and the cluster."""
+        if self._service is not None:
+            self._service.terminate()
+            self._service.wait(START_SECONDS)
+        self._run("qa-cluster down")
+
+    def run(self, block: Block) -> None:
+        """Run a block; AssertionError says which command failed or printed something else."""
+        self._prepare(block.text)
+        if block.info == "console":
+            for step in steps(block.text):
+                printed = self._command(step.command, block.place)
+                assert agrees(step.shown, printed), f"{block.place}: `{step.command}` printed\n{printed}"
+            return
+        program = self._folder / ("block.py" if block.info == "python" else "block.txt")
+        program.write_text(self._here(block.text) + "\n")
+        doctest = "-m doctest -o ELLIPSIS -o NORMALIZE_WHITESPACE " if block.info == "pycon" else ""
+        self._command(f"python {doctest}{program.name}", block.place)
+
+    def _prepare(self, text: str) -> None:
+        """What the documents take for granted: a cluster with a document where a block asks one, and its service."""
+        asks = re.search(r"qa-cluster|\b7000\b|\b8080\b", text)
+        if asks and not self._cluster and not re.match(r"\$ (make|qa-cluster (up|demo))\b", text):
+            self._command(f"qa-cluster up --first-port {self._port}", "preparation")
+            self._command("qa-cluster ingest ada.txt", "preparation")
+        if "8080" in text and self._service is None and "qa-cluster serve" not in text:
+            self._command("qa-cluster serve &", "preparation")
+
+    def _command(self, command: str, place: str) -> str:
+        command = self._here(re.sub(r"\s+#\s.*", "", command))
+        if command.endswith("&"):
+            self._serve(command.removesuffix("&").split())
+            return ""
+        done = self._run(command)
+        printed = done.stderr + done.stdout
+        assert done.returncode == 0, f"{place}: `{command}` ended with {done.returncode}:\n{printed}"
+        if command.startswith(("qa-cluster up", "qa-cluster down")):
+            self._cluster = command.startswith("qa-cluster up")
+        return printed
+
+    def _run(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+
+    def _serve(self, command: list[str]) -> None:
+        with (self._folder / "service.log").open("wb") as log:
+            self._service = subprocess.Popen(
+                command, cwd=self._folder, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                if httpx.get(f"http://127.0.0.1:{self._http_port}/readyz").is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            log_text = (self._folder / "service.log").read_text()
+            assert self._service.poll() is None, f"the service has ended:\n{log_text}"
+            assert time.monotonic() < deadline, f"the service is not ready:\n{log_text}"
+            time.sleep(0.05)
+
+    def _here(self, text: str) -> str:
+        """The text with the ports of this run."""
+        text = re.sub(r"\b700(\d)\b", lambda found: str(self._port + int(found[1])), text)
+        return re.sub(r"\b8080\b", str(self._http_port), text)
+
+
+def _write_files(folder: Path) -> None:
+    (folder / "ada.txt").write_text(TEXT)
+    (folder / "notes.md").write_text("# Notes\n\nCharles Babbage designed the engine.\n")
+    (folder / "articles").mkdir()
+    (folder / "articles" / "lake.txt").write_text("Zürich lies on a lake.\n")
+    (folder / "dump.jsonl").write_text(json.dumps({"id": "dump/1", "text": "The relay stood in the basement."}) + "\n")
+    asked = {"id": "1", "question": QUESTION, "answers": [{"text": ANSWER, "answer_start": CONTEXT.index(ANSWER)}]}
+    paragraph = {"context": CONTEXT, "qas": [asked]}
+    questions = {"version": "1.1", "data": [{"title": "Moths", "paragraphs": [paragraph]}]}
+    (folder / "questions.json").write_text(json.dumps(questions))
+    for name in READERS:
+        (folder / name).symlink_to(default_reader(), target_is_directory=True)
+
+
+def _write_make(path: Path) -> None:
+    """A `make` for the checkout that installs nothing: the tests run from an environment that has everything."""
+    environment = Path(sys.prefix)
+    options = ["-C", str(ROOT), f"VENV={environment}", "-o", str(environment / ".run")]
+    path.write_text(f'#!/bin/sh\nexec {shutil.which("make")} --no-print-directory {" ".join(options)} "$@"\n')
+    path.chmod(0o755)
+
+
+def _free_node_ports(count: int) -> int:
+    """The first of `count` ports in a row that servers of a cluster can have."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                for number in (port, port + BUS_OFFSET):
+                    with socket.socket() as probe:
+                        probe.bind(("127.0.0.1", number))
+        except OSError:
+            continue
+        return first

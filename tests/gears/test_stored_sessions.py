@@ -1,0 +1,163 @@
+"""How sessions are stored: functions keep their shared globals, and a payload of another version is never misread."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from qa_cluster.gears.registrations import stored_sessions
+from qa_cluster.gears.registrations.sessions import Registration
+from qa_cluster.gears.registrations.stored_sessions import (
+    FORMAT,
+    StoredRegistrations,
+    StoredSession,
+    dump,
+    load,
+    with_ids,
+)
+from qa_cluster.gears.runs.plan import Step, StepKind
+from qa_cluster.gears.runs.sources import CommandSource, KeysSource, StreamSource
+from qa_cluster.gears.scripting.names import script_globals
+from qa_cluster.gears.shard.failures import GearsError
+
+
+def registrations_of(source: str) -> list[Registration]:
+    namespace: dict[str, Any] = {"__name__": "gears_session_t"}
+    exec(source, namespace)
+    steps = [(Step(StepKind.MAP, namespace[name]),) for name in ("write", "read")]
+    return [Registration(f"r-{n}", CommandSource(f"t{n}"), s, "async_local", "") for n, s in enumerate(steps)]
+
+
+SHARED = """
+state = {"n": 0}
+def write(x):
+    state["n"] = x
+def read(x):
+    return state["n"]
+"""
+
+
+def test_functions_of_a_session_share_their_globals_after_a_round_trip() -> None:
+    loaded = load(dump(registrations_of(SHARED)))
+    assert loaded is not None
+    write, read = (registration.steps[0].function for registration in loaded.registrations)
+    assert write is not None and read is not None
+    write(7)
+    assert read(0) == 7
+
+
+def test_what_cannot_be_pickled_is_refused() -> None:
+    source = "import threading\nlock = threading.Lock()\ndef write(x): return lock\ndef read(x): return 0\n"
+    with pytest.raises(GearsError, match="Error occured when serialized a python callback"):
+        dump(registrations_of(source))
+
+
+def test_payload_of_another_python_is_not_loaded() -> None:
+    assert load(b"2.7\n" + dump([])) is None
+    empty = load(dump([], ("numpy",)))
+    assert empty is not None
+    assert (empty.registrations, empty.requirements) == ([], ("numpy",))
+
+
+def test_stored_session_is_whole_again() -> None:
+    stored = StoredSession("s", "what it is", SHARED, dump(registrations_of(SHARED)))
+    session = stored.restore({})
+    assert (session.id, session.description, list(session.registrations)) == ("s", "what it is", ["r-0", "r-1"])
+
+
+def test_what_is_left_of_a_session_is_taken_up_under_its_ids() -> None:
+    stored = StoredSession("s", "", SHARED, dump(registrations_of(SHARED)))
+    left = with_ids(stored.restore({}), ["r-1"])
+    assert list(left.registrations) == ["r-1"]
+    assert list(stored.only(left).restore({}).registrations) == ["r-1"]
+    # run again by another Python, the source has made new ids
+    renamed = with_ids(stored.restore({}), ["old-0", "old-1"])
+    assert [(known, made.id) for known, made in renamed.registrations.items()] == [("old-0",) * 2, ("old-1",) * 2]
+    with pytest.raises(GearsError, match="registers 2 functions and 1 are left of them: run the script again"):
+        with_ids(stored.restore({}), ["old-0"])
+
+
+def test_a_payload_from_before_the_modules_moved_is_replaced_by_running_its_source() -> None:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    earlier = f"2 {python}\n".encode() + b"cqa_cluster.gears.sessions\nStored\n."
+    names: list[str] = []
+    stored = StoredSession("s", "", "note('ran')", earlier)
+    assert stored.restore({"note": names.append}).registrations == {}
+    assert names == ["ran"]
+
+
+@pytest.mark.parametrize("gone", [b"cqa_cluster.gears.sessions\nStored\n.", b"cqa_cluster.gears.worker\nNothing\n."])
+def test_a_payload_that_names_what_is_gone_is_not_loaded(gone: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    assert load(stored_sessions._PREFIX + gone) is None
+    assert "its source is run again" in caplog.text
+
+
+NAMES = {
+    "registrations.sessions": "Registration",
+    "registrations.stored_sessions": "StoredRegistrations",
+    "runs.futures": "GearsFuture GearsSession create_future get_gears_session run_coroutine set_future_exception "
+    "set_future_results set_gears_session",
+    "runs.plan": "Step StepKind",
+    "runs.sources": "CommandSource KeysSource StreamSource",
+    "scripting": "redis_ai",
+    "scripting.api": "atomic config_get create_keys_only_reader execute execute_later execute_many flat_error "
+    "gears_config_get gears_future hashtag is_async_allow is_in_atomic_block log override_reply register_time_event "
+    "shard_reader_callback",
+    "scripting.builder": "GearsBuilder",
+    "scripting.names": "_Loop call_next gears_ctx get_command register_gears_thread",
+    "shard.failures": "GearsError",
+}
+FIELDS = {
+    "StoredRegistrations": ["registrations", "requirements"],
+    "Registration": ["id", "source", "steps", "mode", "description", "on_registered", "rights"],
+    "Step": ["kind", "function", "key", "start", "length", "outline"],
+    "KeysSource": ["pattern", "no_scan", "read_value", "event_types", "key_types", "commands"],
+    "StreamSource": ["stream", "from_id", "batch", "duration_ms", "on_failed", "retry_seconds", "trim"],
+    "CommandSource": ["trigger", "inorder"],
+}
+
+
+class Named(pickle.Unpickler):
+    """Notes what a pickle names in this package: it cannot be loaded where one of these has another name."""
+
+    def __init__(self, payload: bytes) -> None:
+        super().__init__(io.BytesIO(payload))
+        self.names: set[str] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        self.names.add(f"{module}.{name}")
+        # a module itself is imported by a call
+        return self.names.add if name == "subimport" else super().find_class(module, name)
+
+
+def named(registrations: Iterable[Registration]) -> dict[str, str]:
+    """What a payload names in this package, by module."""
+    unpickler = Named(dump(registrations).removeprefix(stored_sessions._PREFIX))
+    unpickler.load()
+    found: dict[str, list[str]] = {}
+    for name in sorted(unpickler.names):
+        if name.startswith("qa_cluster.gears."):
+            module, _, last = name.removeprefix("qa_cluster.gears.").rpartition(".")
+            found.setdefault(module, []).append(last)
+    return {module: " ".join(names) for module, names in found.items()}
+
+
+def test_what_payloads_name_belongs_to_their_format() -> None:
+    """Whoever moves or renames one of these raises `FORMAT`, so that what is stored already is not misread."""
+    namespace: dict[str, Any] = {"__name__": "gears_session_t", **script_globals()}
+    used = ", ".join(name for name in script_globals())
+    exec(f"def function(x): return ({used})", namespace)
+    steps = (Step(StepKind.MAP, namespace["function"]),)
+    sources = (KeysSource(), StreamSource("s"), CommandSource("t"))
+    found = named(Registration(str(n), source, steps, "async", "") for n, source in enumerate(sources))
+    fields = {
+        kind.__name__: [field.name for field in dataclasses.fields(kind)]
+        for kind in (StoredRegistrations, Registration, Step, KeysSource, StreamSource, CommandSource)
+    }
+    assert (FORMAT, found, fields) == (3, NAMES, FIELDS)

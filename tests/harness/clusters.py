@@ -1,0 +1,114 @@
+"""Real clusters for tests: some primaries that share the slots evenly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import WORKER
+
+MEET_AGAIN_SECONDS = 5.0
+
+
+class Cluster:
+    """Some primaries that share the slots evenly; a context manager."""
+
+    def __init__(
+        self, binary: Path, settings: Mapping[str, object] | None = None, *, worker: str | None = None, size: int = 3
+    ) -> None:
+        values = {"cluster-enabled": "yes", "cluster-node-timeout": 5000, **(settings or {})}
+        self.nodes = [Server(binary, values, worker=worker) for _ in range(size)]
+
+    def __enter__(self) -> Self:
+        try:
+            self._form()
+        except BaseException:
+            self._end(True)
+            raise
+        return self
+
+    def _form(self) -> None:
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.wait_started()
+        step = 16384 // len(self.nodes)
+        for index, node in enumerate(self.nodes):
+            last = 16383 if index == len(self.nodes) - 1 else (index + 1) * step - 1
+            with node.client() as client:
+                client.execute_command("CLUSTER ADDSLOTSRANGE", index * step, last)
+        told_at = -MEET_AGAIN_SECONDS
+
+        def met() -> bool:
+            nonlocal told_at
+            if time.monotonic() - told_at >= MEET_AGAIN_SECONDS:  # a handshake that fails is forgotten
+                told_at = time.monotonic()
+                for node in self.nodes[1:]:
+                    with node.client() as client:
+                        client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
+            return all(self._complete(node) for node in self.nodes)
+
+        eventually(met, 60)
+
+    def _complete(self, node: Server) -> bool:
+        with node.client() as client:
+            fields = client.execute_command("CLUSTER INFO")
+            return bool(fields["cluster_known_nodes"] == str(len(self.nodes)) and fields["cluster_state"] == "ok")
+
+    def client(self) -> Any:
+        """A redis.RedisCluster of the whole cluster."""
+        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True)
+
+    def _end(self, failed: bool) -> None:
+        for node in self.nodes:
+            node.__exit__(AssertionError if failed else None, None, None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(kind is not None)
+
+
+def reaches(node: Server, shards: int) -> bool:
+    """Whether a run that is started on this node gets the records of all shards (a young bus loses messages)."""
+    with node.client() as client:
+        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
+        results, errors = client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').repartition(str).run()")
+        client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
+    return len(results) == shards and not errors
+
+
+@contextmanager
+def ready_cluster(
+    binary: Path, settings: Mapping[str, object] | None = None, *, worker: str = WORKER, size: int = 3
+) -> Iterator[Cluster]:
+    """A cluster whose workers are ready and whose runs reach all shards from each."""
+    with Cluster(binary, settings, worker=worker, size=size) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready()
+        for node in cluster.nodes:
+            eventually(partial(reaches, node, size))
+        yield cluster
+
+
+@contextmanager
+def ready_shards(
+    binary: Path, count: int, settings: Mapping[str, object] | None = None, *, worker: str = WORKER
+) -> Iterator[list[Server]]:
+    """The servers of a ready cluster, or one that stands alone."""
+    if count > 1:
+        with ready_cluster(binary, settings, worker=worker, size=count) as cluster:
+            yield cluster.nodes
+    else:
+        with Server(binary, settings, worker=worker) as server:
+            server.wait_ready()
+            yield [server]

@@ -1,0 +1,51 @@
+"""Which tests run in one process, and which come first, when pytest-xdist runs them in several (`--dist loadfile`).
+
+The tests of a file share servers, and some files share a whole cluster, but never those of one server program with
+those of the other: so the two halves of a file may run beside each other. What takes longest begins first, for the
+short ones fill the end.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+SERVERS = ("valkey", "redis")
+# Files whose tests share what is started once in a process.
+TOGETHER = {
+    f"tests/{folder}/test_{file}.py": folder
+    for folder, files in {
+        "functions": ("answers", "ingest", "pipeline", "reading_context"),
+        "system": ("freshness", "losses", "overload", "stock_clients"),
+    }.items()
+    for file in files
+}
+LONGEST_FIRST = ("docs", "system", "soak", "functions", "fuzz", "cluster", "gears", "benchmarks", "module", "api")
+
+
+def scope_of(test: str) -> str:
+    """What a test shares its process with, from its id: a file or some files, on one of the servers."""
+    file, _, rest = test.partition("::")
+    parameters = re.split(r"[\[\]-]", rest)[1:]
+    server = next((name for name in SERVERS if name in parameters), "")
+    return f"{TOGETHER.get(file, file)} {server}".rstrip()
+
+
+def rank_of(test: str) -> tuple[int, bool]:
+    """Where a test belongs among all: by its folder, files that go together before the others."""
+    folder = test.split("/")[1]
+    rank = LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+    return rank, test.partition("::")[0] not in TOGETHER
+
+
+class ByFileAndServer(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands the tests out in the order in which they were collected."""
+
+    def __init__(self, config: Any, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)

@@ -1,0 +1,26 @@
+"""A worker's process for tests: `python -S tests/harness/fake_worker BEHAVIOUR OPTION..`.
+
+BEHAVIOUR is a module beside this one, or any by its full name, with a class `Behaviour`. The standard library is
+enough for all of them, so that a worker is there at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+sys.path[0] = str(Path(__file__).resolve().parents[3])
+
+
+def main(name: str, *options: str) -> None:
+    """Runs the worker until its server goes."""
+    module = importlib.import_module(name if "." in name else f"tests.harness.fake_worker.{name}")
+    try:
+        module.Behaviour(options).serve()
+    except (EOFError, OSError):
+        print("server is gone", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,157 @@
+"""Triggers, events and scripts that do what their words say.
+
+Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
+
+Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its caller; any other takes a word: `die`
+(SIGKILL itself), `die-once` (only at the first attempt), `hang MS`, `sleep MS`, `garbage`, `raw RESP`, `error TEXT`,
+`status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else it
+remote-controls the worker: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease":
+ms, "pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. Events on keys `ev:*` are
+appended to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tests.harness.fake_worker.link import Link, ReplyError, Word, array, bulk
+from tests.harness.fake_worker.worker import Worker
+
+ARGS_KEYS = (
+    b"*8\r\n$5\r\nregex\r\n$5\r\nhook*\r\n$10\r\neventTypes\r\n*0\r\n"
+    b"$8\r\nkeyTypes\r\n*0\r\n$12\r\nhookCommands\r\n*0\r\n"
+)
+ARGS_TRIGGER = b"*4\r\n$7\r\ntrigger\r\n$4\r\necho\r\n$7\r\ninorder\r\n:0\r\n"
+
+
+def die() -> None:
+    """At once."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Behaviour(Worker):
+    """The worker."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--silent", action="store_true")
+        parser.add_argument("--bare", action="store_true")
+        parser.add_argument("--crash", action="store_true")
+        parser.add_argument("--version", default=self.version)
+        self.options = parser.parse_args(options)
+        if self.options.crash:
+            raise SystemExit(3)
+        self.version = self.options.version
+        super().__init__(options)
+
+    def beating(self, count: int) -> bool:
+        """A silent worker beats once."""
+        return count == 0 or not self.options.silent
+
+    def register(self) -> None:
+        """Registers the triggers and the events, unless this is a replica."""
+        if self.options.bare:
+            return
+        registrations: list[Word] = []
+        for name in ("echo", "do"):
+            registrations += [f"id-{name}", "CommandReader", "async_local", "", name, "", "", ARGS_TRIGGER, "pd"]
+        registrations += ["id-hook", "KeysReader", "async_local", "", "hook:*", "keymiss", "get,mget", ARGS_KEYS, "pd"]
+        registrations += ["id-ev", "KeysReader", "async_local", "the events", "ev:*", "", "", ARGS_KEYS, "pd"]
+        registrations += ["id-miss", "KeysReader", "async_local", "", "miss:*", "keymiss", "", ARGS_KEYS, "pd"]
+        try:
+            self.run_link.call("QA.REGISTER", "fake", "", "source", b"\x00payload", 5, *registrations)
+        except ReplyError as error:
+            if not str(error).startswith("READONLY"):
+                raise
+
+    def notice(self, kind: str, arguments: list[Any]) -> None:
+        """Keeps what it heard."""
+        self.run_link.call("RPUSH", "notices", " ".join([kind, *map(str, arguments)]))
+
+    def refused(self, _number: int, _kind: str, error: ReplyError) -> None:
+        """Keeps what came too late."""
+        self.run_link.call("RPUSH", "late", str(error))
+
+    def do_trigger(self, attempt: int, _id: str, user: str, name: str, *args: str) -> list[Word]:
+        """RG.TRIGGER and RG.TRIGGERONKEY."""
+        if name in ("echo", "who"):
+            return ["OK", array([user] if name == "who" else args)]
+        return self.behave(attempt, *args)
+
+    def behave(self, attempt: int, word: str = "", value: str = "", *rest: str) -> list[Word]:
+        """What the word says."""
+        if word == "die" or (word == "die-once" and attempt == 1):
+            die()
+        if word in ("hang", "sleep"):
+            time.sleep(float(value or 3600000) / 1000)
+        if word == "error":
+            return ["ERR", value]
+        if word == "status":
+            return [value, *rest]
+        if word == "garbage":
+            return ["OK", b"*2\r\n$3\r\nabc\r\n"]
+        return ["OK", value.encode() if word == "raw" else array([word, value, str(attempt)])]
+
+    def do_event(self, attempt: int, registration: str, event: str, key: str, has_client: int) -> list[Word]:
+        """A key changed or was missed."""
+        if not has_client:
+            self.run_link.call("RPUSH", "seen", f"{registration} {event} {key}")
+            return ["OK"]
+        word = key.split(":")[1]
+        if word == "none":
+            return ["OK"]
+        if word == "skip":
+            return ["SKIP"]
+        if word in ("die", "die-once", "hang", "error"):
+            status = self.behave(attempt, word, "3000" if word == "hang" else "ERR broken")
+            if status[0] == "ERR":
+                return status
+        return ["OVERRIDE", bulk(f"answer of {key}")]
+
+    def do_onregistered(self, _attempt: int, registration: str) -> list[Word]:
+        """Events were lost."""
+        self.run_link.call("RPUSH", "repaired", registration)
+        return ["OK"]
+
+    def do_command(self, _attempt: int, *args: str) -> list[Word]:
+        """A command that the worker answers."""
+        return ["OK", array(args)]
+
+    def do_model_load(self, *_args: str) -> list[Word]:
+        """A model that has one input and one output."""
+        return ["OK", b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"]
+
+    def do_script_load(self, *_args: str) -> list[Word]:
+        """A script that is good."""
+        return ["OK"]
+
+    def do_script(self, _attempt: int, source: str, *options: str) -> list[Word]:
+        """Remote control."""
+        if not source.startswith("{"):
+            return ["OK", array([source, *map(str, options)])]
+        orders = json.loads(source)
+        if "settings" in orders:
+            return ["OK", bulk(json.dumps(self.settings))]
+        replies = self.atomic(orders) if "atomic" in orders else [self.run_link.attempt(*w) for w in orders["run"]]
+        return ["OK", bulk(json.dumps(replies))]
+
+    def atomic(self, orders: dict[str, Any]) -> list[Any]:
+        """Runs commands in an atomic block."""
+        link: Link = self.link()
+        link.send("QA.ATOMIC", orders.get("lease", 1000))
+        replies = [self.control.read()]
+        replies += [self.control.attempt(*words) for words in orders["atomic"]]
+        if orders.get("die"):
+            die()
+        time.sleep(orders.get("pause", 0) / 1000)
+        self.control.send("END")
+        replies.append(link.read_element())
+        if str(replies[-1]).startswith("-"):
+            replies.append(self.control.read_element())  # the END came to a block that was over
+        return replies

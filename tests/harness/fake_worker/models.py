@@ -1,0 +1,171 @@
+"""Models that do what their bytes say, and scripts that do what their function's name says.
+
+    identity   outputs are the inputs            add_scalar  one output without dimensions
+    refuse     the file is no model              garbage     a blob that does not fit its shape
+    slow       1 s, then identity                few         no outputs at all
+    bytes      the model's own bytes, asked for with QA.MODELPART    die   the process ends
+    busy       it says TIMEDOUT                  fail        an error
+
+A script is refused if its source is `refuse`. What a step of it does is in the name of its function: `echo` puts out
+user, function, keys and arguments as strings, `source` the source, anything else what a model of that name does.
+A step `lie-..` makes the whole result of its DAG a lie (see LIES). Every `model.drop` is pushed to the list `drops`.
+Jobs are done one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from tests.harness.fake_worker.link import Word
+from tests.harness.fake_worker.worker import Worker
+
+MAX_PART = 4 << 20
+SLOW_SECONDS = 1.0
+Slots = dict[int, list[Any]]
+
+TENSOR: list[Word] = ["INT8", 1, 1, b"\1"]
+# What QA.DONE says of a DAG of one step and one result.
+LIES: dict[bytes, list[Word]] = {
+    b"lie-ok": ["OK"],
+    b"lie-tensors": ["TENSORS", 1, *TENSOR],
+    b"lie-skip": ["SKIP"],
+    b"lie-count": ["DAG", 2, "OK", 1, 1, "", 1, *TENSOR],
+    b"lie-negative": ["DAG", -1, "OK", 1, 1, "", 1, *TENSOR],
+    b"lie-state": ["DAG", 1, "FINE", 1, 1, "", 1, *TENSOR],
+    b"lie-us": ["DAG", 1, "OK", -1, 1, "", 1, *TENSOR],
+    b"lie-long": ["DAG", 1, "OK", 2**62, 1, "", 1, *TENSOR],
+    b"lie-samples": ["DAG", 1, "OK", 1, 2**62, "", 1, *TENSOR],
+    b"lie-error": ["DAG", 1, "ERR", 1, 1, "", 1, "NA"],
+    b"lie-good-error": ["DAG", 1, "OK", 1, 1, "but", 1, *TENSOR],
+    b"lie-skipped": ["DAG", 1, "NA", 0, 0, "", 1, "NA"],
+    b"lie-missing": ["DAG", 1, "OK", 1, 1, "", 1, "NA"],
+    b"lie-results": ["DAG", 1, "OK", 1, 1, "", 2, *TENSOR, *TENSOR],
+    b"lie-none": ["DAG", 1, "OK", 1, 1, "", 0],
+    b"lie-blob": ["DAG", 1, "OK", 1, 1, "", 1, "INT32", 1, 4, b"short"],
+    b"lie-end": ["DAG", 1, "OK", 1, 1, "", 1, "INT32", 1],
+    b"lie-step": ["DAG", 1, "OK"],
+    b"lie-more": ["DAG", 1, "OK", 1, 1, "", 1, *TENSOR, "more"],
+    b"busy": ["TIMEDOUT"],
+}
+
+
+def tensors_of(count: int, flat: list[Any]) -> list[list[Any]]:
+    """The tensors at the front of a job's arguments: type, rank, dimensions, blob; they are taken away."""
+    tensors = []
+    for _ in range(count):
+        width = 3 + flat[1]
+        tensors.append(flat[:width])
+        del flat[:width]
+    return tensors
+
+
+def act(word: bytes) -> None:
+    """What takes time, or the process."""
+    if word == b"slow":
+        time.sleep(SLOW_SECONDS)
+    if word == b"die":
+        os._exit(1)
+
+
+class Step:
+    """One step of a dag.run job, taken from the front of its arguments."""
+
+    def __init__(self, rest: list[Any]) -> None:
+        self.kind, self.ref, self.backend, self.device, *self.batching = (rest.pop(0) for _ in range(7))
+        self.function: bytes = rest.pop(0)
+        self.keys, self.args, self.inputs, self.outputs = ([rest.pop(0) for _ in range(rest.pop(0))] for _ in range(4))
+        self.word = b""
+
+    def run(self, worker: Behaviour, user: bytes, slots: Slots) -> list[Word]:
+        """Fills its outputs; returns state, us, samples, error."""
+        if self.kind == b"model":
+            source = self.word = worker.fetch(self.ref)
+        else:
+            source, self.word = worker.run_link.call("QA.SCRIPT", self.ref)[1], self.function
+        given = [slots[slot] for slot in self.inputs if slot in slots]
+        if len(given) < len(self.inputs):
+            return ["NA", 0, 0, ""]
+        act(self.word)
+        if self.word == b"fail":
+            return ["ERR", 7, 0, "ERR the step\nfailed"]
+        outputs = given[: len(self.outputs)]
+        if self.word == b"echo":
+            words = [user, self.function, *self.keys, b"|", *self.args]
+            outputs = [[b"STRING", 1, len(words), b"".join(word + b"\0" for word in words)]]
+        if self.word == b"source":
+            outputs = [[b"STRING", 1, 1, source + b"\0"]]
+        slots.update(zip(self.outputs, outputs, strict=True))
+        return ["OK", 1000, outputs[0][2] if outputs and outputs[0][1] else 0, ""]
+
+
+class Behaviour(Worker):
+    """The worker."""
+
+    decode = False
+    jobs_at_once = 1
+
+    def fetch(self, ref: int) -> bytes:
+        """The bytes of a model, in parts."""
+        size: int = self.run_link.call("QA.MODEL", ref)[2]
+        model = b""
+        while len(model) < size:
+            model += self.run_link.call("QA.MODELPART", ref, len(model), 7 if size < 1000 else MAX_PART)
+        return model
+
+    def notice(self, kind: str, arguments: list[Any]) -> None:
+        """Keeps which models were dropped."""
+        if kind == "model.drop":
+            self.run_link.call("RPUSH", "drops", arguments[0])
+
+    def do_model_load(self, _attempt: int, ref: int, _backend: bytes, _device: bytes, size: int, *_: Any) -> list[Word]:
+        """Input x, output y."""
+        model = self.fetch(ref)
+        if model == b"refuse":
+            return ["ERR", "No graph was found in the protobuf."]
+        if len(model) != size:
+            return ["ERR", f"{size} bytes were announced, {len(model)} came"]
+        if model == b"bad names":
+            return ["OK", b"*1\r\n*0\r\n"]
+        return ["OK", b"*2\r\n*1\r\n$1\r\nx\r\n*1\r\n$1\r\ny\r\n"]
+
+    def do_model_run(self, _attempt: int, ref: int, *rest: Any) -> list[Word]:
+        """What the model's bytes say."""
+        model = self.fetch(ref)
+        tensors = tensors_of(rest[6], list(rest[8:]))
+        act(model)
+        if model == b"busy":
+            return ["TIMEDOUT"]
+        if model == b"fail":
+            return ["ERR", "ERR the model\nfailed"]
+        if model == b"garbage":
+            tensors = [[b"INT32", 1, 4, b"short"]]
+        elif model == b"few":
+            tensors = []
+        elif model == b"add_scalar":
+            tensors = [[b"FLOAT", 0, b"\0\0\x80\x3f"]]
+        elif model.startswith(b"bytes"):
+            tensors = [[b"UINT8", 1, len(model), model]]
+        return ["TENSORS", len(tensors), *(part for tensor in tensors for part in tensor)]
+
+    def do_script_load(self, _attempt: int, *arguments: Any) -> list[Word]:
+        """Refused by its source."""
+        source, names = arguments[2], arguments[4:]
+        if source == b"refuse":
+            return ["ERR", f"Function {names[0].decode()} does not exist in the given script."]
+        return ["SKIP"] if source == b"garbage" else ["OK"]
+
+    def do_dag_run(self, _attempt: int, user: bytes, _timeout: Any, *arguments: Any) -> list[Word]:
+        """Its steps in their order; none runs after one that failed."""
+        rest = list(arguments)
+        slots: Slots = dict(enumerate(tensors_of(rest.pop(0), rest)))
+        steps = [Step(rest) for _ in range(rest.pop(0))]
+        reports: list[Word] = []
+        for step in steps:
+            reports += step.run(self, user, slots) if "ERR" not in reports[::4] else ["NA", 0, 0, ""]
+        for step in steps:
+            if step.word in LIES:
+                return LIES[step.word]
+        results = [part for slot in rest[1:] for part in slots.get(slot, ["NA"])]
+        return ["DAG", len(steps), *reports, len(rest) - 1, *results]

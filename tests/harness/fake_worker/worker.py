@@ -1,0 +1,121 @@
+"""What every fake worker does: it connects, beats and takes jobs as docs/worker-protocol.md says.
+
+A behaviour is a class below `Worker` whose method `do_KIND` (dots are underlines) says how a job of a kind ends: it
+returns the words after `QA.DONE id`. A job of a kind without a method is never answered.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tests.harness.fake_worker.link import Link, ReplyError, Word
+
+CONTROL_FD = 3
+BEAT_SECONDS = 0.1
+AGAIN_SECONDS = 0.05
+
+
+class Worker:
+    """A worker that obeys the protocol."""
+
+    version = "2"  # of the protocol, as QA.HELLO says it
+    decode = True  # whether jobs are texts or bytes
+    jobs_at_once = 16  # more than one: each in a thread of its own
+
+    def __init__(self, _options: Sequence[str]) -> None:
+        self.control = Link(socket.socket(fileno=CONTROL_FD))
+        self.opening: dict[str, Any] = json.loads(self.control.file.readline())
+        self.settings: dict[str, Any] = {}
+
+    def link(self) -> Link:
+        """A new connection that is a link."""
+        if self.opening["socket"]:
+            connected = socket.socket(socket.AF_UNIX)
+            connected.connect(self.opening["socket"])
+        else:
+            connected = socket.create_connection((self.opening["host"], self.opening["port"]))
+        link = Link(connected, decode=self.decode)
+        pairs = link.call("QA.HELLO", self.version, self.opening["token"])
+        self.settings = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return link
+
+    def connect(self) -> None:
+        """Opens the links that all workers have."""
+        self.done = self.link()
+        self.run_link = self.link()
+        self.next = self.link()
+
+    def beating(self, _count: int) -> bool:
+        """Whether another beat follows so many."""
+        return True
+
+    def beat(self) -> None:
+        """Sends beats for as long as it may."""
+        link = self.link()
+        count = 0
+        while self.beating(count):
+            count += 1
+            link.call("QA.BEAT", 1000000 + count, 1, 2, 3, 4, 0)
+            time.sleep(BEAT_SECONDS)
+
+    def register(self) -> None:
+        """Registers what the jobs come from."""
+
+    def begin(self) -> None:
+        """From the first link to the ready worker."""
+        self.connect()
+        threading.Thread(target=self.beat, daemon=True).start()
+        self.run_link.call("QA.SESSIONS")  # else it is replaced when sessions were loaded before it came
+        self.register()
+        self.run_link.call("QA.READY")
+        print("fake worker is ready", flush=True)
+
+    def serve(self) -> None:
+        """Takes jobs until the server goes."""
+        self.begin()
+        while True:
+            try:
+                jobs = self.next.call("QA.NEXT", self.jobs_at_once, 500) or []
+            except ReplyError:  # CLUSTERDOWN: the server unblocks everybody while the cluster is down
+                time.sleep(AGAIN_SECONDS)
+                continue
+            for job in jobs:
+                self.take(job)
+
+    def take(self, job: list[Any]) -> None:
+        """Works on a job, now or beside others."""
+        if self.jobs_at_once == 1:
+            self.work(job)
+        else:
+            threading.Thread(target=self.work, args=(job,), daemon=True).start()
+
+    def work(self, job: list[Any]) -> None:
+        """Does one job, or takes notice."""
+        number, kind, attempt, _timeout, *arguments = job
+        if not self.decode:
+            kind = kind.decode()
+        if number == 0:
+            self.notice(kind, arguments)
+            return
+        does = getattr(self, "do_" + kind.replace(".", "_"), None)
+        if does is None:
+            return
+        try:
+            outcome: list[Word] = does(attempt, *arguments)
+        except ReplyError as error:
+            outcome = ["ERR", str(error)]
+        try:
+            self.done.call("QA.DONE", number, *outcome)
+        except ReplyError as error:
+            self.refused(number, kind, error)
+
+    def notice(self, kind: str, arguments: list[Any]) -> None:
+        """Hears of what wants no answer."""
+
+    def refused(self, number: int, kind: str, error: ReplyError) -> None:
+        """Hears that the server does not take the outcome of a job."""

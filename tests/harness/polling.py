@@ -1,0 +1,57 @@
+"""Waiting for what comes in its own time: conditions are polled up to a deadline that only a fault reaches.
+
+A deadline is generous because nothing waits for it while all is well: on a busy machine a step that takes a millisecond
+may take seconds. A test that needs a time to pass uses a setting or a fake clock, not a short deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+import redis
+
+T = TypeVar("T")
+Ignored = type[Exception] | tuple[type[Exception], ...]
+SECONDS = 30.0
+
+
+def eventually(
+    check: Callable[[], T],
+    seconds: float = SECONDS,
+    pause: float = 0.02,
+    ignore: Ignored = redis.ConnectionError,
+) -> T:
+    """What `check` returns once it is true; the failure names the last value or error."""
+    deadline = time.monotonic() + seconds
+    last: object = None
+    while True:
+        try:
+            value = check()
+        except ignore as error:
+            last = error
+        else:
+            if value:
+                return value
+            last = value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {seconds} s, last seen: {last!r}")
+        time.sleep(pause)
+
+
+async def eventually_async(
+    check: Callable[[], T] | Callable[[], Awaitable[T]], seconds: float = SECONDS, pause: float = 0.005
+) -> T:
+    """As `eventually`, while the event loop goes on; `check` may be a coroutine function."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = check()
+        value = cast(T, await found if inspect.isawaitable(found) else found)
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {seconds} s, last seen: {value!r}")
+        await asyncio.sleep(pause)

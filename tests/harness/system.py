@@ -1,0 +1,168 @@
+"""The whole system as a user starts it: `qa-cluster up` in a folder of its own, and `qa-cluster serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from tests.harness.polling import eventually
+from tests.harness.ports import free_port
+from tests.harness.programs import MODULE, server_environment
+
+TOOL = str(Path(sys.executable).with_name("qa-cluster"))
+START_SECONDS = 120.0
+SHARDS = 3  # as many as `qa-cluster up` starts by default
+
+
+class System:
+    """A local cluster and, once it is asked for, its REST service; a context manager."""
+
+    def __init__(self, binary: Path, *, shards: int = SHARDS, **settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="qa-system-"))
+        self.shards = shards
+        clean = {name: value for name, value in server_environment().items() if not name.startswith("QA_")}
+        self.environment = clean | {
+            "QA_DATA_DIR": str(self.folder / "data"),
+            "QA_SHARDS": str(shards),
+            "QA_REPLICAS": "0",
+            "QA_SERVER": str(binary),
+            "QA_MODULE_PATH": str(MODULE),
+            **settings,
+        }
+        self.service: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.nodes: list[Any] = []
+        self.addresses: list[tuple[str, int]] = []
+        self._clients: list[redis.Redis] = []
+
+    def cli(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs `qa-cluster` on it."""
+        done = subprocess.run(
+            [TOOL, *arguments], env=self.environment, capture_output=True, text=True, cwd=self.folder, check=False
+        )
+        if check and done.returncode:
+            raise AssertionError(f"qa-cluster {arguments}: {done.stdout}{done.stderr}\n{self.logs()}")
+        return done
+
+    def status(self) -> dict[str, Any]:
+        """What `qa-cluster status --json` prints."""
+        return dict(json.loads(self.cli("status", "--json").stdout))
+
+    def __enter__(self) -> Self:
+        try:
+            self.cli("up")
+            for shard in self.status()["shards"]:
+                host, _, port = shard["address"].rpartition(":")
+                self.addresses.append((host, int(port)))
+            self.nodes = self.clients()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def client(self, index: int, **options: Any) -> Any:
+        """A redis.Redis of one shard, closed at the end (whose execute_command has no types)."""
+        host, port = self.addresses[index]
+        values: dict[str, Any] = {"decode_responses": True, "encoding_errors": "backslashreplace", "socket_timeout": 30}
+        self._clients.append(redis.Redis(host=host, port=port, **(values | options)))
+        return self._clients[-1]
+
+    def clients(self, **options: Any) -> list[Any]:
+        """One of every shard."""
+        return [self.client(index, **options) for index in range(len(self.addresses))]
+
+    @property
+    def url(self) -> str:
+        """Address of the first shard."""
+        return "redis://{}:{}".format(*self.addresses[0])
+
+    def info(self, node: redis.Redis) -> dict[str, Any]:
+        """INFO of a shard, with the module's section."""
+        return dict(node.info("everything"))
+
+    def total(self, name: str) -> int:
+        """Sum of a counter of INFO over the shards."""
+        return sum(int(self.info(node)[name]) for node in self.nodes)
+
+    def worker_pid(self, node: redis.Redis) -> int:
+        """The process of a shard's worker; waits for one where it is just being restarted."""
+        return int(eventually(lambda: self.info(node)["qa_worker_pid"]))
+
+    def start_service(self, **settings: str) -> None:
+        """Starts the REST service and waits until it is ready."""
+        self.port = free_port()
+        with (self.folder / "service.log").open("ab") as log:
+            self.service = subprocess.Popen(
+                [TOOL, "serve", "--port", str(self.port)], env=self.environment | settings, stdout=log, stderr=log
+            )
+        eventually(self._ready, START_SECONDS, ignore=OSError)
+
+    def _ready(self) -> bool:
+        if self.service is not None and self.service.poll() is not None:
+            raise AssertionError(f"the service ended with {self.service.returncode}\n{self.logs()}")
+        return self.http("/readyz")[0] == 200
+
+    def stop_service(self, how: int = signal.SIGTERM) -> None:
+        """Ends the REST service."""
+        if self.service is None:
+            return
+        self.service.send_signal(how)
+        try:
+            self.service.wait(60)
+        except subprocess.TimeoutExpired:
+            self.service.kill()
+            self.service.wait()
+            raise
+        finally:
+            self.service = None
+
+    def http(
+        self, path: str, body: bytes | None = None, method: str | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of one request."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body, method=method)
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                return reply.status, {k.lower(): v for k, v in reply.headers.items()}, reply.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read()
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(
+            f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in sorted(self.folder.rglob("*.log"))
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for client in self._clients:
+            client.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.stop_service()
+        self.cli("down", check=False)
+        if kind is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            sys.stderr.write(f"logs are kept in {self.folder}\n")
+
+
+def resume(pid: int) -> None:
+    """Lets a stopped worker go on; one that stood still for too long has been replaced meanwhile."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)

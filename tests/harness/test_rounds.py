@@ -1,0 +1,56 @@
+"""The rounds count what failed, go on where they were interrupted, and end what they started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.polling import eventually
+from tests.harness.processes import descendants
+from tests.harness.programs import ROOT
+from tests.harness.rounds import Round, earlier, rounds
+
+OUTPUT = """
+FAILED tests/a.py::test_one[x y] - AssertionError
+ERROR tests/b.py::test_two
+=== 1 failed, 40 passed, 2 skipped, 1 error in 12.30s (0:00:12) ===
+=== 3 passed in 1.00s ===
+"""
+
+
+def test_account_of_a_round() -> None:
+    done = Round.of(4, 61.4, 1, OUTPUT)
+    assert str(done) == "round 4: 61 s, 43 passed, 2 failed: tests/a.py::test_one[x y]; tests/b.py::test_two"
+    assert Round.of(1, 1, 2, "mypy: error").failed == ("the command ended with 2",)
+    assert Round.of(1, 1, 0, "=== 3 passed in 1.00s ===").failed == ()
+
+
+def test_rounds_are_taken_up_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "rounds" / "log.txt"
+    once = tmp_path / "once"
+    fails_later = [
+        sys.executable,
+        "-S",
+        "-c",
+        f"import os, sys; sys.exit(os.path.exists('{once}') or os.mkdir('{once}'))",
+    ]
+    assert rounds(fails_later, 1, 1, log) == 0
+    assert rounds(fails_later, 3, 0, log) == 2
+    assert [failures for _, failures in earlier(log)] == [0, 1, 1]
+    assert rounds(["no such command"], 3, 0, log) == 2, "all rounds are in the log"
+    assert capsys.readouterr().out.count("round 3:") == 1
+
+
+def test_what_was_started_ends_in_any_case(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.harness.rounds", "--log", str(tmp_path / "log.txt"), "--busy", "1"]
+    with subprocess.Popen([*command, sys.executable, "-c", "import time; time.sleep(600)"], cwd=ROOT) as process:
+        found = eventually(lambda: len(below := descendants(process.pid)) == 2 and below)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    eventually(lambda: not [pid for pid in found if Path(f"/proc/{pid}").exists()])
+    assert os.getpid() not in found

@@ -1,0 +1,17 @@
+"""The commands that servers start their worker with: the real worker, or the scriptable one of `fake_worker/`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+FAKE_WORKER = Path(__file__).with_name("fake_worker")
+
+WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
+"""The real worker, as a user's server starts it."""
+
+
+def fake_worker(behaviour: str, *options: object) -> str:
+    """The scriptable worker with a behaviour: a module of `fake_worker/`, or one by its full name."""
+    # without site: the standard library is enough, and the worker is there in a fraction of the time
+    return " ".join([f'"{sys.executable}" -S "{FAKE_WORKER}"', behaviour, *map(str, options)])

@@ -1,0 +1,172 @@
+"""Runs of the training that stop: by a signal, a full disk or a caller; each goes on where it was, to the same bits."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.models.training.data import write_examples
+from qa_cluster.models.training.settings import TrainingSettings
+from qa_cluster.models.training.state import STATE_FILE
+from qa_cluster.models.training.train import RECORD_FILE, Interrupted, train
+from tests.model.toy_training import Silent, settings, toy, weights
+
+transformers = pytest.importorskip("transformers", reason="the train extra is not installed")
+torch = pytest.importorskip("torch", reason="the train extra is not installed")
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
+
+
+@dataclass(frozen=True, slots=True)
+class Straight:
+    """A run that was not stopped."""
+
+    settings: TrainingSettings
+    losses: list[float]
+    record: dict[str, Any]
+    weights: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def straight(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Straight:
+    """Stages of 57 (one and a half epochs) and 19 steps, with dropout."""
+    out, seen, chosen = (
+        tmp_path_factory.mktemp("straight") / "out",
+        Silent(),
+        settings(data, "1.5:5e-3", "0.5:3e-3:0.5"),
+    )
+    record = train(str(base), out, chosen, seen, stopping=lambda: False)
+    assert len(seen.losses) == 76
+    return Straight(chosen, seen.losses, record, weights(out))
+
+
+@pytest.mark.parametrize("stops", [(1,), (3, 45), (57,), (60,)], ids=str)
+def test_a_resumed_run_ends_with_the_same_bits(
+    straight: Straight, base: Path, tmp_path: Path, stops: tuple[int, ...]
+) -> None:
+    """Stopped in each epoch and where a stage ends."""
+    out, seen = tmp_path / "stopped", Silent()
+    for number, steps in enumerate(stops):
+        with pytest.raises(Interrupted, match="stopped at step"):
+            train(str(base), out, straight.settings, seen, resume=number > 0, stopping=seen.after(steps))
+        assert len(seen.losses) == steps
+        assert not (out / "model.safetensors").exists()
+    resumed = train(str(base), out, straight.settings, seen, resume=True, stopping=lambda: False)
+    assert seen.losses == straight.losses
+    found = weights(out)
+    assert straight.weights.keys() == found.keys()
+    assert all(torch.equal(weight, found[name]) for name, weight in straight.weights.items())
+    assert resumed["losses"] == straight.record["losses"]
+    assert resumed["data"] == straight.record["data"]
+
+
+def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) -> None:
+    out, seen = tmp_path / "out", Silent()
+    with pytest.raises(InvalidInput, match="nothing to resume"):  # before anything is loaded
+        train("no base", out, settings(data), seen, resume=True, stopping=lambda: False)
+    with pytest.raises(Interrupted):
+        train(str(base), out, settings(data), seen, stopping=seen.after(2))
+    with pytest.raises(InvalidInput, match="unfinished run: go on with --resume"):
+        train(str(base), out, settings(data), seen, stopping=lambda: False)
+    with pytest.raises(InvalidInput, match="batch_size was 16, is now 8"):
+        train(str(base), out, settings(data, batch_size=8), seen, resume=True, stopping=lambda: False)
+    changed = tmp_path / data.name
+    write_examples(changed, toy(600, seed=5))
+    with pytest.raises(InvalidInput, match="stages was"):
+        train(str(base), out, settings(changed), seen, resume=True, stopping=lambda: False)
+    content = (out / STATE_FILE).read_bytes()
+    (out / STATE_FILE).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ModelError, match="cannot read"):
+        train(str(base), out, settings(data), seen, resume=True, stopping=lambda: False)
+    with pytest.raises(InvalidInput, match="not an empty folder"):
+        train(str(base), base, settings(data), seen, stopping=lambda: False)
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let writing fail beyond so many bytes of a file, as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_no_more_than_the_steps_since_the_last_save(base: Path, data: Path, tmp_path: Path) -> None:
+    out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.3:1e-3")
+    with largest_file(50_000), pytest.raises(ModelError, match=r"cannot save the run in .* MB are free: "):
+        train(str(base), out, chosen, seen, stopping=seen.after(1))
+    assert not list(out.iterdir())
+    with pytest.raises(Interrupted):
+        train(str(base), out, chosen, seen, stopping=lambda: True)
+    saved = (out / STATE_FILE).read_bytes()
+    with largest_file(50_000), pytest.raises(ModelError, match="what was saved before is kept"):
+        train(str(base), out, chosen, seen, resume=True, stopping=lambda: True)
+    assert (out / STATE_FILE).read_bytes() == saved
+    assert [path.name for path in out.iterdir()] == [STATE_FILE]
+    train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    assert (out / RECORD_FILE).is_file()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_not_lost(
+    base: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.1:1e-3")
+
+    def short_of_room() -> dict[str, str]:
+        limits.enter_context(largest_file(50_000))
+        return {}
+
+    with ExitStack() as limits, monkeypatch.context() as patched:
+        patched.setattr("qa_cluster.models.training.train.versions", short_of_room)  # the last before the files
+        with pytest.raises(ModelError, match=r"cannot write the checkpoint .* with --resume"):
+            train(str(base), out, chosen, seen, stopping=lambda: False)
+    assert [path.name for path in out.iterdir()] == [STATE_FILE]
+    steps = len(seen.losses)
+    train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    assert (out / "model.safetensors").is_file()
+    assert len(seen.losses) == steps
+
+
+def test_a_stop_while_it_measures_is_heeded(base: Path, data: Path, tmp_path: Path) -> None:
+    out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.1:1e-3", hold_out=40)
+    with pytest.raises(Interrupted, match="of the measuring"):
+        train(str(base), out, chosen, seen, stopping=lambda: seen.started == "measuring")
+    record = train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
+    assert record["held_out"]["scores"]["questions"] >= 40
+    assert not (out / STATE_FILE).exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_save_the_run(base: Path, data: Path, tmp_path: Path, number: int, code: int) -> None:
+    """Ctrl-C goes to the whole group of processes, as a terminal does it; SIGTERM to the command alone."""
+    out = tmp_path / "out"
+    command = [str(Path(sys.executable).with_name("qa-cluster")), "model", "train", str(base), str(out)]
+    options = ["--data", f"{data}:400:1e-4", "--max-tokens", "48", "--max-question-tokens", "8", "--doc-stride", "8"]
+    options += ["--threads", "1"]
+    with subprocess.Popen(
+        [*command, *options, "--save-minutes", "0.001"], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as program:
+        assert program.stderr is not None
+        said = []
+        for line in program.stderr:
+            said.append(line)
+            if "windows_without_answer" in line:
+                break
+        os.killpg(program.pid, number) if number == signal.SIGINT else os.kill(program.pid, number)
+        said.append(program.stderr.read())
+        assert program.wait() == code, "".join(said)
+    assert "To go on: the same command with --resume" in said[-1]
+    assert (out / STATE_FILE).is_file()
+    assert not (out / RECORD_FILE).exists()

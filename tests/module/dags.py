@@ -1,0 +1,42 @@
+"""Commands of AI.DAGEXECUTE, and what the tests of them run on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+DAG = "AI.DAGEXECUTE"
+RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "a", "OUTPUTS", 1, "b"]
+
+
+def store(client: redis.Redis, key: str, blob: str) -> None:
+    client.execute_command("AI.MODELSTORE", key, "ONNX", "CPU", "BATCHSIZE", 4, "BLOB", blob)
+
+
+def prepare(client: redis.Redis) -> None:
+    """Models, each named for what it does, a script, and two tensors."""
+    store(client, "m", "identity")
+    for word in ("fail", "slow", "die", "busy"):
+        store(client, word, word)
+    client.execute_command("AI.SCRIPTSET", "s", "CPU", "SOURCE", "x")
+    client.execute_command("AI.TENSORSET", "a", "INT32", 2, 1, "VALUES", 1, -2)
+    client.execute_command("AI.TENSORSET", "c", "FLOAT", 1, "VALUES", 0.5)
+
+
+def run(model: str, source: str = "a", target: str = "b") -> list[Any]:
+    return ["AI.MODELEXECUTE", model, "INPUTS", 1, source, "OUTPUTS", 1, target]
+
+
+def dag(*parts: Any) -> list[Any]:
+    """The words of a command whose operations are given as lists."""
+    words: list[Any] = [DAG]
+    for part in parts:
+        words += ["|>", *part] if isinstance(part, list) else [part]
+    return words
+
+
+def numbers(client: redis.Redis, key: str) -> list[int]:
+    flat = client.execute_command("AI.INFO", key)
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    return [fields[name] for name in (b"duration", b"samples", b"calls", b"errors")]

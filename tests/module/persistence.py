@@ -1,0 +1,55 @@
+"""Data that a server writes and loads again: the append-only file, and DUMP payloads, some of them corrupted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import redis
+
+from tests.harness.polling import eventually
+
+
+def rewrite_and_load_aof(client: redis.Redis) -> None:
+    """Has the AOF written anew, as commands, and loads the data from it."""
+    client.config_set("aof-use-rdb-preamble", "no")
+    client.bgrewriteaof()
+
+    def over() -> bool:
+        state = client.info("persistence")
+        return not state["aof_rewrite_in_progress"] and not state["aof_rewrite_scheduled"]
+
+    eventually(over)
+    client.execute_command("DEBUG", "LOADAOF")
+
+
+def corruptions(dump: bytes, count: int) -> Iterator[bytes]:
+    """Every truncation of a DUMP payload, and random damage to it; version and (unchecked) checksum stay at the end."""
+    body, footer = dump[:-10], dump[-10:]
+    yield from (body[:length] + footer for length in range(1, len(body)))
+    chance = random.Random(7)
+    for _ in range(count):
+        damaged = bytearray(body)
+        for _ in range(chance.randint(1, 4)):
+            value = chance.choice([0, 1, 2, 5, 0x40, 0x80, 0x81, 0xFF, chance.randrange(256)])
+            damaged[chance.randrange(9, len(damaged))] = value
+        yield bytes(damaged) + footer
+
+
+def restore_corrupted(client: redis.Redis, key: str, count: int) -> int:
+    """Restores corrupted payloads of a key as `damaged`; those accepted must be usable. Returns the number refused."""
+    client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
+    refused = 0
+    dump = client.dump(key)
+    assert isinstance(dump, bytes)
+    assert client.restore("damaged", 0, dump, replace=True) in (b"OK", "OK")
+    for payload in corruptions(dump, count):
+        try:
+            client.restore("damaged", 0, payload, replace=True)
+        except redis.ResponseError as error:
+            refused += 1
+            assert "Bad data format" in str(error) or "DUMP payload" in str(error)
+        else:
+            client.dump("damaged")
+            client.memory_usage("damaged")
+    return refused

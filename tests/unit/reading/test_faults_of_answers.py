@@ -1,0 +1,78 @@
+"""How the spans of several sentences become answers, or none.
+
+Each test is a fault of the readers people had before; its docstring says whose it was.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qa_cluster.asking.assembly import CitedDocument, assemble, distinct
+from qa_cluster.asking.questions import AskOptions
+from qa_cluster.keys import SentenceRef
+from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.readings import FoundSpan, SentenceReading
+
+
+def sentence_reading(document: str, *spans: tuple[int, int, float]) -> SentenceReading:
+    found = tuple(FoundSpan(*span, 0) for span in spans)
+    return SentenceReading(SentenceRef(document, "t", 0), found, "v", "x" * 99, 0, "m", "s", False, 1, False)
+
+
+RECORDS = {name: CitedDocument("v", "", {}) for name in "abcd"}
+
+
+@pytest.mark.parametrize("readings", [[], [sentence_reading("a")], [sentence_reading("a"), sentence_reading("b")]])
+def test_nothing_found_is_no_answer_and_no_crash(manifest: Manifest, readings: list[SentenceReading]) -> None:
+    """Haystack: the removal of overlaps took `answers[0]` of a list that can be empty."""
+    chosen = distinct(readings, {}, manifest.no_answer_threshold)
+    result = assemble(chosen, RECORDS, manifest, AskOptions(no_answer=False))
+    assert (result.answers, result.answerable, result.no_answer_score) == ((), False, 1.0)
+
+
+def test_the_surer_document_comes_first() -> None:
+    """Haystack #739, #1220: as scores were shares within a document, the best of each looked alike."""
+    chosen = distinct([sentence_reading("a", (0, 3, 1.0)), sentence_reading("b", (0, 3, 22.0))], {}, 0.0)
+    assert [item.reading.sentence.document_id for item in chosen] == ["b", "a"]
+
+
+def test_probabilities_rise_with_the_score_and_stay_below_one(manifest: Manifest) -> None:
+    """Haystack #1522, #2916: sigmoid(0.1 x logit) and the like, called a probability."""
+    shown = [manifest.calibration.probability(score) for score in np.linspace(-1e4, 1e4, 101)]
+    assert shown == sorted(shown)
+    assert all(0 <= value <= 1 for value in shown)
+
+
+def test_every_answer_has_a_score_and_there_is_more_than_one(manifest: Manifest) -> None:
+    """txtai #406, #633: one answer only, its score hidden."""
+    readings = [sentence_reading("a", (0, 3, 9.0), (5, 8, 4.0)), sentence_reading("b", (0, 3, 6.0))]
+    result = assemble(distinct(readings, {}, 0.0), RECORDS, manifest, AskOptions(top_k=5))
+    assert [(answer.document_id, answer.start, answer.logit) for answer in result.answers] == [
+        ("a", 0, 9.0),
+        ("b", 0, 6.0),
+        ("a", 5, 4.0),
+    ]
+
+
+@pytest.mark.parametrize(("scores", "answerable"), [((-9.0, 9.0), True), ((9.0, -9.0), True), ((-9.0, -3.0), False)])
+def test_no_answer_is_when_none_of_all_texts_has_one(
+    manifest: Manifest, scores: tuple[float, float], answerable: bool
+) -> None:
+    """transformers #14277, #18719: no-answer was decided window by window; Haystack: by a product of (1 - score)."""
+    readings = [sentence_reading(name, (0, 3, score)) for name, score in zip("ab", scores, strict=True)]
+    chosen = distinct(readings, {"a:{t}:0": 50.0}, manifest.no_answer_threshold)
+    result = assemble(chosen, RECORDS, manifest, AskOptions())
+    assert result.answerable is answerable
+    assert bool(result.answers) is answerable
+
+
+@pytest.mark.parametrize("no_answer", [True, False])
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+def test_no_answer_is_never_one_of_the_answers(manifest: Manifest, top_k: int, no_answer: bool) -> None:
+    """Haystack: "no answer" took a place among the top k, or made them k + 1; transformers #2623: an empty string."""
+    readings = [sentence_reading(name, (0, 3, 5.0), (4, 4, 4.0)) for name in "abcd"]
+    options = AskOptions(top_k=top_k, no_answer=no_answer)
+    result = assemble(distinct(readings, {}, 0.0), RECORDS, manifest, options)
+    assert len(result.answers) == top_k
+    assert all(answer.answer for answer in result.answers)

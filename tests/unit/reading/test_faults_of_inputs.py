@@ -1,0 +1,164 @@
+"""What a model is given: windows, token types and batches; and who may tokenize at the same time.
+
+Each test is a fault of the readers people had before; its docstring says whose it was.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from qa_cluster.documents import Neighbour, SentenceRecord
+from qa_cluster.errors import InvalidInput
+from qa_cluster.gears.functions.answering.passage import passage_of
+from qa_cluster.keys import SentenceRef, answer_key, parse_answer_key
+from qa_cluster.reading.manifest import Manifest, PairLayout
+from qa_cluster.reading.readings import parse_readings
+from qa_cluster.reading.spans import best_spans
+from qa_cluster.reading.tokenization import pack_sentence
+from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
+from tests.unit.small_tokenizer import small_tokenizer
+
+LAYOUTS = {
+    "bert": (PairLayout((101,), (102,), (102,), 1), [0, 0, 0, 0, 1, 1, 1]),
+    "roberta": (PairLayout((0,), (2, 2), (2,), 0), [0, 0, 0, 0, 0, 0, 0, 0]),
+    "distilbert": (PairLayout((101,), (102,), (102,), 0), [0, 0, 0, 0, 0, 0, 0]),
+    "deberta": (PairLayout((1,), (2,), (2,), 1), [0, 0, 0, 0, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("family", list(LAYOUTS))
+def test_the_reader_is_told_which_tokens_are_the_context(manifest: Manifest, family: str) -> None:
+    """Haystack: the model was called without `token_type_ids`, so BERT and ELECTRA readers got zeros everywhere."""
+    pair, expected = LAYOUTS[family]
+    pairs = PairEncoder(replace(manifest, pair=pair))
+    question = small_tokenizer().encode_question("who is", 64)
+    (found,) = pairs.windows(question, small_tokenizer().encode_text("the cat"))
+    arrays = pairs.batch([found])
+    length = len(expected)
+    assert arrays["token_type_ids"][0, :length].tolist() == expected
+    assert not arrays["token_type_ids"][0, length:].any()
+    assert arrays["input_ids"][0, :length].tolist() == [
+        *pair.head,
+        *question.ids,
+        *pair.middle,
+        *small_tokenizer().encode_text("the cat").ids,
+        *pair.tail,
+    ]
+    assert arrays["attention_mask"][0].tolist() == [1] * length + [0] * (arrays["attention_mask"].shape[1] - length)
+
+
+@pytest.mark.parametrize("document", ["a_b", "_", "x_{y}_z", "tokenized_bert_qa"])
+@pytest.mark.parametrize("question", ["what_is_it", "_", "a:{t}:0_b"])
+def test_underscores_in_ids_and_questions(document: str, question: str) -> None:
+    """the-pattern: `key.split('_')` cut ids and questions that hold an underscore."""
+    sentence = SentenceRef(document, "t", 3)
+    assert parse_answer_key(answer_key(sentence, question)) == (sentence, question, "")
+
+
+def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> None:
+    """Haystack: documents without content were dropped and their questions were not, so answers went astray."""
+    texts = ["The cat sat.", "", " ", "The dog sat."]
+    windows = [encoder.windows("Who sat?", text) for text in texts]
+    assert [len(found) for found in windows] == [1, 0, 0, 1]
+    readings = [
+        best_spans(found, [(np.zeros(99), np.zeros(99))] * len(found), encoder.passage(text), text, max_answer_tokens=4)
+        for found, text in zip(windows, texts, strict=True)
+    ]
+    assert [bool(reading.spans) for reading in readings] == [True, False, False, True]
+    names = [f"d:{{t}}:{i}" for i in range(3)]
+    value = {
+        "spans": [], "document_version": "v", "sentence": "s", "sentence_start": 0, "reading_revision": "m",
+        "cache": "miss", "windows": 1, "truncated": False,
+    }  # fmt: skip
+    replies = [orjson.dumps(value), b"-NOTFOUND gone", orjson.dumps(value)]
+    parsed = parse_readings(names, replies, "shard")
+    assert [reading and reading.sentence.index for reading in parsed] == [0, None, 2]
+
+
+@pytest.mark.parametrize(("window_tokens", "stride"), [(70, 3), (70, 70), (70, -1), (67, 0), (0, 0), (10_000, 0)])
+def test_an_impossible_stride_is_refused_when_it_is_set(manifest: Manifest, window_tokens: int, stride: int) -> None:
+    """tokenizers #944: a stride that leaves no room panics, at the first text that is long enough."""
+    with pytest.raises(InvalidInput, match=r"must be from \d+"):
+        PairEncoder(manifest, window_tokens=window_tokens, doc_stride=stride)
+
+
+@pytest.mark.parametrize("question", ["why", "why " * 300])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 17, 1000])
+def test_long_texts_are_read_whole_in_windows_that_fit(encoder: TextPairEncoder, question: str, length: int) -> None:
+    """the-pattern: question and context could have more tokens than the model; transformers #2615: they were cut."""
+    pairs = PairEncoder(encoder.pairs.manifest, window_tokens=70, doc_stride=2)
+    found = TextPairEncoder(encoder.tokenizer, pairs).windows(question, "word " * length)
+    covered = {token for each in found for token in range(each.first, each.first + each.tokens)}
+    assert covered == set(range(length))
+    assert all(len(each.input_ids) <= 70 for each in found)
+
+
+def test_a_question_that_is_cut_off_says_so() -> None:
+    """TEI: what is too long is cut off silently by default."""
+    tokenizer = small_tokenizer()
+    assert tokenizer.encode_question("why " * 65, 64).truncated
+    assert not tokenizer.encode_question("w " * 64, 64).truncated
+
+
+def test_eight_threads_share_one_tokenizer(encoder: TextPairEncoder) -> None:
+    """tokenizers #537, Haystack #1229, transformers #47085: "Already borrowed", as each call set its truncation."""
+    tokenizer = encoder.tokenizer
+    texts = [f"Text {number}: {'Zoë sat on the mat. ' * number}" for number in range(1, 9)]
+    expected = [tokenizer.encode_text(text).ids.tolist() for text in texts]
+    ready = threading.Barrier(8)
+
+    def work(number: int) -> bool:
+        ready.wait(10)
+        for turn in range(40):
+            limit = 1 + (number + turn) % 16
+            question = tokenizer.encode_question(texts[number], limit)
+            whole = tokenizer.encode_texts(texts)
+            assert len(question.ids) == min(limit, len(expected[number]))
+            assert [tokens.ids.tolist() for tokens in whole] == expected
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(work, range(8)))
+
+
+def test_each_pair_of_a_batch_gets_its_own_answer(encoder: TextPairEncoder) -> None:
+    """transformer-deploy #159: `question[0]` and `context[0]` of every batch were read."""
+    texts = ["The cat sat.", "Dogs bark at night.", "It rains."]
+    windows = [encoder.windows(f"What about {text}", text)[0] for text in texts]
+    rows = encoder.pairs.batch(windows)["input_ids"]
+    assert [row[: len(each.input_ids)].tolist() for row, each in zip(rows, windows, strict=True)] == [
+        each.input_ids.tolist() for each in windows
+    ]
+    assert len({tuple(row) for row in rows.tolist()}) == 3
+
+
+class _NoTokenizer:
+    """Has the fingerprint of the one that made the stored tokens, and can do nothing else."""
+
+    fingerprint = 5
+
+
+def test_stored_texts_are_not_tokenized_again() -> None:
+    """transformers #4748, #3007, #11126: the context was tokenized at every question, which took most of the time."""
+    texts = ["The cat sat.", "Who is it?", "The dog."]
+    starts = [0, 13, 24]
+    blobs = [
+        pack_sentence(start, start + len(text), small_tokenizer().encode_text(text), _NoTokenizer.fingerprint)[1]
+        for start, text in zip(starts, texts, strict=True)
+    ]
+    left, right = (Neighbour(texts[i], blobs[i]) for i in (0, 2))
+    record = SentenceRecord(texts[1], blobs[1], "v", "d", "", "", "", (left,), (right,))
+    reader: Any = SimpleNamespace(tokenizer=_NoTokenizer(), manifest=SimpleNamespace(context_tokens=50))
+    passage = passage_of(SentenceRef("d", "t", 1), record, reader)
+    assert passage.text == "The cat sat. Who is it? The dog."
+    assert passage.tokens.ids.tolist() == [
+        i for text in texts for i in small_tokenizer().encode_text(text).ids.tolist()
+    ]
