@@ -1,14 +1,17 @@
 /* Packed blocks of up to 128 postings.
  *
- * A block is self-contained: the width of a difference in bits, the first id in 6 bytes, the differences, the codes. The
- * differences lie in four lanes, so that four are shifted and masked at once: number i is number i / 4 of lane i % 4. */
+ * A block is self-contained: the width of a difference in bits, the first id in 6 bytes, the differences, the codes.
+ * The differences lie in four lanes, so that four are shifted and masked at once: number i is number i / 4 of lane i
+ * % 4. */
 #include "index/internal.h"
 
 typedef uint32_t Lanes __attribute__((vector_size(16)));
 
 enum { HEADER = 8 };
 
-static size_t packed_bytes(unsigned bits, unsigned count) { return ((size_t)(count + 3) / 4 * bits + 31) / 32 * sizeof(Lanes); }
+static size_t packed_bytes(unsigned bits, unsigned count) {
+    return ((size_t)(count + 3) / 4 * bits + 31) / 32 * sizeof(Lanes);
+}
 
 static size_t block_bytes(unsigned bits, unsigned count) { return HEADER + packed_bytes(bits, count) + count; }
 

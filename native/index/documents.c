@@ -54,7 +54,8 @@ static uint32_t new_document(Index *index, const void *id, size_t id_length, con
     uint32_t number = take_slot(index);
     if (number == NO_ITEM) return NO_ITEM;
     Document *document = memory_alloc(index, sizeof *document + id_length + fields_length);
-    *document = (Document){.head = index->next_id, .id_bytes = (uint32_t)id_length, .field_bytes = (uint32_t)fields_length};
+    *document = (Document){
+        .head = index->next_id, .id_bytes = (uint32_t)id_length, .field_bytes = (uint32_t)fields_length};
     memcpy(document->bytes, id, id_length);
     if (fields_length) memcpy(document->bytes + id_length, fields, fields_length);
     index->id_memory += id_length;
@@ -74,8 +75,9 @@ uint32_t documents_restore(Index *index, const void *id, size_t id_length, const
 
 /* ---- Forward lists ---- */
 
-/* A document's terms, so that its removal needs no search: numbers in groups, ascending within a group. A term is a varint of
- * twice the distance from the one before, plus 1 if its number of sentences, less 2, follows; a 0 byte begins a group. */
+/* A document's terms, so that its removal needs no search: numbers in groups, ascending within a group. A term is a
+ * varint of twice the distance from the one before, plus 1 if its number of sentences, less 2, follows; a 0 byte begins
+ * a group. */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
     if ((int64_t)term <= *last) {
         *at++ = 0;
@@ -115,7 +117,11 @@ static bool walk_forward(Index *index, const Document *document, Work *work, int
 
 static void queue_work(Index *index, uint32_t number, int sign) {
     Work *work = memory_alloc(index, sizeof *work);
-    *work = (Work){.document = number, .sign = (int8_t)sign, .forward_done = !sign, .term = -1, .run = document_at(index, number)->head};
+    *work = (Work){.document = number,
+                   .sign = (int8_t)sign,
+                   .forward_done = !sign,
+                   .term = -1,
+                   .run = document_at(index, number)->head};
     *index->work_end = work;
     index->work_end = &work->next;
 }
@@ -138,7 +144,8 @@ static bool remove_runs(Index *index, Work *work, int64_t *budget) {
 void documents_work(Index *index, int64_t *budget) {
     while (index->work && *budget > 0) {
         Work *work = index->work;
-        if (!work->forward_done) work->forward_done = walk_forward(index, document_at(index, work->document), work, budget);
+        if (!work->forward_done)
+            work->forward_done = walk_forward(index, document_at(index, work->document), work, budget);
         if (!work->forward_done) return;
         if (work->sign <= 0) {
             if (!remove_runs(index, work, budget)) return;
@@ -210,7 +217,8 @@ static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     sort(terms, count);
     if (pending->forward_used) *at++ = 0;
     for (unsigned i = 0, next; i < count; i = next) {
-        for (next = i + 1; next < count && terms[next] == terms[i]; next++) {}
+        for (next = i + 1; next < count && terms[next] == terms[i]; next++) {
+        }
         at = forward_put(at, &last, terms[i], next - i);
     }
     uint32_t used = pending->forward_used, more = (uint32_t)(at - bytes);

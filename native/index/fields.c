@@ -3,8 +3,8 @@
  *     fields: u16 number of fields, then for each: u8 length of its name, the name, u16 number of values, the values
  *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 't' i64 (seconds since 1970) | 's' u16 length, bytes
  *
- * Numbers are little-endian. A field with several values is an array, one with a single value need not be one, one with none
- * is an empty array. Names are distinct and not empty. */
+ * Numbers are little-endian. A field with several values is an array, one with a single value need not be one, one with
+ * none is an empty array. Names are distinct and not empty. */
 #include "index/internal.h"
 
 static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
@@ -14,14 +14,10 @@ static bool is_finite(const uint8_t *at) { return ((at[7] & 0x7f) << 4 | at[6] >
 const uint8_t *value_end(const uint8_t *at, const uint8_t *end) {
     if (end - at < 2) return NULL;
     switch (*at++) {
-    case 'b':
-        return *at <= 1 ? at + 1 : NULL;
-    case 'n':
-        return end - at >= 8 && is_finite(at) ? at + 8 : NULL;
-    case 't':
-        return end - at >= 8 ? at + 8 : NULL;
-    case 's':
-        return end - at >= 2 && end - at - 2 >= u16_at(at) ? at + 2 + u16_at(at) : NULL;
+    case 'b': return *at <= 1 ? at + 1 : NULL;
+    case 'n': return end - at >= 8 && is_finite(at) ? at + 8 : NULL;
+    case 't': return end - at >= 8 ? at + 8 : NULL;
+    case 's': return end - at >= 2 && end - at - 2 >= u16_at(at) ? at + 2 + u16_at(at) : NULL;
     }
     return NULL;
 }
@@ -29,7 +25,8 @@ const uint8_t *value_end(const uint8_t *at, const uint8_t *end) {
 /* Skips a value that was checked before. */
 static const uint8_t *skip(const uint8_t *at) { return at + (*at == 'b' ? 2 : *at == 's' ? 3 + u16_at(at + 1) : 9); }
 
-const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length, unsigned *values) {
+const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,
+                           unsigned *values) {
     const uint8_t *at = fields + 2;
     if (!length) return NULL;
     for (unsigned left = u16_at(fields); left; left--) {

@@ -9,12 +9,12 @@
  *     value:      as in fields.c
  *
  * What they mean follows Haystack's filters:
- *   - A missing field and an empty array equal nothing: == and `in` are false, != and `not in` true, the other comparisons
- *     false. NOT turns the result of its node over, also where a field is missing.
- *   - An array satisfies ==, `in` and the other comparisons if any of its values does; != and `not in` are the opposites of ==
- *     and `in`, so they want that no value does.
- *   - Values of different types are unequal and not comparable. Numbers and dates can be ordered; an ordering by a string or a
- *     boolean is refused, as Haystack does (a date that comes as a string is made a date before it comes here).
+ *   - A missing field and an empty array equal nothing: == and `in` are false, != and `not in` true, the other
+ * comparisons false. NOT turns the result of its node over, also where a field is missing.
+ *   - An array satisfies ==, `in` and the other comparisons if any of its values does; != and `not in` are the
+ * opposites of == and `in`, so they want that no value does.
+ *   - Values of different types are unequal and not comparable. Numbers and dates can be ordered; an ordering by a
+ * string or a boolean is refused, as Haystack does (a date that comes as a string is made a date before it comes here).
  *
  * The tree is an array in the order of its bytes; a node knows where its own nodes end. */
 #include "index/internal.h"
@@ -55,7 +55,9 @@ static int64_t date_at(const uint8_t *at) {
     return (int64_t)bits;
 }
 
-static size_t value_bytes(const uint8_t *value) { return *value == 'b' ? 2 : *value == 's' ? 3u + u16_at(value + 1) : 9; }
+static size_t value_bytes(const uint8_t *value) {
+    return *value == 'b' ? 2 : *value == 's' ? 3u + u16_at(value + 1) : 9;
+}
 
 static bool equal(const uint8_t *a, const uint8_t *b) {
     if (*a != *b) return false;
@@ -82,12 +84,9 @@ static bool satisfies(uint8_t operation, const uint8_t *value, const uint8_t *th
         sign = (a > b) - (a < b);
     }
     switch (operation) {
-    case '<':
-        return sign < 0;
-    case '[':
-        return sign <= 0;
-    case '>':
-        return sign > 0;
+    case '<': return sign < 0;
+    case '[': return sign <= 0;
+    case '>': return sign > 0;
     }
     return sign >= 0;
 }
@@ -99,7 +98,8 @@ static bool is_member(const Node *node, const uint8_t *value) {
             if (equal(value, at)) return true;
         return false;
     }
-    for (uint32_t slot = (uint32_t)value_hash(value) & (node->slots - 1); node->set[slot]; slot = (slot + 1) & (node->slots - 1))
+    for (uint32_t slot = (uint32_t)value_hash(value) & (node->slots - 1); node->set[slot];
+         slot = (slot + 1) & (node->slots - 1))
         if (equal(value, node->value + node->set[slot] - 1)) return true;
     return false;
 }
@@ -144,7 +144,8 @@ static const uint8_t *read_comparison(Index *index, Node *node, const uint8_t *a
     return at;
 }
 
-static const uint8_t *read_node(Index *index, IndexFilter *filter, const uint8_t *at, const uint8_t *end, unsigned depth) {
+static const uint8_t *read_node(Index *index, IndexFilter *filter, const uint8_t *at, const uint8_t *end,
+                                unsigned depth) {
     if (at == end || depth > INDEX_MAX_FILTER_DEPTH || filter->count == INDEX_MAX_FILTER_NODES) return NULL;
     Node *node = &filter->nodes[filter->count++];
     *node = (Node){.operation = *at++};
@@ -156,9 +157,7 @@ static const uint8_t *read_node(Index *index, IndexFilter *filter, const uint8_t
         children = u16_at(at);
         at += 2;
         break;
-    case '!':
-        children = 1;
-        break;
+    case '!': children = 1; break;
     case '=':
     case '#':
     case '<':
@@ -170,8 +169,7 @@ static const uint8_t *read_node(Index *index, IndexFilter *filter, const uint8_t
         children = 0;
         at = read_comparison(index, node, at, end);
         break;
-    default:
-        return NULL;
+    default: return NULL;
     }
     for (; children && at; children--) at = read_node(index, filter, at, end, depth + 1);
     node->end = (uint16_t)filter->count;
@@ -225,7 +223,8 @@ static bool id_is_member(const Node *node, const Document *document) {
 static bool any_value(const Node *node, uint8_t operation, const Document *document) {
     if (!node->name_length) return id_is_member(node, document);
     unsigned values;
-    const uint8_t *at = fields_find(document_fields(document), document->field_bytes, node->name, node->name_length, &values);
+    const uint8_t *at = fields_find(document_fields(document), document->field_bytes, node->name, node->name_length,
+                                    &values);
     if (!at) return false;
     for (; values; values--, at += value_bytes(at))
         if (operation == 'i' ? is_member(node, at) : satisfies(operation, at, node->value)) return true;
@@ -240,12 +239,9 @@ static bool matches(const IndexFilter *filter, unsigned number, const Document *
         for (unsigned child = number + 1; child < node->end; child = filter->nodes[child].end)
             if (matches(filter, child, document) == (node->operation == '|')) return node->operation == '|';
         return node->operation == '&';
-    case '!':
-        return !matches(filter, number + 1, document);
-    case '#':
-        return !any_value(node, '=', document);
-    case 'o':
-        return !any_value(node, 'i', document);
+    case '!': return !matches(filter, number + 1, document);
+    case '#': return !any_value(node, '=', document);
+    case 'o': return !any_value(node, 'i', document);
     }
     return any_value(node, node->operation, document);
 }

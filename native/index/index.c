@@ -51,7 +51,8 @@ static uint64_t digest_documents(const Index *index) {
         const Document *document = document_at(index, place.document);
         if (document->state != DOCUMENT_LIVE) continue;
         if (place.sentence == 0) {
-            digest = mix(digest ^ hash_bytes(DIGEST_KEY, document->bytes, (size_t)document->id_bytes + document->field_bytes));
+            digest = mix(digest ^
+                         hash_bytes(DIGEST_KEY, document->bytes, (size_t)document->id_bytes + document->field_bytes));
             digest = mix(digest ^ mix(document->sentences ^ (uint64_t)document->id_bytes << 32) ^ document->terms);
         } else if (place.document != previous) {
             digest = mix(digest ^ hash_bytes(DIGEST_KEY, document->bytes, document->id_bytes) ^ mix(place.sentence));
@@ -79,7 +80,8 @@ uint64_t index_digest(const Index *index) {
                 uint64_t id = decoded.base + decoded.offsets[i];
                 if (!id_is_live(index, id, &place)) continue;
                 const Document *document = document_at(index, place.document);
-                if (place.document != hashed) document_hash = hash_bytes(DIGEST_KEY, document->bytes, document->id_bytes);
+                if (place.document != hashed)
+                    document_hash = hash_bytes(DIGEST_KEY, document->bytes, document->id_bytes);
                 hashed = place.document;
                 uint64_t sentence = place.sentence + (id - place.first);
                 sum += mix(term_hash ^ mix(document_hash ^ mix(sentence << 8 | decoded.codes[i])));

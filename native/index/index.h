@@ -1,52 +1,57 @@
-/* An inverted index of one partition's sentences, in memory: written to while it is asked, ranked exactly, cleaned in steps.
+/* An inverted index of one partition's sentences, in memory: written to while it is asked, ranked exactly, cleaned in
+ * steps.
  *
- * It knows nothing of the server; the allocator is injected, one thread at a time may be in it, and nothing here reads a
- * clock or a random number, so that the same operations give the same index on a primary and its replicas.
+ * It knows nothing of the server; the allocator is injected, one thread at a time may be in it, and nothing here reads
+ * a clock or a random number, so that the same operations give the same index on a primary and its replicas.
  *
  * What is in it
- * A sentence has an id of 48 bits, given out in ascending order and never again (at 25,000 sentences a second for 350 years).
- * A document takes one id for itself when it is begun, which is its place in the order of documents, and one for each sentence
- * as it is added. So every list of postings grows at its end only, however many documents are being added at a time; what a
- * document got at once is a run, and an array of runs says whose a sentence is (runs.c). An id in no run is dead.
- *   - dictionary.c: a term has a number; 20 bytes say where its bytes are, in how many live sentences it is, and hold its
- *     postings while they fit 11 bytes (1 to 3 of them).
+ * A sentence has an id of 48 bits, given out in ascending order and never again (at 25,000 sentences a second for 350
+ * years). A document takes one id for itself when it is begun, which is its place in the order of documents, and one
+ * for each sentence as it is added. So every list of postings grows at its end only, however many documents are being
+ * added at a time; what a document got at once is a run, and an array of runs says whose a sentence is (runs.c). An id
+ * in no run is dead.
+ *   - dictionary.c: a term has a number; 20 bytes say where its bytes are, in how many live sentences it is, and hold
+ * its postings while they fit 11 bytes (1 to 3 of them).
  *   - postings.c: then one buffer of varints; from 128 postings on blocks, and a buffer for what does not fill one yet.
- *   - blocks.c: 128 differences of one width in bits, 128 codes. The list's directory has the last id and the best code of each.
+ *   - blocks.c: 128 differences of one width in bits, 128 codes. The list's directory has the last id and the best code
+ * of each.
  *   - documents.c: a document's id, fields, counts and forward list: the numbers of its terms, with how often.
  *   - table.c: extendible hash tables of terms and documents.
  *
  * What is exact, what is quantised
- * A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards); everything after that is exact:
- * the ranking is the true top k under the quantised weights, edges included, not that of a heuristic. 8 bits, because the code
- * is half of a posting already, and a step of 2 % moves no sentence that the formula itself tells apart with any right.
- * Ties go to the lower id. A score is summed in doubles in the order of the query's terms; sqrt(w * idf) is taken as
- * sqrt(w) * sqrt(idf). Sentences, terms and the visibility of a document are exact at once, and all or nothing: a query looks
- * at the document's state, one word, that commit and remove change. Document frequencies are exact at once, too, as long as
- * the documents committed and removed lately have less than WORK_PER_CALL (4,096) entries in their forward lists: begin,
- * commit, abort and remove work off so many. A larger document's frequencies follow with these calls and index_maintain();
- * meanwhile they lag by that document, and idf copes (it takes df for N when it is above).
+ * A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards); everything after that is
+ * exact: the ranking is the true top k under the quantised weights, edges included, not that of a heuristic. 8 bits,
+ * because the code is half of a posting already, and a step of 2 % moves no sentence that the formula itself tells
+ * apart with any right. Ties go to the lower id. A score is summed in doubles in the order of the query's terms; sqrt(w
+ * * idf) is taken as sqrt(w) * sqrt(idf). Sentences, terms and the visibility of a document are exact at once, and all
+ * or nothing: a query looks at the document's state, one word, that commit and remove change. Document frequencies are
+ * exact at once, too, as long as the documents committed and removed lately have less than WORK_PER_CALL (4,096)
+ * entries in their forward lists: begin, commit, abort and remove work off so many. A larger document's frequencies
+ * follow with these calls and index_maintain(); meanwhile they lag by that document, and idf copes (it takes df for N
+ * when it is above).
  *
  * What a step may cost
- * Nothing is ever rebuilt as a whole. A hash table splits one segment (900 items); arrays grow by chunks, only the pointers to
- * these are copied (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128 postings of one list); a removal writes a
- * state and counts 4,096 terms out; maintain decodes as many postings as its budget says, 2 blocks at least. Dead postings are
- * skipped by queries until an eighth of all are dead, when a sweep through the dictionary drops them, joins what is left to
- * full blocks and frees terms that nobody has any more. Calls whose work is in proportion to what they are given or to all
- * there is: add, commit (copies the forward list, about 2 bytes a distinct term), rank, save, load, digest.
+ * Nothing is ever rebuilt as a whole. A hash table splits one segment (900 items); arrays grow by chunks, only the
+ * pointers to these are copied (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128 postings of one list);
+ * a removal writes a state and counts 4,096 terms out; maintain decodes as many postings as its budget says, 2 blocks
+ * at least. Dead postings are skipped by queries until an eighth of all are dead, when a sweep through the dictionary
+ * drops them, joins what is left to full blocks and frees terms that nobody has any more. Calls whose work is in
+ * proportion to what they are given or to all there is: add, commit (copies the forward list, about 2 bytes a distinct
+ * term), rank, save, load, digest.
  *
- * Forward lists are the price of removal: about 5 to 8 bytes a sentence in documents of 20 sentences or more, up to 20 in
- * documents of one, or if sentences are added one at a time.
+ * Forward lists are the price of removal: about 5 to 8 bytes a sentence in documents of 20 sentences or more, up to 20
+ * in documents of one, or if sentences are added one at a time.
  *
  * Rejected
- *   - Counting df by looking at who is dead when a question comes: no forward lists, but each question pays for each removal
- *     since the last sweep, and sweeps must be frequent.
+ *   - Counting df by looking at who is dead when a question comes: no forward lists, but each question pays for each
+ * removal since the last sweep, and sweeps must be frequent.
  *   - The caller hands a removed document's terms in again: then a wrong list corrupts frequencies for ever.
- *   - Lengths by sentence and frequencies by posting instead of codes: 5 bytes a sentence less and no quantisation, but one more
- *     cache miss for each posting that is scored, and an array by id that must be compacted when ids die.
- *   - Segments that are merged, as Lucene has: merges are either long or a machinery of their own, and a removal costs a bitmap
- *     and stale frequencies. Appending in place is possible here because ids only grow.
- *   - Ids of 32 bits that are renumbered now and then: 4 bytes less for a block and a document, but at 1,000 sentences a second
- *     they last 50 days, and renumbering is the one thing that cannot be done in steps without a second index.
+ *   - Lengths by sentence and frequencies by posting instead of codes: 5 bytes a sentence less and no quantisation, but
+ * one more cache miss for each posting that is scored, and an array by id that must be compacted when ids die.
+ *   - Segments that are merged, as Lucene has: merges are either long or a machinery of their own, and a removal costs
+ * a bitmap and stale frequencies. Appending in place is possible here because ids only grow.
+ *   - Ids of 32 bits that are renumbered now and then: 4 bytes less for a block and a document, but at 1,000 sentences
+ * a second they last 50 days, and renumbering is the one thing that cannot be done in steps without a second index.
  *   - A block size of 64 or 256: more directory, or more decoding for a look-up.
  */
 #ifndef QA_INDEX_H
@@ -106,8 +111,8 @@ typedef struct IndexSentence {
     uint32_t length; /* in terms, with repetitions */
 } IndexSentence;
 
-/* Opens a document, which takes its place in the order of documents now and is found when it is committed. Several may be
- * open, of the same id, too. `fields` is read as fields.c says; none: NULL, 0. */
+/* Opens a document, which takes its place in the order of documents now and is found when it is committed. Several may
+ * be open, of the same id, too. `fields` is read as fields.c says; none: NULL, 0. */
 IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
                         IndexPending **pending);
 /* Appends sentences. A refused call leaves a document that can only be aborted. */
@@ -122,7 +127,8 @@ bool index_maintain(Index *index, int64_t budget);
 
 /* ---- Asking ---- */
 
-/* Compiles a filter, read as filter.c says; NULL when it is not valid. It is independent of the bytes it was made of. */
+/* Compiles a filter, read as filter.c says; NULL when it is not valid. It is independent of the bytes it was made of.
+ */
 IndexFilter *index_filter_new(Index *index, const void *bytes, size_t length);
 void index_filter_free(Index *index, IndexFilter *filter);
 
@@ -136,8 +142,8 @@ typedef struct IndexQuery {
     const IndexTerm *terms; /* distinct */
     size_t count;
     size_t k;
-    bool global;        /* weigh by `sentences` and the terms' frequencies instead of this index's own */
-    uint64_t sentences; /* of the whole corpus */
+    bool global;               /* weigh by `sentences` and the terms' frequencies instead of this index's own */
+    uint64_t sentences;        /* of the whole corpus */
     const IndexFilter *filter; /* NULL: none */
 } IndexQuery;
 
@@ -170,11 +176,11 @@ typedef struct IndexDocument {
 
 IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDocument *document);
 
-/* Documents in the order of index_begin from *cursor on, 0 at first, which is moved on; at the end it is 0 again. Returns at
- * most `count` of them that the filter (NULL: all) admits, fewer after `steps` documents were looked at. A document that is
- * there all the time is returned once; a cursor stays valid for ever, across index_save(), too. */
-size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, IndexDocument *documents,
-                  size_t count);
+/* Documents in the order of index_begin from *cursor on, 0 at first, which is moved on; at the end it is 0 again.
+ * Returns at most `count` of them that the filter (NULL: all) admits, fewer after `steps` documents were looked at. A
+ * document that is there all the time is returned once; a cursor stays valid for ever, across index_save(), too. */
+size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps,
+                  IndexDocument *documents, size_t count);
 
 typedef struct IndexCounts {
     uint64_t documents, sentences, terms; /* live; terms with repetitions */

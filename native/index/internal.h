@@ -295,11 +295,12 @@ uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count);
 const uint8_t *value_end(const uint8_t *at, const uint8_t *end);
 bool fields_valid(const uint8_t *bytes, size_t length);
 /* The values of a field: how many, and where they start. */
-const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length, unsigned *values);
+const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,
+                           unsigned *values);
 /* Whether the filter admits a document. */
 bool filter_matches(const IndexFilter *filter, const Document *document);
-/* The numbers of the documents to which the filter is confined by their ids, ascending order not promised: count, or -1 when
- * it is not confined. *documents is to be freed with memory_free(count * 4). */
+/* The numbers of the documents to which the filter is confined by their ids, ascending order not promised: count, or -1
+ * when it is not confined. *documents is to be freed with memory_free(count * 4). */
 int64_t filter_documents(Index *index, const IndexFilter *filter, uint32_t **documents, size_t *bytes);
 
 /* ---- the index ---- */

@@ -1,5 +1,6 @@
-/* Reads a payload, of which save.c tells the form, and believes nothing in it: work and memory follow from the bytes that were
- * read, every number is checked against what was read before, and the structures are built by the same functions as ever. */
+/* Reads a payload, of which save.c tells the form, and believes nothing in it: work and memory follow from the bytes
+ * that were read, every number is checked against what was read before, and the structures are built by the same
+ * functions as ever. */
 #include "index/internal.h"
 
 /* A document while the terms are read: its forward list grows in their order. */
@@ -133,7 +134,8 @@ static bool grow_forward(Reader *reader, uint32_t number, uint32_t term, uint32_
         growing->forward = memory_resize(reader->index, growing->forward, growing->capacity, wanted);
         growing->capacity = wanted;
     }
-    growing->used = (uint32_t)(forward_put(growing->forward + growing->used, &growing->last, term, count) - growing->forward);
+    growing->used = (uint32_t)(forward_put(growing->forward + growing->used, &growing->last, term, count) -
+                               growing->forward);
     return true;
 }
 

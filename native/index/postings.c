@@ -1,4 +1,5 @@
-/* A term's postings in the three forms of their life: within the entry, as one buffer, as packed blocks with a buffer. */
+/* A term's postings in the three forms of their life: within the entry, as one buffer, as packed blocks with a buffer.
+ */
 #include "index/internal.h"
 
 enum { TAIL_STEP = 8, INLINE_POSTINGS = 5 };
@@ -112,7 +113,8 @@ uint32_t postings_count(const Entry *entry) {
 static void add_block(Index *index, List *list, Block block) {
     if (list->block_count == list->capacity) {
         uint32_t wanted = list->capacity + list->capacity / 4 + 1;
-        list->blocks = memory_resize(index, list->blocks, list->capacity * sizeof *list->blocks, wanted * sizeof *list->blocks);
+        list->blocks = memory_resize(index, list->blocks, list->capacity * sizeof *list->blocks,
+                                     wanted * sizeof *list->blocks);
         list->capacity = wanted;
     }
     list->blocks[list->block_count++] = block;
@@ -265,7 +267,8 @@ static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) 
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);
     *budget -= decoded.count;
-    if (carry->count && decoded.count && list->tail->last - carry->ids[0] >= SPAN) add_block(index, list, carry_emit(index, carry));
+    if (carry->count && decoded.count && list->tail->last - carry->ids[0] >= SPAN)
+        add_block(index, list, carry_emit(index, carry));
     unsigned carried = carry->count;
     uint32_t dead = carry_on(index, carry, &decoded);
     if (!dead && !carried) return;
@@ -274,7 +277,8 @@ static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) 
     tail_free(index, list->tail);
     list->tail = NULL;
     if (carry->count >= BLOCK_POSTINGS) add_block(index, list, carry_emit(index, carry));
-    for (unsigned i = 0; i < carry->count; i++) list->tail = tail_put(index, list->tail, carry->ids[i], carry->codes[i]);
+    for (unsigned i = 0; i < carry->count; i++)
+        list->tail = tail_put(index, list->tail, carry->ids[i], carry->codes[i]);
 }
 
 /* A list that is through gives back what it no longer needs. */
@@ -310,7 +314,8 @@ bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget
     for (uint32_t done = 0; read < list->block_count && (done < 2 || *budget > 0); done++) {
         block_decode(&list->blocks[read], &decoded);
         *budget -= decoded.count;
-        if (carry.count && list->blocks[read].last - carry.ids[0] >= SPAN) list->blocks[write++] = carry_emit(index, &carry);
+        if (carry.count && list->blocks[read].last - carry.ids[0] >= SPAN)
+            list->blocks[write++] = carry_emit(index, &carry);
         unsigned carried = carry.count;
         uint32_t dead = carry_on(index, &carry, &decoded);
         if (!dead && !carried && decoded.count == BLOCK_POSTINGS) {

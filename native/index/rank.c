@@ -1,15 +1,16 @@
 /* The best sentences for a question: exact top k by block-max MaxScore in windows of ids.
  *
- * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight, so the weights that a sentence may have
- * at most give a score that it has at most. Terms are put in the order of what they can give. The lowest of them that cannot
- * lift a sentence above the k-th best score so far, all together, are not essential: whatever is to be found holds another
- * one. The ids are gone through in windows. In each the partition is made anew with the maxima of the blocks that reach into
- * the window; often nothing is essential, and the window is passed without a block being unpacked. Otherwise the essential
- * terms' codes are written into a row for each id, with sums in floats that tell which rows can still win; these are completed
- * from the other terms, best first, each only while the rest can lift the row above the k-th.
+ * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight, so the weights that a sentence
+ * may have at most give a score that it has at most. Terms are put in the order of what they can give. The lowest of
+ * them that cannot lift a sentence above the k-th best score so far, all together, are not essential: whatever is to be
+ * found holds another one. The ids are gone through in windows. In each the partition is made anew with the maxima of
+ * the blocks that reach into the window; often nothing is essential, and the window is passed without a block being
+ * unpacked. Otherwise the essential terms' codes are written into a row for each id, with sums in floats that tell
+ * which rows can still win; these are completed from the other terms, best first, each only while the rest can lift the
+ * row above the k-th.
  *
- * Bounds are sums in another order than the score's, so they are raised by more than rounding can take; the score itself is
- * always summed in the order of the query's terms, from tables, and is the same on every machine. */
+ * Bounds are sums in another order than the score's, so they are raised by more than rounding can take; the score
+ * itself is always summed in the order of the query's terms, from tables, and is the same on every machine. */
 #include "index/internal.h"
 
 #include <math.h>
@@ -55,14 +56,14 @@ typedef struct Range {
 typedef struct Ranker {
     Index *index;
     const IndexFilter *filter;
-    Cursor *cursors[INDEX_MAX_QUESTION_TERMS]; /* ascending by what they can give */
+    Cursor *cursors[INDEX_MAX_QUESTION_TERMS];                                /* ascending by what they can give */
     double idf[INDEX_MAX_QUESTION_TERMS], root_idf[INDEX_MAX_QUESTION_TERMS]; /* by column */
     /* What the first i cursors can give together in this window. */
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
     unsigned count, essential; /* cursors; the first essential one in this window */
-    size_t stride;    /* codes of a row */
-    double threshold; /* the k-th best score; negative before there are k */
-    Hit *heap;        /* the worst on top */
+    size_t stride;             /* codes of a row */
+    double threshold;          /* the k-th best score; negative before there are k */
+    Hit *heap;                 /* the worst on top */
     size_t hits, k;
     uint8_t *rows;     /* of the window */
     uint8_t *hit_rows; /* of the hits */
@@ -145,7 +146,9 @@ static inline double bound(double sum, double roots) { return (sum + EDGES * (ro
 
 /* ---- Hits ---- */
 
-static inline bool is_worse(const Hit *a, const Hit *b) { return a->score != b->score ? a->score < b->score : a->id > b->id; }
+static inline bool is_worse(const Hit *a, const Hit *b) {
+    return a->score != b->score ? a->score < b->score : a->id > b->id;
+}
 
 static void sift_down(Hit *heap, size_t count, size_t at) {
     for (;;) {
@@ -328,8 +331,7 @@ static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
         if (row_bytes == 16)
             for (uint64_t bits = ranker->touched[word]; bits; bits &= bits - 1)
                 memset(row_at(ranker, word * 64 + (unsigned)__builtin_ctzll(bits)), 0, 16);
-        else if (ranker->touched[word])
-            memset(row_at(ranker, word * 64), 0, 64 * row_bytes);
+        else if (ranker->touched[word]) memset(row_at(ranker, word * 64), 0, 64 * row_bytes);
         ranker->touched[word] = ranker->promising[word] = 0;
     }
 }
@@ -379,8 +381,8 @@ static int by_first(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* When the filter names documents and they are few, only their ids are gone through; false when they are many. The range of a
- * document that was added in parts may cover others, which the filter refuses. */
+/* When the filter names documents and they are few, only their ids are gone through; false when they are many. The
+ * range of a document that was added in parts may cover others, which the filter refuses. */
 static bool scan_documents(Ranker *ranker) {
     Index *index = ranker->index;
     uint32_t *documents;
@@ -456,14 +458,16 @@ static void report(Ranker *ranker, IndexRanking *ranking) {
         uint32_t sentence = place.sentence + (uint32_t)(hit.id - place.first) - 1;
         ranking->hits[left] = (IndexHit){document->bytes, document->id_bytes, sentence, hit.score};
         for (unsigned column = 0; column < ranker->count; column++)
-            ranking->weights[left * ranker->count + column] = code_weight[ranker->hit_rows[hit.row * ranker->stride + column]];
+            ranking->weights[left * ranker->count + column] =
+                code_weight[ranker->hit_rows[hit.row * ranker->stride + column]];
     }
 }
 
 static void search(Ranker *ranker, const uint32_t *terms) {
     Index *index = ranker->index;
     size_t stride = ranker->stride, k = ranker->k;
-    size_t cursor_bytes = ranker->count * sizeof(Cursor), known_bytes = ranker->filter ? index->documents.items / 4 + 1 : 0;
+    size_t cursor_bytes = ranker->count * sizeof(Cursor),
+           known_bytes = ranker->filter ? index->documents.items / 4 + 1 : 0;
     Cursor *cursors = memory_alloc(index, cursor_bytes);
     ranker->heap = memory_alloc(index, k * sizeof *ranker->heap);
     ranker->hit_rows = memory_alloc(index, k * stride);
@@ -493,7 +497,9 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
         .index = index,
         .filter = query->filter,
         .count = (unsigned)query->count,
-        .stride = query->count <= 8 ? 8 : query->count <= 16 ? 16 : 32,
+        .stride = query->count <= 8    ? 8
+                  : query->count <= 16 ? 16
+                                       : 32,
         .threshold = -1,
         .k = query->k,
     };

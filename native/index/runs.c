@@ -1,7 +1,8 @@
 /* Which document a sentence id belongs to.
  *
- * Ids are given out in ascending order and never again. What one document got at a time is a run; the runs are an array in
- * chunks, searched by bisection. A run that is removed makes its ids belong to nobody, so postings of them are dead. */
+ * Ids are given out in ascending order and never again. What one document got at a time is a run; the runs are an array
+ * in chunks, searched by bisection. A run that is removed makes its ids belong to nobody, so postings of them are dead.
+ */
 #include "index/internal.h"
 
 enum { FIRST_RUNS = 8, CHUNK_RUNS = 256 };
@@ -9,12 +10,13 @@ enum { FIRST_RUNS = 8, CHUNK_RUNS = 256 };
 static void insert_chunk(Index *index, Runs *runs, uint64_t base) {
     if (runs->count == runs->capacity) {
         uint32_t wanted = runs->capacity ? runs->capacity * 2 : 1;
-        runs->chunks = memory_resize(index, runs->chunks, runs->capacity * sizeof *runs->chunks, wanted * sizeof *runs->chunks);
+        runs->chunks = memory_resize(index, runs->chunks, runs->capacity * sizeof *runs->chunks,
+                                     wanted * sizeof *runs->chunks);
         runs->capacity = wanted;
     }
     uint16_t capacity = runs->count ? CHUNK_RUNS : FIRST_RUNS;
-    runs->chunks[runs->count++] =
-        (RunChunk){.base = base, .runs = memory_alloc(index, capacity * sizeof(Run)), .capacity = capacity};
+    runs->chunks[runs->count++] = (RunChunk){
+        .base = base, .runs = memory_alloc(index, capacity * sizeof(Run)), .capacity = capacity};
 }
 
 void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document, uint32_t sentence) {
@@ -32,7 +34,8 @@ void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document
         insert_chunk(index, runs, first);
         chunk = &runs->chunks[runs->count - 1];
     } else if (chunk->count == chunk->capacity) {
-        chunk->runs = memory_resize(index, chunk->runs, chunk->capacity * sizeof(Run), chunk->capacity * 2 * sizeof(Run));
+        chunk->runs = memory_resize(index, chunk->runs, chunk->capacity * sizeof(Run),
+                                    chunk->capacity * 2 * sizeof(Run));
         chunk->capacity *= 2;
     }
     chunk->runs[chunk->count++] = (Run){(uint32_t)(first - chunk->base), count, sentence, document};

@@ -1,16 +1,14 @@
 /* The payload: what is live, in an order that can be read in one pass.
  *
  *     magic "QAINDEX1"
- *     runs in the order of their ids: 'd' for a document's first: gap from the run before, sentences in this run, total length
- *         of its sentences in terms, length of its id, the id, length of its fields, the fields;
- *         'r' for a further one: gap, sentences, ordinal of its document among those before
- *     'n' the next id to be given out
- *     terms: 't' length, bytes, number of postings, then for each the id less the one before it, and its code
- *     'e'
+ *     runs in the order of their ids: 'd' for a document's first: gap from the run before, sentences in this run, total
+ * length of its sentences in terms, length of its id, the id, length of its fields, the fields; 'r' for a further one:
+ * gap, sentences, ordinal of its document among those before 'n' the next id to be given out terms: 't' length, bytes,
+ * number of postings, then for each the id less the one before it, and its code 'e'
  *
- * Numbers are varints, kinds, codes and texts bytes. A document's own id comes before its first sentence's, whose run 'd' is,
- * so postings of these ids are refused. Open documents, dead postings and unused terms are left out, ids stay what they are:
- * ties and listing cursors outlive a restart. Frequencies and forward lists follow from the postings. */
+ * Numbers are varints, kinds, codes and texts bytes. A document's own id comes before its first sentence's, whose run
+ * 'd' is, so postings of these ids are refused. Open documents, dead postings and unused terms are left out, ids stay
+ * what they are: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the postings. */
 #include "index/internal.h"
 
 typedef struct Writer {
@@ -80,7 +78,8 @@ static uint32_t count_live(const Index *index, const View *view, Decoded *decode
     Place place = {0};
     for (uint32_t block = 0; block < view->total; block++) {
         view_decode(view, block, decoded);
-        for (uint32_t i = 0; i < decoded->count; i++) live += id_is_live(index, decoded->base + decoded->offsets[i], &place);
+        for (uint32_t i = 0; i < decoded->count; i++)
+            live += id_is_live(index, decoded->base + decoded->offsets[i], &place);
     }
     return live;
 }

@@ -1,9 +1,9 @@
 /* Hash tables of item numbers that grow and shrink in small steps.
  *
- * Extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. A full segment is
- * split in two by the next bit of the hash, which moves some 900 items whatever the size of the table; the directory,
- * 8 bytes for every 600 items or so, is all that is ever doubled at once. An item is told apart by one byte of its hash
- * before anything else is read. */
+ * Extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. A full segment
+ * is split in two by the next bit of the hash, which moves some 900 items whatever the size of the table; the
+ * directory, 8 bytes for every 600 items or so, is all that is ever doubled at once. An item is told apart by one byte
+ * of its hash before anything else is read. */
 #include "index/internal.h"
 
 enum { FIRST_SLOTS = 8, SEGMENT_SLOTS = 1024, MAX_DEPTH = 28 };
@@ -11,7 +11,7 @@ enum { FIRST_SLOTS = 8, SEGMENT_SLOTS = 1024, MAX_DEPTH = 28 };
 struct Segment {
     uint32_t count, slots;
     uint32_t depth;
-    uint32_t pattern;  /* of the lowest `depth` bits of the hash */
+    uint32_t pattern; /* of the lowest `depth` bits of the hash */
     uint32_t items[]; /* then a byte for each slot: 0 is empty */
 };
 
@@ -19,7 +19,9 @@ static inline uint8_t *tags_of(const Segment *segment) { return (uint8_t *)(segm
 
 static inline uint8_t tag_of(uint64_t hash) { return (uint8_t)(hash >> 56 ? hash >> 56 : 1); }
 
-static inline uint32_t home_of(const Segment *segment, uint64_t hash) { return (uint32_t)(hash >> 28) & (segment->slots - 1); }
+static inline uint32_t home_of(const Segment *segment, uint64_t hash) {
+    return (uint32_t)(hash >> 28) & (segment->slots - 1);
+}
 
 static inline Segment *segment_of(const Table *table, uint64_t hash) {
     return table->directory[hash & ((UINT32_C(1) << table->depth) - 1)];
@@ -91,7 +93,8 @@ void table_free(Index *index, Table *table) {
     uint64_t entries = UINT64_C(1) << table->depth;
     /* Downwards, as a segment's pattern is the lowest of the entries that point to it. */
     for (uint64_t i = entries; i-- > 0;)
-        if (table->directory[i]->pattern == i) memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));
+        if (table->directory[i]->pattern == i)
+            memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));
     memory_free(index, table->directory, entries * sizeof *table->directory);
 }
 
@@ -108,7 +111,8 @@ void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     Segment *segment = segment_of(table, hash);
     for (; segment->count >= segment->slots / 8 * 7; segment = segment_of(table, hash)) {
         /* Beyond the depth only equal hashes can be: such a segment grows instead of being split for ever. */
-        if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH) resize(index, table, segment, segment->slots * 2);
+        if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH)
+            resize(index, table, segment, segment->slots * 2);
         else split(index, table, segment);
     }
     put(segment, hash, item);

@@ -1,10 +1,10 @@
 /* Measures the index on a corpus drawn by Zipf's law: bench_index [sentences [sentences per document]].
  *
- * A term of rank r is drawn with probability proportional to 1 / (r + 50)^1.4, of 600,000 terms, which resembles a million
- * sentences of Debian's documentation in its frequent terms and has a third more rare ones. A sentence has 8 terms on
- * average, a document 20 sentences. A natural question has 4 to 6 terms: a sentence's of the corpus, so that they belong
- * together. The six common terms are of the 40 most frequent. Times are of the process's CPU time, as the machine is shared;
- * a sentence's memory is all that the index holds but the documents' ids. */
+ * A term of rank r is drawn with probability proportional to 1 / (r + 50)^1.4, of 600,000 terms, which resembles a
+ * million sentences of Debian's documentation in its frequent terms and has a third more rare ones. A sentence has 8
+ * terms on average, a document 20 sentences. A natural question has 4 to 6 terms: a sentence's of the corpus, so that
+ * they belong together. The six common terms are of the 40 most frequent. Times are of the process's CPU time, as the
+ * machine is shared; a sentence's memory is all that the index holds but the documents' ids. */
 #include "index/index.h"
 
 #include <math.h>
@@ -90,8 +90,8 @@ static int by_value(const void *a, const void *b) {
 
 static void report(const char *what, double *times, size_t count) {
     qsort(times, count, sizeof *times, by_value);
-    printf("%-44s p50 %8.3f ms   p99 %8.3f ms   most %8.3f ms\n", what, times[count / 2] / 1e3, times[count * 99 / 100] / 1e3,
-           times[count - 1] / 1e3);
+    printf("%-44s p50 %8.3f ms   p99 %8.3f ms   most %8.3f ms\n", what, times[count / 2] / 1e3,
+           times[count * 99 / 100] / 1e3, times[count - 1] / 1e3);
 }
 
 static void ask(Index *index, const char *what, bool common, size_t k, const IndexFilter *filter) {
@@ -103,7 +103,10 @@ static void ask(Index *index, const char *what, bool common, size_t k, const Ind
         unsigned count = 0, wanted = common ? 6 : 4 + (unsigned)(next() % 3);
         const Sentence *sentence = &kept[next() % KEPT];
         for (unsigned tries = 0; count < wanted && tries < 100; tries++) {
-            unsigned term = common ? (unsigned)(next() % 40) : count < sentence->count ? sentence->terms[count] : draw(), i = 0;
+            unsigned term = common                    ? (unsigned)(next() % 40)
+                            : count < sentence->count ? sentence->terms[count]
+                                                      : draw(),
+                     i = 0;
             while (i < count && terms[i].bytes != names[term]) i++;
             if (i == count) terms[count++] = (IndexTerm){names[term], strlen(names[term]), 0};
         }
@@ -167,11 +170,12 @@ int main(int argc, char **argv) {
     for (unsigned i = 0; i < documents; i++) add_document(index, i, each, true, &adding);
     IndexCounts counts = index_counts(index);
     double count = (double)counts.sentences;
-    printf("%u sentences in %u documents, %.2f postings each, %llu distinct terms\n", (unsigned)counts.sentences, documents,
-           (double)counts.postings / count, (unsigned long long)counts.distinct_terms);
-    printf("memory: %.2f bytes a sentence without document ids (%.2f); indexing: %.3f us a sentence, longest call %.3f ms\n",
-           (double)(counts.bytes - counts.document_id_bytes) / count, (double)counts.document_id_bytes / count, adding / count,
-           longest_step / 1e3);
+    printf("%u sentences in %u documents, %.2f postings each, %llu distinct terms\n", (unsigned)counts.sentences,
+           documents, (double)counts.postings / count, (unsigned long long)counts.distinct_terms);
+    printf("memory: %.2f bytes a sentence without document ids (%.2f); indexing: %.3f us a sentence, longest call %.3f "
+           "ms\n",
+           (double)(counts.bytes - counts.document_id_bytes) / count, (double)counts.document_id_bytes / count,
+           adding / count, longest_step / 1e3);
     ask(index, "natural question, 8 best", false, 8, NULL);
     ask(index, "natural question, 100 best", false, 100, NULL);
     ask(index, "six common terms, 8 best", true, 8, NULL);
@@ -206,7 +210,8 @@ int main(int argc, char **argv) {
         if (took > longest_maintain) longest_maintain = took;
     }
     counts = index_counts(index);
-    printf("replaced %u documents: longest remove %.3f ms, longest maintain(10000) %.3f ms, maintenance %.3f us a sentence\n",
+    printf("replaced %u documents: longest remove %.3f ms, longest maintain(10000) %.3f ms, maintenance %.3f us a "
+           "sentence\n",
            documents / 3, longest_remove / 1e3, longest_maintain / 1e3, maintaining / (documents / 3 * each));
     printf("memory after: %.2f bytes a sentence, %.1f %% of postings dead\n",
            (double)(counts.bytes - counts.document_id_bytes) / count,

@@ -108,7 +108,7 @@ static void test_arguments_are_checked(void) {
     CHECK(index_begin(index, long_id, INDEX_MAX_DOCUMENT_ID, NULL, 0, &pending) == INDEX_OK);
     CHECK(index_commit(pending) == INDEX_OK);
     CHECK(index_begin(index, "a", 1, "\1", 1, &pending) == INDEX_INVALID);
-    CHECK(index_begin(index, "a", 1, "\1\0\1f\1\0b\2", 8, &pending) == INDEX_INVALID); /* a boolean of 2 */
+    CHECK(index_begin(index, "a", 1, "\1\0\1f\1\0b\2", 8, &pending) == INDEX_INVALID);      /* a boolean of 2 */
     CHECK(index_begin(index, "a", 1, "\2\0\1f\0\0\1f\0\0", 10, &pending) == INDEX_INVALID); /* a name twice */
     IndexPosting postings[2];
     IndexSentence twice = sentence(postings, (const char *const[]){"pear", "pear"}, 2);
@@ -132,11 +132,21 @@ static void test_filters_are_checked(void) {
         size_t length;
         bool valid;
     } FILTERS[] = {
-        {"=\1fb\1", 5, true},          {"=\1fb\2", 5, false},           {"=\1fb\1x", 6, false},
-        {"", 0, false},                {"?", 1, false},                 {"&\0\0", 3, true},
-        {"&\1\0", 3, false},           {"!=\1fb\1", 6, true},           {"<\1fb\1", 5, false},
-        {"<\1fs\0\0", 6, false},       {"=\0s\1\0a", 6, true},          {"=\0b\1", 4, false},
-        {"i\1f\0\0\0\0", 7, true},     {"i\1f\xff\xff\xff\xff", 7, false}, {"i\1f\1\0\0\0", 7, false},
+        {"=\1fb\1", 5, true},
+        {"=\1fb\2", 5, false},
+        {"=\1fb\1x", 6, false},
+        {"", 0, false},
+        {"?", 1, false},
+        {"&\0\0", 3, true},
+        {"&\1\0", 3, false},
+        {"!=\1fb\1", 6, true},
+        {"<\1fb\1", 5, false},
+        {"<\1fs\0\0", 6, false},
+        {"=\0s\1\0a", 6, true},
+        {"=\0b\1", 4, false},
+        {"i\1f\0\0\0\0", 7, true},
+        {"i\1f\xff\xff\xff\xff", 7, false},
+        {"i\1f\1\0\0\0", 7, false},
         {"=\1fn\0\0\0\0\0\0\xf8\x7f", 12, false}, /* NaN */
         {"<\1ft\0\0\0\0\0\0\0\x80", 12, true},
     };
@@ -225,7 +235,8 @@ static void test_what_is_gone_leaves_no_memory(void) {
             CHECK(index_commit(pending) == INDEX_OK);
             index_maintain(index, 200);
         }
-        while (index_maintain(index, 1000)) {}
+        while (index_maintain(index, 1000)) {
+        }
         after[round] = index_memory(index);
         CHECK(index_memory(index) == held);
     }
@@ -235,7 +246,8 @@ static void test_what_is_gone_leaves_no_memory(void) {
         snprintf(id, sizeof id, "d%d", i);
         CHECK(index_remove(index, id, strlen(id)) == INDEX_OK);
     }
-    while (index_maintain(index, 1000)) {}
+    while (index_maintain(index, 1000)) {
+    }
     uint64_t frequency;
     CHECK(ask(index, "common", &frequency, NULL) == 0 && frequency == 0);
     CHECK(index_counts(index).postings < 64); /* fewer are not worth a sweep */

@@ -1,5 +1,5 @@
-/* Damaged payloads: test_index_load [rounds]. Whatever is read, nothing is broken or lost, and what is accepted can be used.
- * Bits, bytes, cuts, insertions and whole varints are damaged, from a fixed seed. */
+/* Damaged payloads: test_index_load [rounds]. Whatever is read, nothing is broken or lost, and what is accepted can be
+ * used. Bits, bytes, cuts, insertions and whole varints are damaged, from a fixed seed. */
 #include "index/index.h"
 
 #include <stdio.h>
@@ -75,7 +75,8 @@ static void add_document(Index *index, const char *id, unsigned sentences, bool 
         IndexPosting postings[10];
         uint32_t count = 0;
         for (unsigned term = 0; term < 10; term++)
-            if (next() % (term + 2) == 0) postings[count++] = (IndexPosting){TERMS[term], (uint32_t)strlen(TERMS[term]), 1};
+            if (next() % (term + 2) == 0)
+                postings[count++] = (IndexPosting){TERMS[term], (uint32_t)strlen(TERMS[term]), 1};
         IndexSentence sentence = {postings, count, count};
         if (index_add(pending, &sentence, 1) != INDEX_OK) exit(1);
         if (in_parts && i == sentences / 2) add_document(index, "within", 3, false);
@@ -99,26 +100,23 @@ static void use(Index *index) {
     IndexStatus status = index_begin(index, "more", 4, NULL, 0, &pending);
     CHECK(status == INDEX_OK || status == INDEX_FULL);
     if (status == INDEX_OK) index_abort(pending);
-    for (int i = 0; i < 50 && index_maintain(index, 1000); i++) {}
+    for (int i = 0; i < 50 && index_maintain(index, 1000); i++) {
+    }
     CHECK(index_rank(index, &query, &ranking) == INDEX_OK);
 }
 
 static void damage(Payload *payload) {
-    static const uint8_t NUMBERS[][10] = {{0x80, 0}, {0xff, 0xff, 0xff, 0xff, 0x0f}, {0x80, 0x80, 0x80, 0x80, 0x10},
+    static const uint8_t NUMBERS[][10] = {{0x80, 0},
+                                          {0xff, 0xff, 0xff, 0xff, 0x0f},
+                                          {0x80, 0x80, 0x80, 0x80, 0x10},
                                           {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f},
                                           {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}};
     for (uint64_t times = 1 + next() % 3; times; times--) {
         size_t at = (size_t)(next() % (next() % 2 ? payload->length : payload->length < 200 ? payload->length : 200));
         switch (next() % 5) {
-        case 0:
-            payload->bytes[at] ^= (uint8_t)(1 << next() % 8);
-            break;
-        case 1:
-            payload->bytes[at] = (uint8_t)next();
-            break;
-        case 2:
-            payload->length = at + 1;
-            break;
+        case 0: payload->bytes[at] ^= (uint8_t)(1 << next() % 8); break;
+        case 1: payload->bytes[at] = (uint8_t)next(); break;
+        case 2: payload->length = at + 1; break;
         case 3: {
             const uint8_t *number = NUMBERS[next() % 5];
             size_t length = 1;
@@ -148,24 +146,24 @@ static void test_every_rule(void) {
 #define PAYLOAD(loads, text) {"QAINDEX1" text, sizeof("QAINDEX1" text) - 1, loads}
         PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),
         PAYLOAD(true, "n\0e"),
-        PAYLOAD(true, DOCUMENT "r\3\2\0n\7t\1a\2\1\5\4\6e"), /* a second run: ids 5 and 6 */
-        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),              /* no code */
-        PAYLOAD(false, DOCUMENT "n\2t\1a\1\0\5e"),              /* the document's own id */
-        PAYLOAD(false, DOCUMENT "d\0\1\1\1y\0n\4t\1a\1\2\5e"), /* another's */
-        PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),              /* an id of nobody */
-        PAYLOAD(false, DOCUMENT "n\2t\1a\2\1\5\0\5e"),          /* an id twice */
-        PAYLOAD(false, DOCUMENT "n\2t\1a\0e"),                  /* a term without postings */
-        PAYLOAD(false, DOCUMENT "n\2t\0\1\1\5e"),               /* without bytes */
-        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\5t\1a\1\1\5e"),    /* twice */
-        PAYLOAD(false, DOCUMENT "n\1t\1a\1\1\5e"),              /* the next id is given out already */
-        PAYLOAD(false, DOCUMENT DOCUMENT "n\4e"),               /* a document twice */
-        PAYLOAD(false, DOCUMENT "r\0\0\0n\2e"),                 /* an empty run */
-        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                 /* of a document that is not there */
-        PAYLOAD(false, "d\0\1\1\0\0n\2e"),                     /* no id */
-        PAYLOAD(false, "d\0\1\1\1x\1?n\2e"),                   /* broken fields */
+        PAYLOAD(true, DOCUMENT "r\3\2\0n\7t\1a\2\1\5\4\6e"),          /* a second run: ids 5 and 6 */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),                    /* no code */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\0\5e"),                    /* the document's own id */
+        PAYLOAD(false, DOCUMENT "d\0\1\1\1y\0n\4t\1a\1\2\5e"),        /* another's */
+        PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),                    /* an id of nobody */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\2\1\5\0\5e"),                /* an id twice */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\0e"),                        /* a term without postings */
+        PAYLOAD(false, DOCUMENT "n\2t\0\1\1\5e"),                     /* without bytes */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\5t\1a\1\1\5e"),          /* twice */
+        PAYLOAD(false, DOCUMENT "n\1t\1a\1\1\5e"),                    /* the next id is given out already */
+        PAYLOAD(false, DOCUMENT DOCUMENT "n\4e"),                     /* a document twice */
+        PAYLOAD(false, DOCUMENT "r\0\0\0n\2e"),                       /* an empty run */
+        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                       /* of a document that is not there */
+        PAYLOAD(false, "d\0\1\1\0\0n\2e"),                            /* no id */
+        PAYLOAD(false, "d\0\1\1\1x\1?n\2e"),                          /* broken fields */
         PAYLOAD(false, "d\xff\xff\xff\xff\xff\xff\x3f\1\1\1x\0n\2e"), /* ids have come to their end */
-        PAYLOAD(false, DOCUMENT "n\2x"),                        /* an unknown kind */
-        PAYLOAD(false, DOCUMENT "n\2ee"),                       /* more than all */
+        PAYLOAD(false, DOCUMENT "n\2x"),                              /* an unknown kind */
+        PAYLOAD(false, DOCUMENT "n\2ee"),                             /* more than all */
     };
     for (size_t i = 0; i < sizeof PAYLOADS / sizeof *PAYLOADS; i++) {
         static Payload payload;

@@ -115,7 +115,9 @@ static void test_dictionary_grows_shrinks_and_reuses(void) {
             int length = snprintf(text, sizeof text, "%0*u", 1 + (int)(i * 7 % 40), i);
             dictionary_add(index, text, (size_t)length, &is_new);
             CHECK(is_new);
-            CHECK(dictionary_add(index, text, (size_t)length, &is_new) == dictionary_find(index, text, (size_t)length) && !is_new);
+            CHECK(dictionary_add(index, text, (size_t)length, &is_new) ==
+                      dictionary_find(index, text, (size_t)length) &&
+                  !is_new);
         }
         CHECK(index->term_count == TERMS && index->entries.items == TERMS);
         CHECK(!full || index->memory <= full + full / 10);

@@ -60,10 +60,13 @@ EXPORT int shim_commit(IndexPending *pending) { return (int)index_commit(pending
 EXPORT void shim_abort(IndexPending *pending) { index_abort(pending); }
 EXPORT int shim_remove(Index *index, const char *id, size_t length) { return (int)index_remove(index, id, length); }
 EXPORT int shim_maintain(Index *index, int64_t budget) { return index_maintain(index, budget); }
-EXPORT IndexFilter *shim_filter(Index *index, const char *bytes, size_t length) { return index_filter_new(index, bytes, length); }
+EXPORT IndexFilter *shim_filter(Index *index, const char *bytes, size_t length) {
+    return index_filter_new(index, bytes, length);
+}
 EXPORT void shim_filter_free(Index *index, IndexFilter *filter) { index_filter_free(index, filter); }
 
-/* Terms: u64 frequency, u32 length, bytes. Ids are copied to `ids`, 64 bytes each. Returns the number of hits, or less than 0. */
+/* Terms: u64 frequency, u32 length, bytes. Ids are copied to `ids`, 64 bytes each. Returns the number of hits, or less
+ * than 0. */
 EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                      const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
                      uint64_t *frequencies, uint64_t totals[2]) {
@@ -93,7 +96,8 @@ EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k,
 }
 
 /* Ids of 64 bytes as above. */
-EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, size_t count, char *ids) {
+EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, size_t count,
+                        char *ids) {
     IndexDocument *documents = calloc(count + 1, sizeof *documents);
     size_t found = index_list(index, cursor, filter, steps, documents, count);
     for (size_t i = 0; i < found; i++) {
@@ -106,8 +110,9 @@ EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filte
 
 EXPORT void shim_counts(const Index *index, uint64_t out[9]) {
     IndexCounts counts = index_counts(index);
-    uint64_t values[9] = {counts.documents,     counts.sentences, counts.terms, counts.distinct_terms,   counts.postings,
-                          counts.dead_postings, counts.open_documents, counts.bytes, counts.document_id_bytes};
+    uint64_t values[9] = {counts.documents,      counts.sentences, counts.terms,
+                          counts.distinct_terms, counts.postings,  counts.dead_postings,
+                          counts.open_documents, counts.bytes,     counts.document_id_bytes};
     memcpy(out, values, sizeof values);
 }
 
