@@ -21,8 +21,8 @@
  * What is exact, what is quantised
  * A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards); everything after that is
  * exact: the ranking is the true top k under the quantised weights, edges included, not that of a heuristic. 8 bits,
- * because the code is half of a posting already, and a step of 2 % moves no sentence that the formula itself tells
- * apart with any right. Ties go to the lower id. A score is summed in doubles in the order of the query's terms; sqrt(w
+ * because the code is half of a posting already. Ties go to the lower id. A score is summed in doubles in the order of
+ * the query's terms; sqrt(w
  * * idf) is taken as sqrt(w) * sqrt(idf). Sentences, terms and the visibility of a document are exact at once, and all
  * or nothing: a query looks at the document's state, one word, that commit and remove change. Document frequencies are
  * exact at once, too, as long as the documents committed and removed lately have less than WORK_PER_CALL (4,096)
@@ -39,8 +39,8 @@
  * proportion to what they are given or to all there is: add, commit (copies the forward list, about 2 bytes a distinct
  * term), rank, save, load, digest.
  *
- * Forward lists are the price of removal: about 5 to 8 bytes a sentence in documents of 20 sentences or more, up to 20
- * in documents of one, or if sentences are added one at a time.
+ * Forward lists are the price of removal: about 2 bytes for each distinct term of a document, so least in long
+ * documents and most in documents of one sentence, or if sentences are added one at a time.
  *
  * Rejected
  *   - Counting df by looking at who is dead when a question comes: no forward lists, but each question pays for each
