@@ -1,10 +1,12 @@
 /* The payload: what is live, in an order that can be read in one pass.
  *
- *     magic "QAINDEX1"
- *     runs in the order of their ids: 'd' for a document's first: gap from the run before, sentences in this run, total
- * length of its sentences in terms, length of its id, the id, length of its fields, the fields; 'r' for a further one:
- * gap, sentences, ordinal of its document among those before 'n' the next id to be given out terms: 't' length, bytes,
- * number of postings, then for each the id less the one before it, and its code 'e'
+ * - Magic: "QAINDEX1".
+ * - Runs in the order of their ids. 'd' for a document's first: gap from the run before, sentences in this run, total
+ *   length of its sentences in terms, length of its id, the id, length of its fields, the fields.
+ * - 'r' for a further one: gap, sentences, ordinal of its document among those before.
+ * - 'n': the next id to be given out.
+ * - Terms, each 't': length, bytes, number of postings, then for each the id less the one before it, and its code.
+ * - 'e'.
  *
  * Numbers are varints, kinds, codes and texts bytes. A document's own id comes before its first sentence's, whose run
  * 'd' is, so postings of these ids are refused. Open documents, dead postings and unused terms are left out, ids stay
