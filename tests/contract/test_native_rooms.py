@@ -42,7 +42,11 @@ def sources() -> dict[str, str]:
     """The text of every C file that the module is built from, by its path in `native/`."""
     paths = [path for pattern in ("*.[ch]", "*/*.[ch]") for path in NATIVE.glob(pattern)]
     named = {path.relative_to(NATIVE).as_posix(): path for path in paths}
-    return {name: named[name].read_text() for name in sorted(named) if not name.startswith(("build/", "tests/", f"{LIBRARY}/"))}
+    return {
+        name: named[name].read_text()
+        for name in sorted(named)
+        if not name.startswith(("build/", "tests/", f"{LIBRARY}/"))
+    }
 
 
 def room(name: str) -> str:
