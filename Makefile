@@ -6,11 +6,13 @@ BIN    := $(VENV)/bin
 # setuptools warns about every folder that package-dir maps; its warnings help nobody who installs.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
+# Python keeps what it has compiled, whatever the shell says: else each test process compiles all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
 JOBS   ?= 4
 
 .PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
-	conformance parity fuzz soak bench picture clean
+	environments conformance parity fuzz soak bench picture clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -20,16 +22,21 @@ demo: install  ## 3 shards, the demo corpus, the REST service and a few question
 
 install: $(VENV)/.run build  ## virtual environment, dependencies and the native module
 
-$(VENV)/.run: pyproject.toml setup.py constraints.txt
+# setuptools is there already, so the build needs no environment of its own.
+define install-into-venv
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing dependencies into $(VENV)"
 	@$(PIP) install --upgrade pip setuptools wheel
-	@$(PIP) install --editable . --constraint constraints.txt
+	@$(PIP) install --no-build-isolation --editable '$(1)' --constraint constraints.txt
+endef
+
+$(VENV)/.run: pyproject.toml setup.py constraints.txt
+	$(call install-into-venv,.)
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.run
-	@$(PIP) install --editable '.[test]' --constraint constraints.txt
-	@touch $@
+$(VENV)/.test: pyproject.toml setup.py constraints.txt
+	$(call install-into-venv,.[test])
+	@touch $(VENV)/.run $@
 
 # torch and what comes with it live in an environment of their own: nothing that serves may depend on them.
 $(VENV)-export/.done: pyproject.toml constraints.txt
@@ -58,16 +65,16 @@ check-native:
 	@$(MAKE) --silent --no-print-directory -C native check
 
 # The tests wait more than they compute: the other checks run beside them.
-test: install lint  ## everything but the long suites, on every server binary found
+test: $(VENV)/.test install lint  ## everything but the long suites, on every server binary found
 ifeq ($(ARGS),)
-	@mkdir -p build; nice $(MAKE) --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
+	@mkdir -p build; nice make --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile; tests=$$?; \
 	wait $$checks; checks=$$?; cat build/check.log; test $$tests -eq 0 && test $$checks -eq 0
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
-test-rounds: install $(VENV)/.test  ## make test 10 times beside two busy processes; ARGS='--rounds N --busy N --fresh'
+test-rounds: $(VENV)/.test install  ## make test 10 times beside two busy processes; ARGS='--rounds N --busy N --fresh'
 	@$(BIN)/python -m tests.harness.rounds $(ARGS)
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
@@ -79,7 +86,7 @@ test-cluster: install  ## failover, persistence and moving slots under load: wha
 	@$(BIN)/python -m pytest tests/system -m cluster --capture no $(ARGS)
 
 test-model: $(VENV)-export/.done build  ## export, quantization, agreement with PyTorch and TorchScript (installs torch)
-	@$(VENV)-export/bin/python -m pytest tests/model tests/torch $(ARGS)
+	@$(VENV)-export/bin/python -m pytest --numprocesses 2 --dist loadfile tests/model tests/torch $(ARGS)
 
 # The clients of the conformance tests pin old versions: an environment of their own. The shards' worker runs from the
 # export environment, which has torch (a slice: from that which is there), with what redgrease needs on its path.
@@ -90,6 +97,8 @@ $(VENV)-conformance/.done: tests/conformance/requirements.txt tests/conformance/
 	@$(PIP:$(BIN)%=$(VENV)-conformance/bin%) install --no-deps --target $(VENV)-conformance/worker-packages \
 		--requirement tests/conformance/worker-requirements.txt
 	@touch $@
+
+environments: $(VENV)/.test $(VENV)-export/.done $(VENV)-conformance/.done  ## what test-model and conformance run in
 
 conformance: $(if $(findstring --slice,$(ARGS)),$(VENV)/.test,$(VENV)-export/.done) $(VENV)-conformance/.done build  ## old clients of RedisAI and RedisGears; ARGS=--slice: one server
 	@$(VENV)-conformance/bin/python -m pytest -c tests/conformance/pytest.ini --rootdir . tests/conformance $(or $(ARGS),--write)

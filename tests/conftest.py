@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
+from tests.harness.distribution import rank_of, server_of
 from tests.harness.processes import descendants
 from tests.harness.programs import binary_or_skip, chosen_servers
+
+# Neither a slow example nor a slow strategy is a fault: on a busy machine any is slow.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 # A run in the background inherits an ignored SIGINT, and so would the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,16 +36,19 @@ def anyio_backend() -> str:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`--dist loadfile` is finer here (distribution.py)."""
-    from tests.harness.distribution import ByFileAndServer
+    from tests.harness.scheduler import ByFileAndServer
 
     return ByFileAndServer(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In several processes, what takes long comes first."""
+    """Leaves out what needs one server only; in several processes, what takes long comes first."""
+    others = chosen_servers()[1:]
+    left_out = [item for item in items if item.get_closest_marker("one_server") and server_of(item.nodeid) in others]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     if hasattr(config, "workerinput"):
-        from tests.harness.distribution import rank_of
-
         items.sort(key=lambda item: rank_of(item.nodeid))
 
 

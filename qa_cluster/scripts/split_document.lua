@@ -2,11 +2,16 @@
 -- ARGV: tokens prefix, version, splitter, spans, sentence... Reply: status (stored, unchanged, stale).
 local CHUNK = 500
 local splitter = ARGV[3]
-local record = redis.call('HMGET', DOCUMENT, 'version', 'sentences', 'splitter')
+local record = redis.call('HMGET', DOCUMENT, 'version', 'sentences', 'splitter', 'spans')
 if record[1] ~= ARGV[2] then
   return {'stale'}
 end
 if record[2] and record[3] == splitter then
+  return {'unchanged'}
+end
+if record[2] and record[4] == ARGV[4] then
+  -- Both splitters cut it alike: all that was made from the sentences stays.
+  redis.call('HSET', DOCUMENT, 'splitter', splitter)
   return {'unchanged'}
 end
 if record[2] then

@@ -27,6 +27,8 @@ BELOW: dict[str, set[str]] = {
     "worker": {"server", "jobs", "functions"},
 }
 TOP = {"module", "info", "cmd_rg"}
+# A library of one part in many files, which the module is not built from: it knows nothing of the rooms.
+LIBRARY = "index"
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -40,7 +42,11 @@ def sources() -> dict[str, str]:
     """The text of every C file that the module is built from, by its path in `native/`."""
     paths = [path for pattern in ("*.[ch]", "*/*.[ch]") for path in NATIVE.glob(pattern)]
     named = {path.relative_to(NATIVE).as_posix(): path for path in paths}
-    return {name: named[name].read_text() for name in sorted(named) if not name.startswith(("build/", "tests/"))}
+    return {
+        name: named[name].read_text()
+        for name in sorted(named)
+        if not name.startswith(("build/", "tests/", f"{LIBRARY}/"))
+    }
 
 
 def room(name: str) -> str:
@@ -136,6 +142,12 @@ def test_includes_between_rooms_point_one_way() -> None:
 
 def test_no_parts_include_each_other() -> None:
     assert circles(sources()) == []
+
+
+def test_the_library_knows_nothing_of_the_rooms() -> None:
+    files = {path.name: path.read_text() for path in (NATIVE / LIBRARY).glob("*.[ch]")}
+    assert {target for text in files.values() for target in included(text)} == {"index/index.h", "index/internal.h"}
+    assert not [name for name, text in sources().items() if any(room(target) == LIBRARY for target in included(text))]
 
 
 def test_a_header_declares_what_its_own_file_defines() -> None:

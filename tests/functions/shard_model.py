@@ -43,15 +43,20 @@ def record(client: redis.Redis, document_id: str) -> documents.DocumentRecord | 
     return documents.parse_record(command(client, *documents.read_record(document_id, TAG)))
 
 
+def spans_of(text: str, splitter: str) -> list[tuple[int, int]]:
+    """The sentences that a splitter finds; the one called `whole` takes the text for one."""
+    return [(0, len(text))] if splitter == "whole" else split_sentences(text)
+
+
 def split(client: redis.Redis, document_id: str, version: str, text: str, splitter: str = "1") -> str:
-    spans = split_sentences(text)
+    spans = spans_of(text, splitter)
     sentences = [text[a:b] for a, b in spans]
     call = documents.split_document(document_id, TAG, version, spans, sentences, splitter=splitter)
     return str(run(client, call)[0])
 
 
 def writer(document_id: str, version: str, text: str, splitter: str = "1") -> IndexWriter:
-    spans = split_sentences(text)
+    spans = spans_of(text, splitter)
     return IndexWriter(
         document_id=document_id,
         tag=TAG,

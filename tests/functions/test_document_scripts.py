@@ -146,10 +146,12 @@ def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_
 
 
 def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:
-    version = ingest(client, "d", TEXT)
-    assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
+    version = shard.put(client, "d", TEXT).version
+    assert shard.split(client, "d", version, TEXT, "whole") == "stored"
+    assert shard.index(client, "d", version, TEXT, "whole") == "stored"
+    assert shard.store_answer(client, "d", "Who?", (0, version, TEXT), "{}")
     before = epoch(client)
-    assert shard.split(client, "d", version, TEXT, "1") == "unchanged"
+    assert shard.split(client, "d", version, TEXT, "whole") == "unchanged"
     assert (shard.split(client, "d", version, TEXT, "2"), epoch(client)) == ("stored", before + 1)
     record = shard.record(client, "d")
     assert record is not None
@@ -158,9 +160,20 @@ def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client
     assert client.hgetall(keys.docs_key(TAG)) == {}
     assert client.llen(keys.garbage_key(TAG)) == 1
     # tokenized meanwhile, from sentences that are no more
-    assert shard.index(client, "d", version, TEXT, "1") == "stale"
+    assert shard.index(client, "d", version, TEXT, "whole") == "stale"
     assert shard.index(client, "d", version, TEXT, "2") == "stored"
     assert client.hgetall(keys.stats_key(TAG)) == {"next": "2", "sentences": "3", "terms": "8"}
+
+
+def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Redis) -> None:
+    version = ingest(client, "d", TEXT)
+    assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
+    before = contents(client)
+    assert shard.split(client, "d", version, TEXT, "2") == "unchanged"
+    before[keys.document_key("d", TAG)]["splitter"] = "2"
+    assert contents(client) == before
+    # an indexing that began before leaves the noted splitter alone
+    assert shard.index(client, "d", version, TEXT, "1") == "stale"
 
 
 def test_a_text_written_with_set_is_adopted_only_while_it_stands(client: redis.Redis) -> None:

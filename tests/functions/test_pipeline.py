@@ -20,6 +20,8 @@ from tests.harness.polling import eventually
 
 from .running_shards import Shards, tag
 
+pytestmark = pytest.mark.one_server("what a request is answered is computed in the worker")
+
 ADA = "Ada Lovelace wrote the first program in 1843."
 # Some 2,000 tokens: 8 windows of 384 at the default stride.
 LONG = " ".join(

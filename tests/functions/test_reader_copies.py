@@ -16,6 +16,8 @@ from tests.harness.servers import Server
 
 from .running_shards import MODEL, SECONDS, Shards
 
+pytestmark = pytest.mark.one_server("the copies are made by functions; test_answers and test_ingest run them on both")
+
 QUESTION = "What do wombats dig?"
 
 

@@ -22,6 +22,8 @@ from tests.harness.polling import eventually
 from tests.harness.tiny_readers import tiny_reader
 from tests.unit.small_tokenizer import tokenizer_json
 
+pytestmark = pytest.mark.one_server("which reader answers is decided in the worker; tests/system fails over on both")
+
 
 @pytest.fixture(scope="module")
 def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:

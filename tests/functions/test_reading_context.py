@@ -17,6 +17,8 @@ from tests.harness.polling import eventually
 
 from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag
 
+pytestmark = pytest.mark.one_server("what is read is computed in the worker")
+
 MANIFEST_TEXT = (MODEL / "manifest.json").read_text()
 MANIFEST = json.loads(MANIFEST_TEXT)
 BUDGET = 64

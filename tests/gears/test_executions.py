@@ -10,6 +10,8 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 
+pytestmark = pytest.mark.one_server("executions are kept in the worker")
+
 SLOW = "async def slow(r):\n    await asyncio.sleep(30)\nGB('ShardsIDReader').map(slow).run()"
 
 

@@ -11,6 +11,8 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 
+pytestmark = pytest.mark.one_server("futures are the worker's")
+
 SCRIPT = """
 import threading
 kept = []

@@ -14,6 +14,8 @@ from qa_cluster.topology import Address, Shard, Topology
 from tests.harness.servers import Server
 from tests.harness.workers import WORKER
 
+pytestmark = pytest.mark.one_server("the limits are the worker's")
+
 
 def test_memory_limit_fails_the_script_and_not_the_worker(server_binary: Path) -> None:
     with Server(server_binary, {"qa.worker-memory-mb": 700}, worker=WORKER) as shard:

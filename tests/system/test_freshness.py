@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from qa_cluster import keys
 from qa_cluster.client import Client, ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.system import System
+
+pytestmark = pytest.mark.one_server("what processes remember of documents is the same on both")
 
 STEPS = 400
 BOOKS = 3

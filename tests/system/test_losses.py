@@ -18,6 +18,8 @@ from qa_cluster.cluster_client import ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.system import System, resume
 
+pytestmark = pytest.mark.one_server("processes die in the same way beside either")
+
 TEXTS = {
     f"city-{number}": f"The city of Town{number} was founded in {1500 + number} by the explorer Number{number} Smith."
     for number in range(60)

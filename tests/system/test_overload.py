@@ -15,6 +15,8 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.system import System, resume
 
+pytestmark = pytest.mark.one_server("the queue is the module's; tests/module fills it on both")
+
 
 @pytest.fixture
 def stuck(service: System) -> Iterator[System]:

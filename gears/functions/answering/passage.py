@@ -30,8 +30,9 @@ N_BEST = 3
 """Spans that are kept of a passage."""
 MAX_RECENT = 256
 
-# Sentence's document, partition, version; passage's first and last sentence; question; reader.
-_PassageKey = tuple[str, str, str, int, int, str, int]
+# Sentence's document, partition, version; where the passage begins, and where each of its sentences does; its text;
+# question; reader. A number of a sentence says too little: a version of a document can be split anew.
+_PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, int]
 
 
 @dataclass
@@ -74,8 +75,8 @@ async def read_passage(
     """The best spans of a passage, apart from each other, and in how many windows it was read."""
     if not passage.breaks:
         return await _read(passage, question, reader)
-    last = passage.first + len(passage.breaks)
-    key = (sentence.document_id, sentence.tag, record.version, passage.first, last, question, reader.arrival)
+    place = (sentence.document_id, sentence.tag, record.version, passage.start, passage.begins)
+    key = (*place, passage.text, question, reader.arrival)
     recent = state.of(_Recent).tasks
     task = recent.get(key)
     if task is None:

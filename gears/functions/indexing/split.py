@@ -91,8 +91,8 @@ async def _attempt(document_id: str, tag: str) -> str:
     sentences = [text[start:end] for start, end in spans]
     call = split_document(document_id, tag, document.version, spans, sentences, splitter=SPLITTER_VERSION)
     status = str((await asyncio.to_thread(run_script, call))[0])
-    if status == "stored" and not spans:
-        # There is no hash whose event would go on.
+    if status == "unchanged" or (status == "stored" and not spans):
+        # No sentence was written, so no event goes on; an indexing under way was refused if the splitter is another.
         await tokenize.tokenize(document_id, tag)
     return status
 

@@ -112,7 +112,7 @@ async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
         found = parse_tagged(key, DOCUMENT_PREFIX)
         if _wanted(found, tags) and found is not None and not await _exists(paragraphs_key(*found), found[1]):
             await _tried(counts, found[1], split.split(*found))
-    for prefix, work in ((PARAGRAPHS_PREFIX, split.split), (SENTENCE_PREFIX, tokenize.tokenize)):
+    for prefix, work in ((PARAGRAPHS_PREFIX, _split_and_tokenize), (SENTENCE_PREFIX, tokenize.tokenize)):
         for key in scan(prefix + "*"):
             found = parse_tagged(key, prefix)
             if _wanted(found, tags) and found is not None:
@@ -122,6 +122,14 @@ async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
     if tags is None:
         await _forward_untagged()
     return counts
+
+
+async def _split_and_tokenize(document_id: str, tag: str) -> str:
+    """Split a document; one whose sentences are new is tokenized at once, so that few at a time are not found."""
+    status = await split.split(document_id, tag)
+    if status == "stored":
+        await tokenize.tokenize(document_id, tag)
+    return status
 
 
 def _wanted(found: tuple[str, str] | None, tags: Collection[str] | None) -> bool:

@@ -18,6 +18,7 @@ from tests.harness.fake_worker.link import Link, ReplyError, Word
 CONTROL_FD = 3
 BEAT_SECONDS = 0.1
 AGAIN_SECONDS = 0.05
+NEXT_MS = 10_000
 
 
 class Worker:
@@ -80,7 +81,7 @@ class Worker:
         self.begin()
         while True:
             try:
-                jobs = self.next.call("QA.NEXT", self.jobs_at_once, 500) or []
+                jobs = self.next.call("QA.NEXT", self.jobs_at_once, NEXT_MS) or []
             except ReplyError:  # CLUSTERDOWN: the server unblocks everybody while the cluster is down
                 time.sleep(AGAIN_SECONDS)
                 continue

@@ -96,6 +96,13 @@ async def test_what_differs_is_read_anew(manifest: Manifest) -> None:
     assert len(state.of(reading._Recent).tasks) == 4
 
 
+async def test_sentences_of_another_splitter_are_read_anew(manifest: Manifest) -> None:
+    reader = CountingReader(manifest)
+    for texts in (TEXTS, ("The cat sat. Who", "is it?", "The dog."), ("The cat sat.", "Who is it?", "A dog.")):
+        await read(reader, texts=texts)
+    assert reader.runs == 3
+
+
 async def test_a_failure_is_told_to_all_and_not_kept(manifest: Manifest) -> None:
     reader = CountingReader(manifest)
     reader.error = GearsError("ERR no memory")

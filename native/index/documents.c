@@ -1,0 +1,381 @@
+/* Documents: opened, filled, committed, removed; and what becomes of their terms' frequencies. */
+#include "index/internal.h"
+
+/* ---- The table of documents ---- */
+
+static Document **slot_at(const Index *index, uint32_t number) { return chunks_at(&index->documents, number); }
+
+Document *document_at(const Index *index, uint32_t number) { return *slot_at(index, number); }
+
+size_t document_bytes(const Document *document) {
+    return sizeof *document + document->id_bytes + document->field_bytes + document->forward_bytes;
+}
+
+uint64_t documents_hash(const Index *index, uint32_t number) {
+    const Document *document = document_at(index, number);
+    return hash_bytes(index->key, document->bytes, document->id_bytes);
+}
+
+static bool equal(const Index *index, uint32_t number, const TableKey *key) {
+    const Document *document = document_at(index, number);
+    return document->id_bytes == key->length && memcmp(document->bytes, key->bytes, key->length) == 0;
+}
+
+uint32_t document_find(const Index *index, const void *id, size_t length) {
+    TableKey key = {id, length, hash_bytes(index->key, id, length)};
+    return table_find(index, &index->document_table, &key, equal);
+}
+
+/* A free slot holds twice the number of the next one, plus 1. */
+static uint32_t take_slot(Index *index) {
+    uint32_t number = index->free_document;
+    if (number == NO_ITEM) return chunks_add(index, &index->documents);
+    index->free_document = (uint32_t)((uintptr_t)*slot_at(index, number) >> 1);
+    return number;
+}
+
+static bool slot_is_free(const Index *index, uint32_t number) { return (uintptr_t)*slot_at(index, number) & 1; }
+
+static void leave_slot(Index *index, uint32_t number) {
+    *slot_at(index, number) = (Document *)((uintptr_t)index->free_document << 1 | 1);
+    index->free_document = number;
+}
+
+static void drop_document(Index *index, uint32_t number) {
+    Document *document = document_at(index, number);
+    index->id_memory -= document->id_bytes;
+    memory_free(index, document, document_bytes(document));
+    leave_slot(index, number);
+}
+
+void documents_replace(Index *index, uint32_t number, Document *document) { *slot_at(index, number) = document; }
+
+static uint32_t new_document(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length) {
+    uint32_t number = take_slot(index);
+    if (number == NO_ITEM) return NO_ITEM;
+    Document *document = memory_alloc(index, sizeof *document + id_length + fields_length);
+    *document = (Document){
+        .head = index->next_id, .id_bytes = (uint32_t)id_length, .field_bytes = (uint32_t)fields_length};
+    memcpy(document->bytes, id, id_length);
+    if (fields_length) memcpy(document->bytes + id_length, fields, fields_length);
+    index->id_memory += id_length;
+    *slot_at(index, number) = document;
+    runs_append(index, index->next_id++, 1, number, 0);
+    return number;
+}
+
+uint32_t documents_restore(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length) {
+    uint32_t number = new_document(index, id, id_length, fields, field_length);
+    if (number == NO_ITEM) return NO_ITEM;
+    document_at(index, number)->state = DOCUMENT_LIVE;
+    table_insert(index, &index->document_table, documents_hash(index, number), number);
+    index->document_count++;
+    return number;
+}
+
+/* ---- Forward lists ---- */
+
+/* A document's terms, so that its removal needs no search: numbers in groups, ascending within a group. A term is a
+ * varint of twice the distance from the one before, plus 1 if its number of sentences, less 2, follows; a 0 byte begins
+ * a group. */
+uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
+    if ((int64_t)term <= *last) {
+        *at++ = 0;
+        *last = -1;
+    }
+    at = varint_put(at, (uint64_t)((int64_t)term - *last) << 1 | (count > 1));
+    if (count > 1) at = varint_put(at, count - 2);
+    *last = term;
+    return at;
+}
+
+/* Counts the terms of a document in or out; false when the budget is spent before the end. */
+static bool walk_forward(Index *index, const Document *document, Work *work, int64_t *budget) {
+    const uint8_t *start = document->bytes + document->id_bytes + document->field_bytes;
+    const uint8_t *at = start + work->at, *end = start + document->forward_bytes;
+    for (; at < end && *budget > 0; --*budget) {
+        uint64_t value, count = 0;
+        if (!*at) {
+            at++;
+            work->term = -1;
+        }
+        at = varint_get(at, &value);
+        if (value & 1) {
+            at = varint_get(at, &count);
+            count++;
+        }
+        count++;
+        work->term += (int64_t)(value >> 1);
+        entry_at(index, (uint32_t)work->term)->df += (uint32_t)(work->sign * (int64_t)count);
+        if (work->sign < 0) index->dead_postings += count;
+    }
+    work->at = (uint32_t)(at - start);
+    return at == end;
+}
+
+/* ---- Overdue work ---- */
+
+static void queue_work(Index *index, uint32_t number, int sign) {
+    Work *work = memory_alloc(index, sizeof *work);
+    *work = (Work){.document = number,
+                   .sign = (int8_t)sign,
+                   .forward_done = !sign,
+                   .term = -1,
+                   .run = document_at(index, number)->head};
+    *index->work_end = work;
+    index->work_end = &work->next;
+}
+
+/* Removes the runs of a document; false when the budget is spent before the end. */
+static bool remove_runs(Index *index, Work *work, int64_t *budget) {
+    const Document *document = document_at(index, work->document);
+    uint64_t last = document->head + document->span;
+    while (work->run <= last) {
+        if (--*budget < 0) return false;
+        Place place = runs_from(index, work->run);
+        if (place.document == NO_ITEM) break;
+        if (place.document == work->document) runs_remove(index, place.first);
+        work->run = place.end;
+    }
+    return true;
+}
+
+/* In the order of the documents' commits and removals, so that a frequency never falls below 0. */
+void documents_work(Index *index, int64_t *budget) {
+    while (index->work && *budget > 0) {
+        Work *work = index->work;
+        if (!work->forward_done)
+            work->forward_done = walk_forward(index, document_at(index, work->document), work, budget);
+        if (!work->forward_done) return;
+        if (work->sign <= 0) {
+            if (!remove_runs(index, work, budget)) return;
+            drop_document(index, work->document);
+        }
+        index->work = work->next;
+        if (!index->work) index->work_end = &index->work;
+        memory_free(index, work, sizeof *work);
+    }
+}
+
+static void take_along(Index *index) {
+    int64_t budget = WORK_PER_CALL;
+    documents_work(index, &budget);
+}
+
+/* ---- Writing ---- */
+
+IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
+                        IndexPending **out) {
+    if (!id_length || id_length > INDEX_MAX_DOCUMENT_ID || fields_length > INDEX_MAX_FIELDS) return INDEX_INVALID;
+    if (fields_length && !fields_valid(fields, fields_length)) return INDEX_INVALID;
+    if (index->next_id > MAX_ID) return INDEX_FULL;
+    take_along(index);
+    uint32_t number = new_document(index, id, id_length, fields, fields_length);
+    if (number == NO_ITEM) return INDEX_FULL;
+    IndexPending *pending = memory_zeroed(index, sizeof *pending);
+    pending->index = index;
+    pending->document = document_at(index, number);
+    pending->number = number;
+    pending->next = index->pending;
+    if (pending->next) pending->next->previous = pending;
+    index->pending = pending;
+    *out = pending;
+    return INDEX_OK;
+}
+
+static void forget_pending(IndexPending *pending) {
+    Index *index = pending->index;
+    if (pending->previous) pending->previous->next = pending->next;
+    else index->pending = pending->next;
+    if (pending->next) pending->next->previous = pending->previous;
+    memory_free(index, pending->forward, pending->forward_capacity);
+    memory_free(index, pending, sizeof *pending);
+}
+
+enum { GROUP_TERMS = 2048 };
+
+/* Shell's sort: bounded for every order, and small. */
+static void sort(uint32_t *items, unsigned count) {
+    static const unsigned GAPS[] = {1577, 701, 301, 132, 57, 23, 10, 4, 1};
+    for (unsigned g = 0; g < sizeof GAPS / sizeof *GAPS; g++) {
+        unsigned gap = GAPS[g];
+        for (unsigned i = gap; i < count; i++) {
+            uint32_t item = items[i];
+            unsigned j = i;
+            for (; j >= gap && items[j - gap] > item; j -= gap) items[j] = items[j - gap];
+            items[j] = item;
+        }
+    }
+}
+
+/* Appends the terms of some sentences, one number for each posting, to the forward list. */
+static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
+    Index *index = pending->index;
+    uint8_t bytes[GROUP_TERMS * FORWARD_BYTES], *at = bytes;
+    int64_t last = -1;
+    if (!count) return true;
+    sort(terms, count);
+    if (pending->forward_used) *at++ = 0;
+    for (unsigned i = 0, next; i < count; i = next) {
+        for (next = i + 1; next < count && terms[next] == terms[i]; next++) {
+        }
+        at = forward_put(at, &last, terms[i], next - i);
+    }
+    uint32_t used = pending->forward_used, more = (uint32_t)(at - bytes);
+    if (more > UINT32_MAX / 2 - used) return false;
+    if (used + more > pending->forward_capacity) {
+        uint32_t wanted = used + more > 2 * pending->forward_capacity ? used + more : 2 * pending->forward_capacity;
+        pending->forward = memory_resize(index, pending->forward, pending->forward_capacity, wanted);
+        pending->forward_capacity = wanted;
+    }
+    memcpy(pending->forward + used, bytes, more);
+    pending->forward_used += more;
+    return true;
+}
+
+static bool sentences_valid(const IndexSentence *sentences, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < sentences[i].count; j++) {
+            const IndexPosting *posting = &sentences[i].postings[j];
+            if (!posting->frequency || !posting->term_length || posting->term_length > INDEX_MAX_TERM) return false;
+        }
+    return true;
+}
+
+static IndexStatus add_sentences(IndexPending *pending, const IndexSentence *sentences, size_t count, uint64_t id) {
+    Index *index = pending->index;
+    uint32_t terms[GROUP_TERMS];
+    unsigned in_group = 0;
+    for (size_t i = 0; i < count; i++, id++) {
+        for (uint32_t j = 0; j < sentences[i].count; j++) {
+            const IndexPosting *posting = &sentences[i].postings[j];
+            bool is_new;
+            uint32_t term = dictionary_add(index, posting->term, posting->term_length, &is_new);
+            if (term == NO_ITEM || postings_count(entry_at(index, term)) == UINT32_MAX) return INDEX_FULL;
+            if (!postings_append(index, entry_at(index, term), id, code_of(posting->frequency, sentences[i].length)))
+                return INDEX_INVALID; /* a term twice in a sentence */
+            index->postings++;
+            pending->postings++;
+            if (in_group == GROUP_TERMS) {
+                if (!add_group(pending, terms, in_group)) return INDEX_FULL;
+                in_group = 0;
+            }
+            terms[in_group++] = term;
+        }
+        pending->document->terms += sentences[i].length;
+    }
+    return add_group(pending, terms, in_group) ? INDEX_OK : INDEX_FULL;
+}
+
+IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, size_t count) {
+    Index *index = pending->index;
+    Document *document = pending->document;
+    if (pending->refused) return INDEX_INVALID;
+    if (!count) return INDEX_OK;
+    uint64_t first = index->next_id;
+    IndexStatus status = INDEX_FULL;
+    if (!sentences_valid(sentences, count)) {
+        status = INDEX_INVALID;
+    } else if (count < UINT32_MAX - document->sentences && count <= MAX_ID - first) {
+        runs_append(index, first, (uint32_t)count, pending->number, document->sentences + 1);
+        index->next_id += count;
+        document->sentences += (uint32_t)count;
+        document->span = index->next_id - 1 - document->head;
+        status = add_sentences(pending, sentences, count, first);
+    }
+    pending->refused = status != INDEX_OK;
+    return status;
+}
+
+IndexStatus index_commit(IndexPending *pending) {
+    Index *index = pending->index;
+    Document *open = pending->document;
+    if (pending->refused) return INDEX_INVALID;
+    if (document_find(index, open->bytes, open->id_bytes) != NO_ITEM) return INDEX_EXISTS;
+    uint32_t used = pending->forward_used, number = pending->number;
+    size_t bytes = document_bytes(open);
+    Document *document = memory_resize(index, open, bytes, bytes + used);
+    if (used) memcpy((uint8_t *)document + bytes, pending->forward, used);
+    document->forward_bytes = used;
+    document->state = DOCUMENT_LIVE;
+    *slot_at(index, number) = document;
+    table_insert(index, &index->document_table, documents_hash(index, number), number);
+    index->document_count++;
+    index->sentences += document->sentences;
+    index->terms += document->terms;
+    forget_pending(pending);
+    queue_work(index, number, +1);
+    take_along(index);
+    return INDEX_OK;
+}
+
+void index_abort(IndexPending *pending) {
+    Index *index = pending->index;
+    pending->document->state = DOCUMENT_DEAD;
+    index->dead_postings += pending->postings;
+    queue_work(index, pending->number, 0);
+    forget_pending(pending);
+    take_along(index);
+}
+
+IndexStatus index_remove(Index *index, const void *id, size_t length) {
+    uint32_t number = document_find(index, id, length);
+    if (number == NO_ITEM) return INDEX_MISSING;
+    Document *document = document_at(index, number);
+    table_remove(index, &index->document_table, documents_hash(index, number), number);
+    document->state = DOCUMENT_DEAD;
+    index->document_count--;
+    index->sentences -= document->sentences;
+    index->terms -= document->terms;
+    queue_work(index, number, -1);
+    take_along(index);
+    return INDEX_OK;
+}
+
+void documents_free(Index *index) {
+    while (index->pending) forget_pending(index->pending);
+    for (Work *work = index->work, *next; work; work = next) {
+        next = work->next;
+        memory_free(index, work, sizeof *work);
+    }
+    for (uint32_t number = 0; number < index->documents.items; number++)
+        if (!slot_is_free(index, number)) drop_document(index, number);
+    chunks_free(index, &index->documents);
+    table_free(index, &index->document_table);
+    runs_free(index);
+}
+
+/* ---- Listing ---- */
+
+static IndexDocument describe(const Document *document) {
+    return (IndexDocument){document->bytes,       document->id_bytes,  document_fields(document),
+                           document->field_bytes, document->sentences, document->terms};
+}
+
+IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDocument *out) {
+    uint32_t number = document_find(index, id, length);
+    if (number == NO_ITEM) return INDEX_MISSING;
+    *out = describe(document_at(index, number));
+    return INDEX_OK;
+}
+
+size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, IndexDocument *out,
+                  size_t count) {
+    size_t found = 0;
+    uint64_t id = *cursor;
+    for (; found < count && steps; steps--) {
+        Place place = runs_from(index, id);
+        if (place.document == NO_ITEM) {
+            *cursor = 0;
+            return found;
+        }
+        const Document *document = document_at(index, place.document);
+        /* A cursor within a document's first run is past the document itself. */
+        bool is_head = place.sentence == 0 && id <= place.first;
+        if (is_head && document->state == DOCUMENT_LIVE && (!filter || filter_matches(filter, document)))
+            out[found++] = describe(document);
+        id = place.end;
+    }
+    *cursor = id;
+    return found;
+}

@@ -1,0 +1,65 @@
+/* The fields of a document in their binary form, which is how they are given and how they are kept.
+ *
+ *     fields: u16 number of fields, then for each: u8 length of its name, the name, u16 number of values, the values
+ *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 't' i64 (seconds since 1970) | 's' u16 length, bytes
+ *
+ * Numbers are little-endian. A field with several values is an array, one with a single value need not be one, one with
+ * none is an empty array. Names are distinct and not empty. */
+#include "index/internal.h"
+
+static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+static bool is_finite(const uint8_t *at) { return ((at[7] & 0x7f) << 4 | at[6] >> 4) != 0x7ff; }
+
+const uint8_t *value_end(const uint8_t *at, const uint8_t *end) {
+    if (end - at < 2) return NULL;
+    switch (*at++) {
+    case 'b': return *at <= 1 ? at + 1 : NULL;
+    case 'n': return end - at >= 8 && is_finite(at) ? at + 8 : NULL;
+    case 't': return end - at >= 8 ? at + 8 : NULL;
+    case 's': return end - at >= 2 && end - at - 2 >= u16_at(at) ? at + 2 + u16_at(at) : NULL;
+    }
+    return NULL;
+}
+
+/* Skips a value that was checked before. */
+static const uint8_t *skip(const uint8_t *at) { return at + (*at == 'b' ? 2 : *at == 's' ? 3 + u16_at(at + 1) : 9); }
+
+const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,
+                           unsigned *values) {
+    const uint8_t *at = fields + 2;
+    if (!length) return NULL;
+    for (unsigned left = u16_at(fields); left; left--) {
+        bool found = *at == name_length && memcmp(at + 1, name, name_length) == 0;
+        at += 1 + *at;
+        unsigned count = u16_at(at);
+        at += 2;
+        if (found) {
+            *values = count;
+            return at;
+        }
+        for (; count; count--) at = skip(at);
+    }
+    return NULL;
+}
+
+enum { MAX_FIELDS = 256 }; /* names are compared in pairs */
+
+bool fields_valid(const uint8_t *bytes, size_t length) {
+    const uint8_t *at = bytes, *end = bytes + length, *names[MAX_FIELDS];
+    if (length < 2 || u16_at(at) > MAX_FIELDS) return false;
+    unsigned count = u16_at(at);
+    at += 2;
+    for (unsigned i = 0; i < count; i++) {
+        if (end - at < 3 || !*at || end - at < 3 + *at) return false;
+        names[i] = at;
+        for (unsigned j = 0; j < i; j++)
+            if (memcmp(names[j], at, 1 + (size_t)*at) == 0) return false;
+        at += 1 + *at;
+        unsigned values = u16_at(at);
+        at += 2;
+        for (; values; values--)
+            if (!(at = value_end(at, end))) return false;
+    }
+    return at == end;
+}

@@ -1,0 +1,274 @@
+/* Filters: a tree of conditions on the fields of a document, and on its id.
+ *
+ *     node:       u8 operation, then
+ *     AND, OR     '&' '|'          u16 number of nodes, the nodes (none: AND is true, OR is false)
+ *     NOT         '!'              a node
+ *     comparison  '=' '#' (!=) '<' '[' (<=) '>' ']' (>=)   name, value
+ *     membership  'i' (in) 'o' (not in)                    name, u32 number of values, the values
+ *     name:       u8 length, bytes; of length 0: the document's id, which takes strings only
+ *     value:      as in fields.c
+ *
+ * What they mean follows Haystack's filters:
+ *   - A missing field and an empty array equal nothing: == and `in` are false, != and `not in` true, the other
+ * comparisons false. NOT turns the result of its node over, also where a field is missing.
+ *   - An array satisfies ==, `in` and the other comparisons if any of its values does; != and `not in` are the
+ * opposites of == and `in`, so they want that no value does.
+ *   - Values of different types are unequal and not comparable. Numbers and dates can be ordered; an ordering by a
+ * string or a boolean is refused, as Haystack does (a date that comes as a string is made a date before it comes here).
+ *
+ * The tree is an array in the order of its bytes; a node knows where its own nodes end. */
+#include "index/internal.h"
+
+typedef struct Node {
+    uint8_t operation, name_length;
+    uint16_t end; /* the number of the first node that is not part of this one */
+    uint32_t values;
+    const uint8_t *name, *value;
+    uint32_t *set; /* of many values: an open addressing table of their places + 1 */
+    uint32_t slots;
+} Node;
+
+struct IndexFilter {
+    uint8_t *bytes;
+    size_t length;
+    unsigned count;
+    Node nodes[INDEX_MAX_FILTER_NODES];
+};
+
+enum { SET_VALUES = 8 }; /* fewer are compared one by one */
+
+static const uint64_t SET_KEY[2] = {0x71612d66696c7465ULL, 0x722076616c756573ULL};
+
+static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+static double number_at(const uint8_t *at) {
+    uint64_t bits = 0;
+    double number;
+    for (unsigned i = 0; i < 8; i++) bits |= (uint64_t)at[i] << (8 * i);
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+static int64_t date_at(const uint8_t *at) {
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < 8; i++) bits |= (uint64_t)at[i] << (8 * i);
+    return (int64_t)bits;
+}
+
+static size_t value_bytes(const uint8_t *value) {
+    return *value == 'b' ? 2 : *value == 's' ? 3u + u16_at(value + 1) : 9;
+}
+
+static bool equal(const uint8_t *a, const uint8_t *b) {
+    if (*a != *b) return false;
+    if (*a == 'n') return number_at(a + 1) == number_at(b + 1);
+    size_t bytes = value_bytes(a);
+    return bytes == value_bytes(b) && memcmp(a, b, bytes) == 0;
+}
+
+static uint64_t value_hash(const uint8_t *value) {
+    static const uint8_t ZERO[9] = {'n'};
+    if (*value == 'n' && number_at(value + 1) == 0) value = ZERO; /* -0 is 0 */
+    return hash_bytes(SET_KEY, value, value_bytes(value));
+}
+
+static bool satisfies(uint8_t operation, const uint8_t *value, const uint8_t *than) {
+    if (operation == '=') return equal(value, than);
+    if (*value != *than) return false;
+    int sign;
+    if (*value == 'n') {
+        double a = number_at(value + 1), b = number_at(than + 1);
+        sign = (a > b) - (a < b);
+    } else {
+        int64_t a = date_at(value + 1), b = date_at(than + 1);
+        sign = (a > b) - (a < b);
+    }
+    switch (operation) {
+    case '<': return sign < 0;
+    case '[': return sign <= 0;
+    case '>': return sign > 0;
+    }
+    return sign >= 0;
+}
+
+static bool is_member(const Node *node, const uint8_t *value) {
+    if (!node->set) {
+        const uint8_t *at = node->value;
+        for (uint32_t i = 0; i < node->values; i++, at += value_bytes(at))
+            if (equal(value, at)) return true;
+        return false;
+    }
+    for (uint32_t slot = (uint32_t)value_hash(value) & (node->slots - 1); node->set[slot];
+         slot = (slot + 1) & (node->slots - 1))
+        if (equal(value, node->value + node->set[slot] - 1)) return true;
+    return false;
+}
+
+static void make_set(Index *index, Node *node) {
+    node->slots = 16;
+    while (node->slots < node->values * 2) node->slots *= 2;
+    node->set = memory_zeroed(index, node->slots * sizeof *node->set);
+    const uint8_t *at = node->value;
+    for (uint32_t i = 0; i < node->values; i++, at += value_bytes(at)) {
+        uint32_t slot = (uint32_t)value_hash(at) & (node->slots - 1);
+        while (node->set[slot] && !equal(at, node->value + node->set[slot] - 1)) slot = (slot + 1) & (node->slots - 1);
+        node->set[slot] = (uint32_t)(at - node->value) + 1;
+    }
+}
+
+/* ---- Reading ---- */
+
+static const uint8_t *read_comparison(Index *index, Node *node, const uint8_t *at, const uint8_t *end) {
+    if (at == end) return NULL;
+    node->name_length = *at++;
+    if (end - at < node->name_length) return NULL;
+    node->name = at;
+    at += node->name_length;
+    bool many = node->operation == 'i' || node->operation == 'o';
+    node->values = 1;
+    if (many) {
+        if (end - at < 4) return NULL;
+        node->values = u16_at(at) | (uint32_t)u16_at(at + 2) << 16;
+        if (node->values > INDEX_MAX_FILTER_VALUES) return NULL;
+        at += 4;
+    }
+    node->value = at;
+    for (uint32_t i = 0; i < node->values; i++) {
+        const uint8_t *value = at;
+        if (!(at = value_end(at, end))) return NULL;
+        if (!node->name_length && *value != 's') return NULL;
+        bool ordering = !many && node->operation != '=' && node->operation != '#';
+        if (ordering && *value != 'n' && *value != 't') return NULL;
+    }
+    if (many && node->values > SET_VALUES) make_set(index, node);
+    return at;
+}
+
+static const uint8_t *read_node(Index *index, IndexFilter *filter, const uint8_t *at, const uint8_t *end,
+                                unsigned depth) {
+    if (at == end || depth > INDEX_MAX_FILTER_DEPTH || filter->count == INDEX_MAX_FILTER_NODES) return NULL;
+    Node *node = &filter->nodes[filter->count++];
+    *node = (Node){.operation = *at++};
+    unsigned children;
+    switch (node->operation) {
+    case '&':
+    case '|':
+        if (end - at < 2) return NULL;
+        children = u16_at(at);
+        at += 2;
+        break;
+    case '!': children = 1; break;
+    case '=':
+    case '#':
+    case '<':
+    case '[':
+    case '>':
+    case ']':
+    case 'i':
+    case 'o':
+        children = 0;
+        at = read_comparison(index, node, at, end);
+        break;
+    default: return NULL;
+    }
+    for (; children && at; children--) at = read_node(index, filter, at, end, depth + 1);
+    node->end = (uint16_t)filter->count;
+    return at;
+}
+
+IndexFilter *index_filter_new(Index *index, const void *bytes, size_t length) {
+    if (!length || length > UINT32_MAX) return NULL;
+    IndexFilter *filter = memory_alloc(index, sizeof *filter);
+    filter->bytes = memory_alloc(index, length);
+    filter->length = length;
+    filter->count = 0;
+    memcpy(filter->bytes, bytes, length);
+    if (read_node(index, filter, filter->bytes, filter->bytes + length, 1) == filter->bytes + length) return filter;
+    index_filter_free(index, filter);
+    return NULL;
+}
+
+void index_filter_free(Index *index, IndexFilter *filter) {
+    if (!filter) return;
+    for (unsigned i = 0; i < filter->count; i++)
+        memory_free(index, filter->nodes[i].set, filter->nodes[i].slots * sizeof(uint32_t));
+    memory_free(index, filter->bytes, filter->length);
+    memory_free(index, filter, sizeof *filter);
+}
+
+/* ---- Asking ---- */
+
+static bool id_is(const Document *document, const uint8_t *value) {
+    return document->id_bytes == u16_at(value + 1) && memcmp(document->bytes, value + 3, document->id_bytes) == 0;
+}
+
+static bool id_is_member(const Node *node, const Document *document) {
+    if (node->set) {
+        /* An id of 65,536 bytes is longer than any string here. */
+        uint8_t value[3 + UINT16_MAX];
+        if (document->id_bytes > UINT16_MAX) return false;
+        value[0] = 's';
+        value[1] = (uint8_t)document->id_bytes;
+        value[2] = (uint8_t)(document->id_bytes >> 8);
+        memcpy(value + 3, document->bytes, document->id_bytes);
+        return is_member(node, value);
+    }
+    const uint8_t *at = node->value;
+    for (uint32_t i = 0; i < node->values; i++, at += value_bytes(at))
+        if (id_is(document, at)) return true;
+    return false;
+}
+
+/* An operation that is not the opposite of another one. */
+static bool any_value(const Node *node, uint8_t operation, const Document *document) {
+    if (!node->name_length) return id_is_member(node, document);
+    unsigned values;
+    const uint8_t *at = fields_find(document_fields(document), document->field_bytes, node->name, node->name_length,
+                                    &values);
+    if (!at) return false;
+    for (; values; values--, at += value_bytes(at))
+        if (operation == 'i' ? is_member(node, at) : satisfies(operation, at, node->value)) return true;
+    return false;
+}
+
+static bool matches(const IndexFilter *filter, unsigned number, const Document *document) {
+    const Node *node = &filter->nodes[number];
+    switch (node->operation) {
+    case '&':
+    case '|':
+        for (unsigned child = number + 1; child < node->end; child = filter->nodes[child].end)
+            if (matches(filter, child, document) == (node->operation == '|')) return node->operation == '|';
+        return node->operation == '&';
+    case '!': return !matches(filter, number + 1, document);
+    case '#': return !any_value(node, '=', document);
+    case 'o': return !any_value(node, 'i', document);
+    }
+    return any_value(node, node->operation, document);
+}
+
+bool filter_matches(const IndexFilter *filter, const Document *document) { return matches(filter, 0, document); }
+
+/* The filter itself, or one that an AND at its root wants to be true. */
+static const Node *id_node(const IndexFilter *filter) {
+    const Node *root = filter->nodes;
+    unsigned end = root->operation == '&' ? root->end : 1;
+    for (unsigned i = root->operation == '&' ? 1 : 0; i < end; i = filter->nodes[i].end) {
+        const Node *node = &filter->nodes[i];
+        if ((node->operation == '=' || node->operation == 'i') && !node->name_length) return node;
+    }
+    return NULL;
+}
+
+int64_t filter_documents(Index *index, const IndexFilter *filter, uint32_t **documents, size_t *bytes) {
+    const Node *node = id_node(filter);
+    if (!node) return -1;
+    *bytes = node->values * sizeof **documents;
+    *documents = memory_alloc(index, *bytes);
+    int64_t found = 0;
+    const uint8_t *at = node->value;
+    for (uint32_t i = 0; i < node->values; i++, at += value_bytes(at)) {
+        uint32_t number = document_find(index, at + 3, u16_at(at + 1));
+        if (number != NO_ITEM) (*documents)[found++] = number;
+    }
+    return found;
+}

@@ -1,0 +1,215 @@
+/* An inverted index of one partition's sentences, in memory: written to while it is asked, ranked exactly, cleaned in
+ * steps.
+ *
+ * It knows nothing of the server; the allocator is injected, one thread at a time may be in it, and nothing here reads
+ * a clock or a random number, so that the same operations give the same index on a primary and its replicas.
+ *
+ * What is in it
+ * A sentence has an id of 48 bits, given out in ascending order and never again (at 25,000 sentences a second for 350
+ * years). A document takes one id for itself when it is begun, which is its place in the order of documents, and one
+ * for each sentence as it is added. So every list of postings grows at its end only, however many documents are being
+ * added at a time; what a document got at once is a run, and an array of runs says whose a sentence is (runs.c). An id
+ * in no run is dead.
+ *   - dictionary.c: a term has a number; 20 bytes say where its bytes are, in how many live sentences it is, and hold
+ * its postings while they fit 11 bytes (1 to 3 of them).
+ *   - postings.c: then one buffer of varints; from 128 postings on blocks, and a buffer for what does not fill one yet.
+ *   - blocks.c: 128 differences of one width in bits, 128 codes. The list's directory has the last id and the best code
+ * of each.
+ *   - documents.c: a document's id, fields, counts and forward list: the numbers of its terms, with how often.
+ *   - table.c: extendible hash tables of terms and documents.
+ *
+ * What is exact, what is quantised
+ * A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards); everything after that is
+ * exact: the ranking is the true top k under the quantised weights, edges included, not that of a heuristic. 8 bits,
+ * because the code is half of a posting already. Ties go to the lower id. A score is summed in doubles in the order of
+ * the query's terms; sqrt(w
+ * * idf) is taken as sqrt(w) * sqrt(idf). Sentences, terms and the visibility of a document are exact at once, and all
+ * or nothing: a query looks at the document's state, one word, that commit and remove change. Document frequencies are
+ * exact at once, too, as long as the documents committed and removed lately have less than WORK_PER_CALL (4,096)
+ * entries in their forward lists: begin, commit, abort and remove work off so many. A larger document's frequencies
+ * follow with these calls and index_maintain(); meanwhile they lag by that document, and idf copes (it takes df for N
+ * when it is above).
+ *
+ * What a step may cost
+ * Nothing is ever rebuilt as a whole. A hash table splits one segment (900 items); arrays grow by chunks, only the
+ * pointers to these are copied (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128 postings of one list);
+ * a removal writes a state and counts 4,096 terms out; maintain decodes as many postings as its budget says, 2 blocks
+ * at least. Dead postings are skipped by queries until an eighth of all are dead, when a sweep through the dictionary
+ * drops them, joins what is left to full blocks and frees terms that nobody has any more. Calls whose work is in
+ * proportion to what they are given or to all there is: add, commit (copies the forward list, about 2 bytes a distinct
+ * term), rank, save, load, digest.
+ *
+ * Forward lists are the price of removal: about 2 bytes for each distinct term of a document, so least in long
+ * documents and most in documents of one sentence, or if sentences are added one at a time.
+ *
+ * Rejected
+ *   - Counting df by looking at who is dead when a question comes: no forward lists, but each question pays for each
+ * removal since the last sweep, and sweeps must be frequent.
+ *   - The caller hands a removed document's terms in again: then a wrong list corrupts frequencies for ever.
+ *   - Lengths by sentence and frequencies by posting instead of codes: 5 bytes a sentence less and no quantisation, but
+ * one more cache miss for each posting that is scored, and an array by id that must be compacted when ids die.
+ *   - Segments that are merged, as Lucene has: merges are either long or a machinery of their own, and a removal costs
+ * a bitmap and stale frequencies. Appending in place is possible here because ids only grow.
+ *   - Ids of 32 bits that are renumbered now and then: 4 bytes less for a block and a document, but at 1,000 sentences
+ * a second they last 50 days, and renumbering is the one thing that cannot be done in steps without a second index.
+ *   - A block size of 64 or 256: more directory, or more decoding for a look-up.
+ */
+#ifndef QA_INDEX_H
+#define QA_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    INDEX_MAX_DOCUMENT_ID = 65536, /* bytes; at least one */
+    INDEX_MAX_TERM = 256,          /* bytes; at least one */
+    INDEX_MAX_FIELDS = 65536,      /* bytes of a document's fields */
+    INDEX_MAX_QUESTION_TERMS = 32,
+    INDEX_MAX_HITS = 1000,
+    INDEX_MAX_FILTER_NODES = 256,
+    INDEX_MAX_FILTER_DEPTH = 32,
+    INDEX_MAX_FILTER_VALUES = 10000, /* of one `in` */
+};
+
+typedef enum IndexStatus {
+    INDEX_OK,
+    INDEX_INVALID, /* an argument is out of its range */
+    INDEX_EXISTS,  /* a live document has this id */
+    INDEX_MISSING, /* no live document has this id */
+    INDEX_FULL,    /* ids, numbers or sizes have come to their end */
+    INDEX_BROKEN,  /* a payload is damaged, or a callback failed */
+} IndexStatus;
+
+typedef struct Index Index;
+typedef struct IndexPending IndexPending;
+typedef struct IndexFilter IndexFilter;
+
+/* alloc must not return NULL: the server's allocator ends the process instead. */
+typedef struct IndexAllocator {
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *pointer);
+} IndexAllocator;
+
+/* The key makes the hash tables unpredictable; it has no influence on any result. */
+Index *index_new(IndexAllocator allocator, const uint64_t key[2]);
+/* Frees open documents, too: their handles are then void. */
+void index_free(Index *index);
+
+/* ---- Writing ---- */
+
+typedef struct IndexPosting {
+    const void *term;
+    uint32_t term_length;
+    uint32_t frequency; /* at least 1 */
+} IndexPosting;
+
+/* The terms of a sentence are distinct. */
+typedef struct IndexSentence {
+    const IndexPosting *postings;
+    uint32_t count;
+    uint32_t length; /* in terms, with repetitions */
+} IndexSentence;
+
+/* Opens a document, which takes its place in the order of documents now and is found when it is committed. Several may
+ * be open, of the same id, too. `fields` is read as fields.c says; none: NULL, 0. */
+IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
+                        IndexPending **pending);
+/* Appends sentences. A refused call leaves a document that can only be aborted. */
+IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, size_t count);
+/* INDEX_EXISTS leaves the document open: remove the other and commit again. */
+IndexStatus index_commit(IndexPending *pending);
+void index_abort(IndexPending *pending);
+IndexStatus index_remove(Index *index, const void *id, size_t length);
+
+/* Cleans for about `budget` units of at most some 20 ns each; true when more is to be done. */
+bool index_maintain(Index *index, int64_t budget);
+
+/* ---- Asking ---- */
+
+/* Compiles a filter, read as filter.c says; NULL when it is not valid. It is independent of the bytes it was made of.
+ */
+IndexFilter *index_filter_new(Index *index, const void *bytes, size_t length);
+void index_filter_free(Index *index, IndexFilter *filter);
+
+typedef struct IndexTerm {
+    const void *bytes;
+    size_t length;
+    uint64_t frequency; /* document frequency to weigh it by, when the query is global */
+} IndexTerm;
+
+typedef struct IndexQuery {
+    const IndexTerm *terms; /* distinct */
+    size_t count;
+    size_t k;
+    bool global;               /* weigh by `sentences` and the terms' frequencies instead of this index's own */
+    uint64_t sentences;        /* of the whole corpus */
+    const IndexFilter *filter; /* NULL: none */
+} IndexQuery;
+
+typedef struct IndexHit {
+    const void *document; /* its id; valid until the index is changed */
+    uint32_t document_length;
+    uint32_t sentence;
+    double score;
+} IndexHit;
+
+/* The arrays are the caller's: k hits, k rows of a weight for each term of the query, a frequency for each term. */
+typedef struct IndexRanking {
+    IndexHit *hits;
+    double *weights;
+    uint64_t *frequencies; /* of live sentences in this index; a filter does not change them */
+    size_t count;
+    uint64_t sentences, terms;
+} IndexRanking;
+
+IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *ranking);
+
+typedef struct IndexDocument {
+    const void *id; /* pointers are valid until the index is changed */
+    size_t id_length;
+    const void *fields;
+    size_t fields_length;
+    uint32_t sentences;
+    uint64_t terms;
+} IndexDocument;
+
+IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDocument *document);
+
+/* Documents in the order of index_begin from *cursor on, 0 at first, which is moved on; at the end it is 0 again.
+ * Returns at most `count` of them that the filter (NULL: all) admits, fewer after `steps` documents were looked at. A
+ * document that is there all the time is returned once; a cursor stays valid for ever, across index_save(), too. */
+size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps,
+                  IndexDocument *documents, size_t count);
+
+typedef struct IndexCounts {
+    uint64_t documents, sentences, terms; /* live; terms with repetitions */
+    uint64_t distinct_terms;
+    uint64_t postings, dead_postings;
+    uint64_t open_documents;
+    size_t bytes;             /* all that was allocated and not freed */
+    size_t document_id_bytes; /* of these, for ids */
+} IndexCounts;
+
+IndexCounts index_counts(const Index *index);
+size_t index_memory(const Index *index);
+
+/* Of live documents, their fields, order, sentences and postings; reads everything. */
+uint64_t index_digest(const Index *index);
+
+/* The weight of a code; see codes.c. */
+double index_code_weight(uint8_t code);
+
+/* ---- Keeping ---- */
+
+/* Takes `length` bytes, at most INDEX_CHUNK; returns false to give up. */
+enum { INDEX_CHUNK = 65536 };
+typedef bool (*IndexWrite)(void *context, const void *bytes, size_t length);
+/* Fills in up to `length` bytes, at most INDEX_CHUNK; returns how many, 0 at the end or after a failure. */
+typedef size_t (*IndexRead)(void *context, void *bytes, size_t length);
+
+IndexStatus index_save(const Index *index, IndexWrite write, void *context);
+/* A new index, or NULL when the payload is damaged or more follows it. */
+Index *index_load(IndexAllocator allocator, const uint64_t key[2], IndexRead read, void *context);
+
+#endif

@@ -1,0 +1,220 @@
+/* Reads a payload, of which save.c tells the form, and believes nothing in it: work and memory follow from the bytes
+ * that were read, every number is checked against what was read before, and the structures are built by the same
+ * functions as ever. */
+#include "index/internal.h"
+
+/* A document while the terms are read: its forward list grows in their order. */
+typedef struct Growing {
+    uint8_t *forward;
+    int64_t last;
+    uint32_t capacity, used;
+} Growing;
+
+typedef struct Reader {
+    Index *index;
+    IndexRead read;
+    void *context;
+    bool failed;
+    size_t at, used;
+    Chunks growing; /* by document number: slots are taken in order, so these are the payload's ordinals */
+    uint8_t text[INDEX_MAX_DOCUMENT_ID], fields[INDEX_MAX_FIELDS];
+    uint8_t bytes[INDEX_CHUNK];
+} Reader;
+
+static bool refill(Reader *reader) {
+    if (reader->failed) return false;
+    size_t got = reader->read(reader->context, reader->bytes, INDEX_CHUNK);
+    reader->at = 0;
+    reader->used = got <= INDEX_CHUNK ? got : 0;
+    return reader->used > 0;
+}
+
+static uint8_t get_byte(Reader *reader) {
+    if (reader->at == reader->used && !refill(reader)) {
+        reader->failed = true;
+        return 0;
+    }
+    return reader->bytes[reader->at++];
+}
+
+/* 0 and failed when it is not within the range. */
+static uint64_t get_number(Reader *reader, uint64_t least, uint64_t most) {
+    uint64_t number = 0;
+    for (unsigned shift = 0; shift < 63; shift += 7) {
+        uint8_t byte = get_byte(reader);
+        number |= (uint64_t)(byte & 0x7f) << shift;
+        if (byte & 0x80) continue;
+        if (number < least || number > most) break;
+        return number;
+    }
+    reader->failed = true;
+    return 0;
+}
+
+static void get_bytes(Reader *reader, uint8_t *bytes, size_t length) {
+    while (length && !reader->failed) {
+        if (reader->at == reader->used && !refill(reader)) {
+            reader->failed = true;
+            return;
+        }
+        size_t room = reader->used - reader->at, part = length < room ? length : room;
+        memcpy(bytes, reader->bytes + reader->at, part);
+        reader->at += part;
+        bytes += part;
+        length -= part;
+    }
+}
+
+static bool fail(Reader *reader) {
+    reader->failed = true;
+    return false;
+}
+
+/* ---- Documents and runs ---- */
+
+static bool append_run(Reader *reader, uint32_t number, uint64_t count) {
+    Index *index = reader->index;
+    Document *document = document_at(index, number);
+    if (count > MAX_ID - index->next_id || count >= UINT32_MAX - document->sentences) return fail(reader);
+    if (!count) return true;
+    runs_append(index, index->next_id, (uint32_t)count, number, document->sentences + 1);
+    index->next_id += count;
+    index->sentences += count;
+    document->sentences += (uint32_t)count;
+    document->span = index->next_id - 1 - document->head;
+    return true;
+}
+
+static bool load_document(Reader *reader) {
+    Index *index = reader->index;
+    uint64_t count = get_number(reader, 0, UINT32_MAX), terms = get_number(reader, 0, MAX_ID);
+    size_t id_length = get_number(reader, 1, INDEX_MAX_DOCUMENT_ID);
+    get_bytes(reader, reader->text, id_length);
+    size_t fields_length = get_number(reader, 0, INDEX_MAX_FIELDS);
+    get_bytes(reader, reader->fields, fields_length);
+    if (reader->failed || (fields_length && !fields_valid(reader->fields, fields_length))) return fail(reader);
+    if (document_find(index, reader->text, id_length) != NO_ITEM) return fail(reader);
+    uint32_t number = documents_restore(index, reader->text, id_length, reader->fields, fields_length);
+    if (number == NO_ITEM || chunks_add(index, &reader->growing) != number) return fail(reader);
+    *(Growing *)chunks_at(&reader->growing, number) = (Growing){.last = -1};
+    document_at(index, number)->terms = terms;
+    index->terms += terms;
+    return append_run(reader, number, count);
+}
+
+static bool load_runs(Reader *reader) {
+    Index *index = reader->index;
+    for (;;) {
+        uint8_t kind = get_byte(reader);
+        if (kind == 'n') {
+            index->next_id = get_number(reader, index->next_id, MAX_ID + 1);
+            return !reader->failed;
+        }
+        index->next_id += get_number(reader, 0, MAX_ID - index->next_id);
+        if (reader->failed || index->next_id >= MAX_ID) return fail(reader);
+        if (kind == 'd') {
+            if (!load_document(reader)) return false;
+        } else if (kind == 'r') {
+            uint64_t count = get_number(reader, 1, UINT32_MAX), number = get_number(reader, 0, UINT32_MAX);
+            if (reader->failed || number >= index->documents.items) return fail(reader);
+            if (!append_run(reader, (uint32_t)number, count)) return false;
+        } else {
+            return fail(reader);
+        }
+    }
+}
+
+/* ---- Terms ---- */
+
+static bool grow_forward(Reader *reader, uint32_t number, uint32_t term, uint32_t count) {
+    Growing *growing = chunks_at(&reader->growing, number);
+    if (growing->used + FORWARD_BYTES > growing->capacity) {
+        if (growing->capacity > UINT32_MAX / 4) return fail(reader);
+        uint32_t wanted = growing->capacity * 2 + FORWARD_BYTES;
+        growing->forward = memory_resize(reader->index, growing->forward, growing->capacity, wanted);
+        growing->capacity = wanted;
+    }
+    growing->used = (uint32_t)(forward_put(growing->forward + growing->used, &growing->last, term, count) -
+                               growing->forward);
+    return true;
+}
+
+static bool load_postings(Reader *reader, uint32_t term, uint64_t count) {
+    Index *index = reader->index;
+    Entry *entry = entry_at(index, term);
+    Place place = {0};
+    uint64_t id = 0;
+    uint32_t document = NO_ITEM, sentences = 0;
+    for (; count; count--) {
+        id += get_number(reader, 1, MAX_ID - id);
+        uint8_t code = get_byte(reader);
+        if (reader->failed || !code || !id_is_live(index, id, &place)) return fail(reader);
+        if (place.sentence == 0 && id == place.first) return fail(reader);
+        if (place.document != document && sentences && !grow_forward(reader, document, term, sentences)) return false;
+        if (place.document != document) sentences = 0;
+        document = place.document;
+        sentences++;
+        postings_append(index, entry, id, code);
+        entry->df++;
+        index->postings++;
+    }
+    return grow_forward(reader, document, term, sentences);
+}
+
+static bool load_terms(Reader *reader) {
+    for (;;) {
+        uint8_t kind = get_byte(reader);
+        if (kind == 'e') return true;
+        if (kind != 't') return fail(reader);
+        size_t length = get_number(reader, 1, INDEX_MAX_TERM);
+        get_bytes(reader, reader->text, length);
+        uint64_t count = get_number(reader, 1, UINT32_MAX);
+        if (reader->failed) return false;
+        bool is_new;
+        uint32_t term = dictionary_add(reader->index, reader->text, length, &is_new);
+        if (term == NO_ITEM || !is_new) return fail(reader);
+        if (!load_postings(reader, term, count)) return false;
+    }
+}
+
+/* ---- The whole ---- */
+
+static bool load(Reader *reader) {
+    uint8_t magic[8];
+    get_bytes(reader, magic, sizeof magic);
+    if (reader->failed || memcmp(magic, "QAINDEX1", sizeof magic) != 0) return false;
+    if (!load_runs(reader) || !load_terms(reader)) return false;
+    return reader->at == reader->used && !refill(reader);
+}
+
+/* Each document gets its forward list. */
+static void finish(Reader *reader) {
+    Index *index = reader->index;
+    for (uint32_t number = 0; number < reader->growing.items; number++) {
+        const Growing *growing = chunks_at(&reader->growing, number);
+        if (!growing->used) continue;
+        Document *document = document_at(index, number);
+        size_t bytes = document_bytes(document);
+        document = memory_resize(index, document, bytes, bytes + growing->used);
+        memcpy((uint8_t *)document + bytes, growing->forward, growing->used);
+        document->forward_bytes = growing->used;
+        documents_replace(index, number, document);
+    }
+}
+
+Index *index_load(IndexAllocator allocator, const uint64_t key[2], IndexRead read, void *context) {
+    Index *index = index_new(allocator, key);
+    Reader *reader = memory_alloc(index, sizeof *reader);
+    *reader = (Reader){.index = index, .read = read, .context = context, .growing.item_bytes = sizeof(Growing)};
+    bool loaded = load(reader);
+    if (loaded) finish(reader);
+    for (uint32_t number = 0; number < reader->growing.items; number++) {
+        const Growing *growing = chunks_at(&reader->growing, number);
+        memory_free(index, growing->forward, growing->capacity);
+    }
+    chunks_free(index, &reader->growing);
+    memory_free(index, reader, sizeof *reader);
+    if (loaded) return index;
+    index_free(index);
+    return NULL;
+}

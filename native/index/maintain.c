@@ -1,0 +1,38 @@
+/* Cleaning in bounded steps: overdue work first, then a sweep over all terms when an eighth of the postings are dead.
+ *
+ * A sweep looks at each entry's counts and reads only lists that hold dead postings. It waits for overdue work: a
+ * document whose terms are not all counted out yet still names them by number, and a term without postings loses its
+ * number here. */
+#include "index/internal.h"
+
+enum { MIN_DEAD = 64 };
+
+static bool is_due(const Index *index) {
+    return index->dead_postings >= MIN_DEAD && index->dead_postings >= index->postings / 8;
+}
+
+static void sweep(Index *index, int64_t *budget) {
+    while (index->sweep_term < index->entries.items && *budget > 0) {
+        Entry *entry = entry_at(index, index->sweep_term);
+        --*budget;
+        if (entry->form != FORM_FREE) {
+            if (postings_count(entry) > entry->df && !postings_purge(index, entry, &index->sweep_block, budget)) return;
+            if (!postings_count(entry)) dictionary_remove(index, index->sweep_term);
+        }
+        index->sweep_term++;
+        index->sweep_block = 0;
+    }
+    if (index->sweep_term == index->entries.items) index->sweeping = false;
+}
+
+bool index_maintain(Index *index, int64_t budget) {
+    if (budget < 1) budget = 1;
+    documents_work(index, &budget);
+    if (index->work) return true;
+    if (!index->sweeping && is_due(index)) {
+        index->sweeping = true;
+        index->sweep_term = index->sweep_block = 0;
+    }
+    if (index->sweeping && budget > 0) sweep(index, &budget);
+    return index->sweeping || is_due(index);
+}

@@ -1,0 +1,512 @@
+/* The best sentences for a question: exact top k by block-max MaxScore in windows of ids.
+ *
+ * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight, so the weights that a sentence
+ * may have at most give a score that it has at most. Terms are put in the order of what they can give. The lowest of
+ * them that cannot lift a sentence above the k-th best score so far, all together, are not essential: whatever is to be
+ * found holds another one. The ids are gone through in windows. In each the partition is made anew with the maxima of
+ * the blocks that reach into the window; often nothing is essential, and the window is passed without a block being
+ * unpacked. Otherwise the essential terms' codes are written into a row for each id, with sums in floats that tell
+ * which rows can still win; these are completed from the other terms, best first, each only while the rest can lift the
+ * row above the k-th.
+ *
+ * Bounds are sums in another order than the score's, so they are raised by more than rounding can take; the score
+ * itself is always summed in the order of the query's terms, from tables, and is the same on every machine. */
+#include "index/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* One look-up costs about as much as reading so many postings. */
+enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
+
+static const double EDGES = 0.3 * 0.5;
+static const double SAFETY = 1 + 1e-12;
+static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
+
+/* What an id of the window has of the essential terms; `codes` are as many as the query's terms, rounded up. */
+typedef struct Row {
+    float sum, roots;
+    uint8_t codes[];
+} Row;
+
+typedef struct Cursor {
+    View view;
+    uint32_t block;   /* the first that may hold an id from here on */
+    uint32_t decoded; /* the block that is in `at` */
+    uint32_t position;
+    unsigned column; /* of the term in the query */
+    double idf, root_idf;
+    double most, most_root; /* of any posting */
+    uint8_t window_max;
+    uint32_t window_blocks;
+    float sums[256], roots[256]; /* by code; for the rows */
+    Decoded at;
+} Cursor;
+
+typedef struct Hit {
+    double score;
+    uint64_t id;
+    uint32_t row; /* of codes */
+} Hit;
+
+typedef struct Range {
+    uint64_t first, end;
+} Range;
+
+typedef struct Ranker {
+    Index *index;
+    const IndexFilter *filter;
+    Cursor *cursors[INDEX_MAX_QUESTION_TERMS];                                /* ascending by what they can give */
+    double idf[INDEX_MAX_QUESTION_TERMS], root_idf[INDEX_MAX_QUESTION_TERMS]; /* by column */
+    /* What the first i cursors can give together in this window. */
+    double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
+    unsigned count, essential; /* cursors; the first essential one in this window */
+    size_t stride;             /* codes of a row */
+    double threshold;          /* the k-th best score; negative before there are k */
+    Hit *heap;                 /* the worst on top */
+    size_t hits, k;
+    uint8_t *rows;     /* of the window */
+    uint8_t *hit_rows; /* of the hits */
+    uint64_t touched[WINDOW / 64], promising[WINDOW / 64];
+    Place place;
+    uint8_t *known; /* by document: 1 admitted, 2 refused by the filter */
+} Ranker;
+
+/* ---- Cursors ---- */
+
+/* Moves to the first block that may hold the id or a later one. */
+static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
+    const View *view = &cursor->view;
+    uint32_t block = cursor->block, step = 1;
+    if (block == view->total) return false;
+    if (view_last(view, block) >= id) return true;
+    /* Gallop, then bisect: low is too early, high is not. */
+    uint32_t low = block, high = block + step;
+    while (high < view->total && view_last(view, high) < id) {
+        low = high;
+        step *= 2;
+        high = view->total - high > step ? high + step : view->total;
+    }
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (view_last(view, middle) < id) low = middle;
+        else high = middle;
+    }
+    cursor->block = high;
+    return high < view->total;
+}
+
+static inline void decode(Cursor *cursor) {
+    if (cursor->decoded == cursor->block) return;
+    view_decode(&cursor->view, cursor->block, &cursor->at);
+    cursor->decoded = cursor->block;
+    cursor->position = 0;
+}
+
+/* In the decoded block, which holds the id or a later one. */
+static inline void skip_postings(Cursor *cursor, uint64_t id) {
+    if (id <= cursor->at.base) return;
+    uint32_t offset = (uint32_t)(id - cursor->at.base), low = cursor->position, length = cursor->at.count - low;
+    const uint32_t *offsets = cursor->at.offsets;
+    if (offsets[low] >= offset) return;
+    while (length > 1) {
+        uint32_t half = length / 2;
+        low += offsets[low + half - 1] < offset ? half : 0;
+        length -= half;
+    }
+    cursor->position = low;
+}
+
+/* No posting from `id` on is before what is returned; NO_ID when there is none. */
+static uint64_t next_id(Cursor *cursor, uint64_t id) {
+    if (!skip_blocks(cursor, id)) return NO_ID;
+    if (cursor->decoded == cursor->block) {
+        skip_postings(cursor, id);
+        return cursor->at.base + cursor->at.offsets[cursor->position];
+    }
+    uint64_t first = cursor->block ? view_last(&cursor->view, cursor->block - 1) + 1 : 0;
+    return first > id ? first : id;
+}
+
+/* The best code that the window may hold, and the number of blocks that reach into it. */
+static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
+    cursor->window_blocks = 0;
+    if (next_id(cursor, first) >= end) return 0;
+    uint8_t max = 0;
+    for (uint32_t block = cursor->block; block < cursor->view.total; block++) {
+        uint8_t here = view_max(&cursor->view, block);
+        if (here > max) max = here;
+        cursor->window_blocks++;
+        if (view_last(&cursor->view, block) >= end - 1) break;
+    }
+    return max;
+}
+
+static inline double bound(double sum, double roots) { return (sum + EDGES * (roots * roots - sum)) * SAFETY; }
+
+/* ---- Hits ---- */
+
+static inline bool is_worse(const Hit *a, const Hit *b) {
+    return a->score != b->score ? a->score < b->score : a->id > b->id;
+}
+
+static void sift_down(Hit *heap, size_t count, size_t at) {
+    for (;;) {
+        size_t child = 2 * at + 1;
+        if (child >= count) return;
+        if (child + 1 < count && is_worse(&heap[child + 1], &heap[child])) child++;
+        if (!is_worse(&heap[child], &heap[at])) return;
+        Hit hit = heap[at];
+        heap[at] = heap[child];
+        heap[child] = hit;
+        at = child;
+    }
+}
+
+static void keep(Ranker *ranker, double score, uint64_t id, const uint8_t *row) {
+    Hit *heap = ranker->heap;
+    if (ranker->hits < ranker->k) {
+        size_t at = ranker->hits++;
+        Hit hit = {score, id, (uint32_t)at};
+        memcpy(ranker->hit_rows + at * ranker->stride, row, ranker->stride);
+        for (; at && is_worse(&hit, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
+        heap[at] = hit;
+    } else {
+        heap[0].score = score;
+        heap[0].id = id;
+        memcpy(ranker->hit_rows + heap[0].row * ranker->stride, row, ranker->stride);
+        sift_down(heap, ranker->hits, 0);
+    }
+    if (ranker->hits == ranker->k) ranker->threshold = heap[0].score;
+}
+
+/* Whether the sentence is live and admitted; each document is asked once. */
+static bool is_admitted(Ranker *ranker, uint64_t id) {
+    const Index *index = ranker->index;
+    if (!ranker->filter && !index->dead_postings && !index->pending && !index->work) return true;
+    if (!id_is_live(index, id, &ranker->place)) return false;
+    if (!ranker->filter) return true;
+    uint32_t number = ranker->place.document;
+    uint8_t *known = &ranker->known[number / 4], shift = number % 4 * 2;
+    if (!(*known >> shift & 3)) *known |= (filter_matches(ranker->filter, document_at(index, number)) ? 1 : 2) << shift;
+    return (*known >> shift & 3) == 1;
+}
+
+/* Completes a row from the terms that are not essential, and keeps it if it is among the best. */
+static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, double roots) {
+    for (unsigned i = ranker->essential; i-- > 0;) {
+        Cursor *cursor = ranker->cursors[i];
+        if (bound(sum + ranker->sums[i + 1], roots + ranker->roots[i + 1]) <= ranker->threshold) return;
+        if (!skip_blocks(cursor, id)) continue;
+        if (cursor->decoded != cursor->block) {
+            uint8_t max = view_max(&cursor->view, cursor->block);
+            double most = sum + code_weight[max] * cursor->idf, most_root = roots + code_root[max] * cursor->root_idf;
+            if (bound(most + ranker->sums[i], most_root + ranker->roots[i]) <= ranker->threshold) return;
+            decode(cursor);
+        }
+        skip_postings(cursor, id);
+        if (cursor->at.base + cursor->at.offsets[cursor->position] != id) continue;
+        uint8_t code = row[cursor->column] = cursor->at.codes[cursor->position];
+        sum += code_weight[code] * cursor->idf;
+        roots += code_root[code] * cursor->root_idf;
+    }
+    sum = roots = 0;
+    for (unsigned column = 0; column < ranker->count; column++) {
+        sum += code_weight[row[column]] * ranker->idf[column];
+        roots += code_root[row[column]] * ranker->root_idf[column];
+    }
+    double score = sum + EDGES * (roots * roots - sum);
+    if (score > ranker->threshold && is_admitted(ranker, id)) keep(ranker, score, id, row);
+}
+
+/* ---- Windows ---- */
+
+static inline Row *row_at(const Ranker *ranker, unsigned slot) {
+    return (Row *)(ranker->rows + slot * (sizeof(Row) + ranker->stride));
+}
+
+/* Enters a term's postings of the window into the rows. */
+static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
+    const unsigned column = cursor->column;
+    for (uint64_t from = first; skip_blocks(cursor, from); from = view_last(&cursor->view, cursor->block) + 1) {
+        if (from >= end) return;
+        decode(cursor);
+        skip_postings(cursor, from);
+        if (cursor->at.base >= end) return;
+        uint32_t at = cursor->position, shift = (uint32_t)(cursor->at.base - first);
+        for (; at < cursor->at.count; at++) {
+            uint32_t slot = cursor->at.offsets[at] + shift; /* modulo 2^32, as the base may be before the window */
+            if (slot >= end - first) break;
+            Row *row = row_at(ranker, slot);
+            uint8_t code = cursor->at.codes[at];
+            row->sum += cursor->sums[code];
+            row->roots += cursor->roots[code];
+            row->codes[column] = code;
+            ranker->touched[slot / 64] |= UINT64_C(1) << slot % 64;
+        }
+        if (at < cursor->at.count) {
+            cursor->position = at;
+            return;
+        }
+    }
+}
+
+/* Adds the postings of a term that is not essential to the promising rows. */
+static void join(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
+    const unsigned column = cursor->column;
+    for (uint64_t from = first; skip_blocks(cursor, from); from = view_last(&cursor->view, cursor->block) + 1) {
+        if (from >= end) return;
+        decode(cursor);
+        skip_postings(cursor, from);
+        if (cursor->at.base >= end) return;
+        uint32_t at = cursor->position, shift = (uint32_t)(cursor->at.base - first);
+        for (; at < cursor->at.count; at++) {
+            uint32_t slot = cursor->at.offsets[at] + shift;
+            if (slot >= end - first) break;
+            if (!(ranker->promising[slot / 64] >> slot % 64 & 1)) continue;
+            Row *row = row_at(ranker, slot);
+            uint8_t code = cursor->at.codes[at];
+            row->sum += cursor->sums[code];
+            row->roots += cursor->roots[code];
+            row->codes[column] = code;
+        }
+        if (at < cursor->at.count) {
+            cursor->position = at;
+            return;
+        }
+    }
+}
+
+/* Drops the promise of rows that cannot win with what the remaining terms can give; returns how many can. */
+static unsigned sift_rows(Ranker *ranker) {
+    const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
+    const float rest_roots = (float)ranker->roots[ranker->essential];
+    const float limit = (float)(ranker->threshold / COARSE_SAFETY);
+    unsigned left = 0;
+    for (unsigned word = 0; word < WINDOW / 64; word++) {
+        uint64_t wins = 0;
+        for (uint64_t bits = ranker->promising[word]; bits; bits &= bits - 1) {
+            unsigned bit = (unsigned)__builtin_ctzll(bits);
+            const Row *row = row_at(ranker, word * 64 + bit);
+            float sum = row->sum + rest, roots = row->roots + rest_roots;
+            wins |= (uint64_t)(sum + edges * (roots * roots - sum) >= limit) << bit;
+        }
+        ranker->promising[word] = wins;
+        left += (unsigned)__builtin_popcountll(wins);
+    }
+    return left;
+}
+
+static void consider_row(Ranker *ranker, uint64_t id, Row *row) {
+    double sum = 0, roots = 0;
+    for (unsigned i = ranker->essential; i < ranker->count; i++) {
+        const Cursor *cursor = ranker->cursors[i];
+        uint8_t code = row->codes[cursor->column];
+        sum += code_weight[code] * cursor->idf;
+        roots += code_root[code] * cursor->root_idf;
+    }
+    if (bound(sum + ranker->sums[ranker->essential], roots + ranker->roots[ranker->essential]) > ranker->threshold)
+        consider(ranker, id, row->codes, sum, roots);
+}
+
+static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
+    size_t row_bytes = sizeof(Row) + ranker->stride;
+    for (unsigned i = ranker->essential; i < ranker->count; i++)
+        if (ranker->cursors[i]->window_max) fill(ranker, ranker->cursors[i], first, end);
+    /* Of many rows it is cheaper to read another term's postings than to look each row up in them. */
+    memcpy(ranker->promising, ranker->touched, sizeof ranker->touched);
+    unsigned left = sift_rows(ranker);
+    while (left && ranker->essential) {
+        Cursor *cursor = ranker->cursors[ranker->essential - 1];
+        if (left * LOOKUP_POSTINGS < cursor->window_blocks * BLOCK_POSTINGS) break;
+        if (cursor->window_max) join(ranker, cursor, first, end);
+        ranker->essential--;
+        left = sift_rows(ranker);
+    }
+    for (unsigned word = 0; word < WINDOW / 64; word++) {
+        for (uint64_t bits = ranker->promising[word]; bits; bits &= bits - 1) {
+            unsigned slot = word * 64 + (unsigned)__builtin_ctzll(bits);
+            consider_row(ranker, first + slot, row_at(ranker, slot));
+        }
+        if (row_bytes == 16)
+            for (uint64_t bits = ranker->touched[word]; bits; bits &= bits - 1)
+                memset(row_at(ranker, word * 64 + (unsigned)__builtin_ctzll(bits)), 0, 16);
+        else if (ranker->touched[word]) memset(row_at(ranker, word * 64), 0, 64 * row_bytes);
+        ranker->touched[word] = ranker->promising[word] = 0;
+    }
+}
+
+static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
+    ranker->essential = ranker->count;
+    for (unsigned i = 0; i < ranker->count; i++) {
+        Cursor *cursor = ranker->cursors[i];
+        uint8_t max = cursor->window_max = window_max(cursor, first, end);
+        ranker->sums[i + 1] = ranker->sums[i] + code_weight[max] * cursor->idf;
+        ranker->roots[i + 1] = ranker->roots[i] + code_root[max] * cursor->root_idf;
+        if (ranker->essential == ranker->count && bound(ranker->sums[i + 1], ranker->roots[i + 1]) > ranker->threshold)
+            ranker->essential = i;
+    }
+    if (ranker->essential < ranker->count) scan_rows(ranker, first, end);
+}
+
+/* Goes through the windows of a range. */
+static void scan_range(Ranker *ranker, Range range) {
+    uint64_t first = range.first;
+    while (first < range.end) {
+        /* By the maxima of whole lists: the terms whose postings alone need to be met. */
+        double sum = 0, roots = 0;
+        unsigned essential = 0;
+        for (; essential < ranker->count; essential++) {
+            sum += ranker->cursors[essential]->most;
+            roots += ranker->cursors[essential]->most_root;
+            if (bound(sum, roots) > ranker->threshold) break;
+        }
+        uint64_t next = NO_ID;
+        for (unsigned i = essential; i < ranker->count; i++) {
+            uint64_t id = next_id(ranker->cursors[i], first);
+            if (id < next) next = id;
+        }
+        if (next >= range.end) return;
+        first = next;
+        uint64_t end = range.end - first < WINDOW ? range.end : first + WINDOW;
+        scan_window(ranker, first, end);
+        first = end;
+    }
+}
+
+/* ---- Confined to a few documents ---- */
+
+static int by_first(const void *a, const void *b) {
+    uint64_t first = ((const Range *)a)->first, second = ((const Range *)b)->first;
+    return (first > second) - (first < second);
+}
+
+/* When the filter names documents and they are few, only their ids are gone through; false when they are many. The
+ * range of a document that was added in parts may cover others, which the filter refuses. */
+static bool scan_documents(Ranker *ranker) {
+    Index *index = ranker->index;
+    uint32_t *documents;
+    size_t bytes;
+    int64_t count = filter_documents(index, ranker->filter, &documents, &bytes);
+    if (count < 0) return false;
+    bool few = (uint64_t)count <= index->document_count / 8 + 1;
+    if (few && count) {
+        Range *ranges = memory_alloc(index, (size_t)count * sizeof *ranges);
+        for (int64_t i = 0; i < count; i++) {
+            const Document *document = document_at(index, documents[i]);
+            ranges[i] = (Range){document->head, document->head + document->span + 1};
+        }
+        qsort(ranges, (size_t)count, sizeof *ranges, by_first);
+        uint64_t done = 0;
+        for (int64_t i = 0; i < count; i++) {
+            Range range = {ranges[i].first > done ? ranges[i].first : done, ranges[i].end};
+            if (range.end <= done) continue;
+            done = range.end;
+            scan_range(ranker, range);
+        }
+        memory_free(index, ranges, (size_t)count * sizeof *ranges);
+    }
+    memory_free(index, documents, bytes);
+    return few;
+}
+
+/* ---- The whole ---- */
+
+static int by_most(const void *a, const void *b) {
+    double first = (*(Cursor *const *)a)->most, second = (*(Cursor *const *)b)->most;
+    return (first > second) - (first < second);
+}
+
+static void weigh(Ranker *ranker, const IndexQuery *query, const IndexRanking *ranking) {
+    double sentences = (double)(query->global ? query->sentences : ranking->sentences);
+    for (unsigned i = 0; i < ranker->count; i++) {
+        double frequency = (double)(query->global ? query->terms[i].frequency : ranking->frequencies[i]);
+        if (frequency > sentences) frequency = sentences;
+        ranker->idf[i] = log1p((sentences - frequency + 0.5) / (frequency + 0.5));
+        ranker->root_idf[i] = sqrt(ranker->idf[i]);
+    }
+}
+
+static void open_cursors(Ranker *ranker, Cursor *cursors, const uint32_t *terms) {
+    for (unsigned i = 0; i < ranker->count; i++) {
+        Cursor *cursor = ranker->cursors[i] = &cursors[i];
+        cursor->view = terms[i] == NO_ITEM ? (View){0} : postings_view(entry_at(ranker->index, terms[i]));
+        cursor->block = cursor->position = 0;
+        cursor->decoded = NOT_DECODED;
+        cursor->column = i;
+        cursor->idf = ranker->idf[i];
+        cursor->root_idf = ranker->root_idf[i];
+        cursor->most = code_weight[cursor->view.max] * cursor->idf;
+        cursor->most_root = code_root[cursor->view.max] * cursor->root_idf;
+        for (unsigned code = 0; code < 256; code++) {
+            cursor->sums[code] = (float)(code_weight[code] * cursor->idf);
+            cursor->roots[code] = (float)(code_root[code] * cursor->root_idf);
+        }
+    }
+    qsort(ranker->cursors, ranker->count, sizeof *ranker->cursors, by_most);
+}
+
+static void report(Ranker *ranker, IndexRanking *ranking) {
+    Hit *heap = ranker->heap;
+    ranking->count = ranker->hits;
+    for (size_t left = ranker->hits; left--;) {
+        Hit hit = heap[0];
+        heap[0] = heap[left];
+        sift_down(heap, left, 0);
+        Place place = runs_find(ranker->index, hit.id);
+        const Document *document = document_at(ranker->index, place.document);
+        uint32_t sentence = place.sentence + (uint32_t)(hit.id - place.first) - 1;
+        ranking->hits[left] = (IndexHit){document->bytes, document->id_bytes, sentence, hit.score};
+        for (unsigned column = 0; column < ranker->count; column++)
+            ranking->weights[left * ranker->count + column] =
+                code_weight[ranker->hit_rows[hit.row * ranker->stride + column]];
+    }
+}
+
+static void search(Ranker *ranker, const uint32_t *terms) {
+    Index *index = ranker->index;
+    size_t stride = ranker->stride, k = ranker->k;
+    size_t cursor_bytes = ranker->count * sizeof(Cursor),
+           known_bytes = ranker->filter ? index->documents.items / 4 + 1 : 0;
+    Cursor *cursors = memory_alloc(index, cursor_bytes);
+    ranker->heap = memory_alloc(index, k * sizeof *ranker->heap);
+    ranker->hit_rows = memory_alloc(index, k * stride);
+    ranker->rows = memory_zeroed(index, WINDOW * (sizeof(Row) + stride));
+    if (known_bytes) ranker->known = memory_zeroed(index, known_bytes);
+    open_cursors(ranker, cursors, terms);
+    if (!ranker->filter || !scan_documents(ranker)) scan_range(ranker, (Range){0, index->next_id});
+    memory_free(index, ranker->known, known_bytes);
+    memory_free(index, ranker->rows, WINDOW * (sizeof(Row) + stride));
+    memory_free(index, cursors, cursor_bytes);
+}
+
+IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *ranking) {
+    uint32_t terms[INDEX_MAX_QUESTION_TERMS];
+    if (query->count > INDEX_MAX_QUESTION_TERMS || query->k > INDEX_MAX_HITS) return INDEX_INVALID;
+    for (size_t i = 0; i < query->count; i++) {
+        const IndexTerm *term = &query->terms[i];
+        bool fits = term->length && term->length <= INDEX_MAX_TERM;
+        terms[i] = fits ? dictionary_find(index, term->bytes, term->length) : NO_ITEM;
+        ranking->frequencies[i] = terms[i] == NO_ITEM ? 0 : entry_at(index, terms[i])->df;
+    }
+    ranking->sentences = index->sentences;
+    ranking->terms = index->terms;
+    ranking->count = 0;
+    if (!query->k || !query->count) return INDEX_OK;
+    Ranker ranker = {
+        .index = index,
+        .filter = query->filter,
+        .count = (unsigned)query->count,
+        .stride = query->count <= 8    ? 8
+                  : query->count <= 16 ? 16
+                                       : 32,
+        .threshold = -1,
+        .k = query->k,
+    };
+    weigh(&ranker, query, ranking);
+    search(&ranker, terms);
+    report(&ranker, ranking);
+    memory_free(index, ranker.hit_rows, ranker.k * ranker.stride);
+    memory_free(index, ranker.heap, ranker.k * sizeof *ranker.heap);
+    return INDEX_OK;
+}

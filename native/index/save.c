@@ -1,0 +1,139 @@
+/* The payload: what is live, in an order that can be read in one pass.
+ *
+ * - Magic: "QAINDEX1".
+ * - Runs in the order of their ids. 'd' for a document's first: gap from the run before, sentences in this run, total
+ *   length of its sentences in terms, length of its id, the id, length of its fields, the fields.
+ * - 'r' for a further one: gap, sentences, ordinal of its document among those before.
+ * - 'n': the next id to be given out.
+ * - Terms, each 't': length, bytes, number of postings, then for each the id less the one before it, and its code.
+ * - 'e'.
+ *
+ * Numbers are varints, kinds, codes and texts bytes. A document's own id comes before its first sentence's, whose run
+ * 'd' is, so postings of these ids are refused. Open documents, dead postings and unused terms are left out, ids stay
+ * what they are: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the postings. */
+#include "index/internal.h"
+
+typedef struct Writer {
+    IndexWrite write;
+    void *context;
+    bool failed;
+    size_t used;
+    uint8_t bytes[INDEX_CHUNK];
+} Writer;
+
+static void flush(Writer *writer) {
+    if (writer->used && !writer->failed) writer->failed = !writer->write(writer->context, writer->bytes, writer->used);
+    writer->used = 0;
+}
+
+static void put_bytes(Writer *writer, const void *bytes, size_t length) {
+    const uint8_t *at = bytes;
+    while (length) {
+        if (writer->used == INDEX_CHUNK) flush(writer);
+        size_t room = INDEX_CHUNK - writer->used, part = length < room ? length : room;
+        memcpy(writer->bytes + writer->used, at, part);
+        writer->used += part;
+        at += part;
+        length -= part;
+    }
+}
+
+static inline void put_number(Writer *writer, uint64_t number) {
+    if (INDEX_CHUNK - writer->used < 10) flush(writer);
+    writer->used = (size_t)(varint_put(writer->bytes + writer->used, number) - writer->bytes);
+}
+
+static void put_byte(Writer *writer, uint8_t byte) { put_bytes(writer, &byte, 1); }
+
+static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
+    uint64_t end = 0;
+    uint32_t documents = 0;
+    for (Place place = runs_from(index, 0); place.document != NO_ITEM; place = runs_from(index, place.end)) {
+        const Document *document = document_at(index, place.document);
+        if (document->state != DOCUMENT_LIVE) continue;
+        uint64_t gap = place.first - end, ids = place.end - place.first;
+        if (place.sentence == 0) {
+            ordinals[place.document] = documents++;
+            put_byte(writer, 'd');
+            put_number(writer, gap);
+            put_number(writer, ids - 1);
+            put_number(writer, document->terms);
+            put_number(writer, document->id_bytes);
+            put_bytes(writer, document->bytes, document->id_bytes);
+            put_number(writer, document->field_bytes);
+            put_bytes(writer, document_fields(document), document->field_bytes);
+        } else {
+            put_byte(writer, 'r');
+            put_number(writer, gap);
+            put_number(writer, ids);
+            put_number(writer, ordinals[place.document]);
+        }
+        end = place.end;
+    }
+    put_byte(writer, 'n');
+    put_number(writer, index->next_id);
+}
+
+/* For while frequencies lag behind. */
+static uint32_t count_live(const Index *index, const View *view, Decoded *decoded) {
+    uint32_t live = 0;
+    Place place = {0};
+    for (uint32_t block = 0; block < view->total; block++) {
+        view_decode(view, block, decoded);
+        for (uint32_t i = 0; i < decoded->count; i++)
+            live += id_is_live(index, decoded->base + decoded->offsets[i], &place);
+    }
+    return live;
+}
+
+static void save_postings(const Index *index, Writer *writer, const View *view, Decoded *decoded) {
+    uint64_t last = 0;
+    Place place = {0};
+    for (uint32_t block = 0; block < view->total; block++) {
+        view_decode(view, block, decoded);
+        for (uint32_t i = 0; i < decoded->count; i++) {
+            uint64_t id = decoded->base + decoded->offsets[i];
+            if (!id_is_live(index, id, &place)) continue;
+            put_number(writer, id - last);
+            put_byte(writer, decoded->codes[i]);
+            last = id;
+        }
+    }
+}
+
+static void save_terms(const Index *index, Writer *writer) {
+    Decoded decoded;
+    for (uint32_t term = 0; term < index->entries.items && !writer->failed; term++) {
+        const Entry *entry = entry_at(index, term);
+        if (entry->form == FORM_FREE) continue;
+        View view = postings_view(entry);
+        uint32_t live = index->work ? count_live(index, &view, &decoded) : entry->df;
+        if (!live) continue;
+        size_t length;
+        const uint8_t *text = dictionary_text(index, entry, &length);
+        put_byte(writer, 't');
+        put_number(writer, length);
+        put_bytes(writer, text, length);
+        put_number(writer, live);
+        save_postings(index, writer, &view, &decoded);
+    }
+}
+
+IndexStatus index_save(const Index *index, IndexWrite write, void *context) {
+    size_t ordinal_bytes = (index->documents.items + 1) * sizeof(uint32_t);
+    uint32_t *ordinals = index->allocator.alloc(ordinal_bytes);
+    Writer *writer = index->allocator.alloc(sizeof *writer);
+    writer->write = write;
+    writer->context = context;
+    writer->failed = false;
+    writer->used = 0;
+    put_bytes(writer, "QAINDEX1", 8);
+    save_runs(index, writer, ordinals);
+    save_terms(index, writer);
+    put_byte(writer, 'e');
+    flush(writer);
+    bool failed = writer->failed;
+    index->allocator.free(writer);
+    index->allocator.free(ordinals);
+    return failed ? INDEX_BROKEN : INDEX_OK;
+}

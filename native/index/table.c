@@ -1,0 +1,154 @@
+/* Hash tables of item numbers that grow and shrink in small steps.
+ *
+ * Extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. A full segment
+ * is split in two by the next bit of the hash, which moves some 900 items whatever the size of the table; the
+ * directory, 8 bytes for every 600 items or so, is all that is ever doubled at once. An item is told apart by one byte
+ * of its hash before anything else is read. */
+#include "index/internal.h"
+
+enum { FIRST_SLOTS = 8, SEGMENT_SLOTS = 1024, MAX_DEPTH = 28 };
+
+struct Segment {
+    uint32_t count, slots;
+    uint32_t depth;
+    uint32_t pattern; /* of the lowest `depth` bits of the hash */
+    uint32_t items[]; /* then a byte for each slot: 0 is empty */
+};
+
+static inline uint8_t *tags_of(const Segment *segment) { return (uint8_t *)(segment->items + segment->slots); }
+
+static inline uint8_t tag_of(uint64_t hash) { return (uint8_t)(hash >> 56 ? hash >> 56 : 1); }
+
+static inline uint32_t home_of(const Segment *segment, uint64_t hash) {
+    return (uint32_t)(hash >> 28) & (segment->slots - 1);
+}
+
+static inline Segment *segment_of(const Table *table, uint64_t hash) {
+    return table->directory[hash & ((UINT32_C(1) << table->depth) - 1)];
+}
+
+static size_t segment_bytes(uint32_t slots) { return sizeof(Segment) + (size_t)slots * (sizeof(uint32_t) + 1); }
+
+static Segment *new_segment(Index *index, uint32_t slots, uint32_t depth, uint32_t pattern) {
+    Segment *segment = memory_alloc(index, segment_bytes(slots));
+    *segment = (Segment){.slots = slots, .depth = depth, .pattern = pattern};
+    memset(tags_of(segment), 0, slots);
+    return segment;
+}
+
+static void put(Segment *segment, uint64_t hash, uint32_t item) {
+    uint8_t *tags = tags_of(segment);
+    uint32_t slot = home_of(segment, hash);
+    while (tags[slot]) slot = (slot + 1) & (segment->slots - 1);
+    tags[slot] = tag_of(hash);
+    segment->items[slot] = item;
+    segment->count++;
+}
+
+static void point(Table *table, Segment *segment) {
+    for (uint64_t i = segment->pattern; i < UINT64_C(1) << table->depth; i += UINT64_C(1) << segment->depth)
+        table->directory[i] = segment;
+}
+
+/* Moves the items of a segment to one or two others by one bit of the hash, and frees it. */
+static void move(Index *index, const Table *table, Segment *from, Segment *zero, Segment *one, uint32_t bit) {
+    const uint8_t *tags = tags_of(from);
+    for (uint32_t slot = 0; slot < from->slots; slot++) {
+        if (!tags[slot]) continue;
+        uint64_t hash = table->hash(index, from->items[slot]);
+        put(hash >> bit & 1 ? one : zero, hash, from->items[slot]);
+    }
+    memory_free(index, from, segment_bytes(from->slots));
+}
+
+static void resize(Index *index, Table *table, Segment *segment, uint32_t slots) {
+    Segment *other = new_segment(index, slots, segment->depth, segment->pattern);
+    move(index, table, segment, other, other, 0);
+    point(table, other);
+}
+
+static void split(Index *index, Table *table, Segment *segment) {
+    uint32_t bit = segment->depth;
+    if (bit == table->depth) {
+        size_t bytes = sizeof *table->directory << table->depth;
+        table->directory = memory_resize(index, table->directory, bytes, bytes * 2);
+        memcpy(table->directory + (UINT32_C(1) << table->depth), table->directory, bytes);
+        table->depth++;
+    }
+    Segment *zero = new_segment(index, segment->slots, bit + 1, segment->pattern);
+    Segment *one = new_segment(index, segment->slots, bit + 1, segment->pattern | UINT32_C(1) << bit);
+    move(index, table, segment, zero, one, bit);
+    point(table, zero);
+    point(table, one);
+}
+
+void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint32_t)) {
+    table->depth = 0;
+    table->hash = hash;
+    table->directory = memory_alloc(index, sizeof *table->directory);
+    table->directory[0] = new_segment(index, FIRST_SLOTS, 0, 0);
+}
+
+void table_free(Index *index, Table *table) {
+    uint64_t entries = UINT64_C(1) << table->depth;
+    /* Downwards, as a segment's pattern is the lowest of the entries that point to it. */
+    for (uint64_t i = entries; i-- > 0;)
+        if (table->directory[i]->pattern == i)
+            memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));
+    memory_free(index, table->directory, entries * sizeof *table->directory);
+}
+
+uint32_t table_find(const Index *index, const Table *table, const TableKey *key, TableEqual equal) {
+    const Segment *segment = segment_of(table, key->hash);
+    const uint8_t *tags = tags_of(segment);
+    uint8_t tag = tag_of(key->hash);
+    for (uint32_t slot = home_of(segment, key->hash); tags[slot]; slot = (slot + 1) & (segment->slots - 1))
+        if (tags[slot] == tag && equal(index, segment->items[slot], key)) return segment->items[slot];
+    return NO_ITEM;
+}
+
+void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
+    Segment *segment = segment_of(table, hash);
+    for (; segment->count >= segment->slots / 8 * 7; segment = segment_of(table, hash)) {
+        /* Beyond the depth only equal hashes can be: such a segment grows instead of being split for ever. */
+        if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH)
+            resize(index, table, segment, segment->slots * 2);
+        else split(index, table, segment);
+    }
+    put(segment, hash, item);
+}
+
+/* Joins a segment with its neighbour when both have become nearly empty. */
+static void shrink(Index *index, Table *table, Segment *segment) {
+    if (segment->slots > FIRST_SLOTS && segment->count <= segment->slots / 8) {
+        if (segment->depth) {
+            uint32_t bit = segment->depth - 1;
+            Segment *other = segment_of(table, segment->pattern ^ UINT32_C(1) << bit);
+            if (other->depth != segment->depth || segment->count + other->count > SEGMENT_SLOTS / 8 * 3) return;
+            Segment *both = new_segment(index, SEGMENT_SLOTS, bit, segment->pattern & ((UINT32_C(1) << bit) - 1));
+            move(index, table, segment, both, both, 0);
+            move(index, table, other, both, both, 0);
+            point(table, both);
+        } else {
+            resize(index, table, segment, segment->slots / 2);
+        }
+    }
+}
+
+void table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) {
+    Segment *segment = segment_of(table, hash);
+    uint8_t *tags = tags_of(segment);
+    uint32_t mask = segment->slots - 1, hole = home_of(segment, hash);
+    while (segment->items[hole] != item || !tags[hole]) hole = (hole + 1) & mask;
+    /* What follows moves up unless it is at home between the hole and itself. */
+    for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask) {
+        uint32_t home = home_of(segment, table->hash(index, segment->items[slot]));
+        if (((slot - home) & mask) < ((slot - hole) & mask)) continue;
+        segment->items[hole] = segment->items[slot];
+        tags[hole] = tags[slot];
+        hole = slot;
+    }
+    tags[hole] = 0;
+    segment->count--;
+    shrink(index, table, segment);
+}

@@ -1,0 +1,229 @@
+/* Damaged payloads: test_index_load [rounds]. Whatever is read, nothing is broken or lost, and what is accepted can be
+ * used. Bits, bytes, cuts, insertions and whole varints are damaged, from a fixed seed. */
+#include "index/index.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s (round %lu)\n", __FILE__, __LINE__, #condition, round_number);                  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static unsigned long round_number;
+static size_t held, most_held;
+static void *count_alloc(size_t bytes) {
+    size_t *piece = malloc(bytes + 16);
+    *piece = bytes;
+    held += bytes;
+    if (held > most_held) most_held = held;
+    return (char *)piece + 16;
+}
+static void count_free(void *pointer) {
+    size_t *piece = (size_t *)((char *)pointer - 16);
+    held -= *piece;
+    free(piece);
+}
+static const IndexAllocator ALLOCATOR = {count_alloc, count_free};
+static const uint64_t KEY[2] = {3, 4};
+
+static uint64_t state = 20240607;
+static uint64_t next(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+
+typedef struct Payload {
+    uint8_t bytes[1 << 18];
+    size_t length, at, piece; /* `piece`: at most so many bytes at a time */
+} Payload;
+
+static bool write_payload(void *context, const void *bytes, size_t length) {
+    Payload *payload = context;
+    if (payload->length + length > sizeof payload->bytes) return false;
+    memcpy(payload->bytes + payload->length, bytes, length);
+    payload->length += length;
+    return true;
+}
+
+static size_t read_payload(void *context, void *bytes, size_t length) {
+    Payload *payload = context;
+    size_t part = payload->length - payload->at;
+    if (part > length) part = length;
+    if (part > payload->piece) part = payload->piece;
+    memcpy(bytes, payload->bytes + payload->at, part);
+    payload->at += part;
+    return part;
+}
+
+static bool refuse(void *context, const void *bytes, size_t length) {
+    (void)context, (void)bytes, (void)length;
+    return false;
+}
+
+static void add_document(Index *index, const char *id, unsigned sentences, bool in_parts) {
+    static const uint8_t FIELDS[] = {1, 0, 4, 't', 'a', 'g', 's', 2, 0, 's', 1, 0, 'a', 'b', 1};
+    IndexPending *pending;
+    if (index_begin(index, id, strlen(id), FIELDS, sizeof FIELDS, &pending) != INDEX_OK) exit(1);
+    for (unsigned i = 0; i < sentences; i++) {
+        static const char *const TERMS[] = {"alpha", "beta", "gamma", "delta", "a", "b", "c", "d", "e", "f"};
+        IndexPosting postings[10];
+        uint32_t count = 0;
+        for (unsigned term = 0; term < 10; term++)
+            if (next() % (term + 2) == 0)
+                postings[count++] = (IndexPosting){TERMS[term], (uint32_t)strlen(TERMS[term]), 1};
+        IndexSentence sentence = {postings, count, count};
+        if (index_add(pending, &sentence, 1) != INDEX_OK) exit(1);
+        if (in_parts && i == sentences / 2) add_document(index, "within", 3, false);
+    }
+    if (index_commit(pending) != INDEX_OK) exit(1);
+}
+
+static void use(Index *index) {
+    IndexTerm terms[3] = {{"alpha", 5, 0}, {"a", 1, 0}, {"gamma", 5, 0}};
+    static IndexHit hits[20];
+    static double weights[60];
+    uint64_t frequencies[3], cursor = 0;
+    IndexRanking ranking = {.hits = hits, .weights = weights, .frequencies = frequencies};
+    IndexQuery query = {.terms = terms, .count = 3, .k = 20};
+    CHECK(index_rank(index, &query, &ranking) == INDEX_OK);
+    index_digest(index);
+    IndexDocument found[4];
+    for (int i = 0; i < 4 && index_list(index, &cursor, NULL, 100, found, 4); i++)
+        if (i % 2) CHECK(index_remove(index, found[0].id, found[0].id_length) == INDEX_OK);
+    IndexPending *pending;
+    IndexStatus status = index_begin(index, "more", 4, NULL, 0, &pending);
+    CHECK(status == INDEX_OK || status == INDEX_FULL);
+    if (status == INDEX_OK) index_abort(pending);
+    for (int i = 0; i < 50 && index_maintain(index, 1000); i++) {
+    }
+    CHECK(index_rank(index, &query, &ranking) == INDEX_OK);
+}
+
+static void damage(Payload *payload) {
+    static const uint8_t NUMBERS[][10] = {{0x80, 0},
+                                          {0xff, 0xff, 0xff, 0xff, 0x0f},
+                                          {0x80, 0x80, 0x80, 0x80, 0x10},
+                                          {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f},
+                                          {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}};
+    for (uint64_t times = 1 + next() % 3; times; times--) {
+        size_t at = (size_t)(next() % (next() % 2 ? payload->length : payload->length < 200 ? payload->length : 200));
+        switch (next() % 5) {
+        case 0: payload->bytes[at] ^= (uint8_t)(1 << next() % 8); break;
+        case 1: payload->bytes[at] = (uint8_t)next(); break;
+        case 2: payload->length = at + 1; break;
+        case 3: {
+            const uint8_t *number = NUMBERS[next() % 5];
+            size_t length = 1;
+            while (length < 10 && number[length - 1] & 0x80) length++;
+            for (size_t i = 0; i < length && at + i < payload->length; i++) payload->bytes[at + i] = number[i];
+            break;
+        }
+        case 4: {
+            size_t from = (size_t)(next() % payload->length), length = (size_t)(next() % 40);
+            if (from + length > payload->length) length = payload->length - from;
+            if (at + length > payload->length) length = payload->length - at;
+            memmove(payload->bytes + at, payload->bytes + from, length);
+            break;
+        }
+        }
+    }
+}
+
+/* Each rule by itself, beside one payload that must load. */
+static void test_every_rule(void) {
+#define DOCUMENT "d\0\1\1\1x\0"
+    static const struct {
+        const char *bytes;
+        size_t length;
+        bool loads;
+    } PAYLOADS[] = {
+#define PAYLOAD(loads, text) {"QAINDEX1" text, sizeof("QAINDEX1" text) - 1, loads}
+        PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),
+        PAYLOAD(true, "n\0e"),
+        PAYLOAD(true, DOCUMENT "r\3\2\0n\7t\1a\2\1\5\4\6e"),          /* a second run: ids 5 and 6 */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),                    /* no code */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\0\5e"),                    /* the document's own id */
+        PAYLOAD(false, DOCUMENT "d\0\1\1\1y\0n\4t\1a\1\2\5e"),        /* another's */
+        PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),                    /* an id of nobody */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\2\1\5\0\5e"),                /* an id twice */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\0e"),                        /* a term without postings */
+        PAYLOAD(false, DOCUMENT "n\2t\0\1\1\5e"),                     /* without bytes */
+        PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\5t\1a\1\1\5e"),          /* twice */
+        PAYLOAD(false, DOCUMENT "n\1t\1a\1\1\5e"),                    /* the next id is given out already */
+        PAYLOAD(false, DOCUMENT DOCUMENT "n\4e"),                     /* a document twice */
+        PAYLOAD(false, DOCUMENT "r\0\0\0n\2e"),                       /* an empty run */
+        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                       /* of a document that is not there */
+        PAYLOAD(false, "d\0\1\1\0\0n\2e"),                            /* no id */
+        PAYLOAD(false, "d\0\1\1\1x\1?n\2e"),                          /* broken fields */
+        PAYLOAD(false, "d\xff\xff\xff\xff\xff\xff\x3f\1\1\1x\0n\2e"), /* ids have come to their end */
+        PAYLOAD(false, DOCUMENT "n\2x"),                              /* an unknown kind */
+        PAYLOAD(false, DOCUMENT "n\2ee"),                             /* more than all */
+    };
+    for (size_t i = 0; i < sizeof PAYLOADS / sizeof *PAYLOADS; i++) {
+        static Payload payload;
+        round_number = i;
+        payload = (Payload){.length = PAYLOADS[i].length, .piece = 1000};
+        memcpy(payload.bytes, PAYLOADS[i].bytes, payload.length);
+        Index *index = index_load(ALLOCATOR, KEY, read_payload, &payload);
+        CHECK((index != NULL) == PAYLOADS[i].loads);
+        if (index) index_free(index);
+        CHECK(held == 0);
+    }
+}
+
+int main(int argc, char **argv) {
+    unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 4000, accepted = 0;
+    static Payload whole, damaged;
+    test_every_rule();
+    Index *index = index_new(ALLOCATOR, KEY);
+    add_document(index, "first", 5, false);
+    add_document(index, "parts", 40, true);
+    add_document(index, "empty", 0, false);
+    add_document(index, "last", 200, false);
+    CHECK(index_save(index, refuse, NULL) == INDEX_BROKEN);
+    CHECK(index_save(index, write_payload, &whole) == INDEX_OK);
+    uint64_t digest = index_digest(index);
+    index_free(index);
+    CHECK(held == 0);
+
+    /* As it is, in pieces of all sizes; and every cut of it is refused, as is every byte too many. */
+    for (whole.piece = 1; whole.piece < 70000; whole.piece = whole.piece * 3 + 1) {
+        whole.at = 0;
+        index = index_load(ALLOCATOR, KEY, read_payload, &whole);
+        CHECK(index && index_digest(index) == digest && held == index_memory(index));
+        use(index);
+        index_free(index);
+    }
+    damaged = whole;
+    for (damaged.length = 0; damaged.length <= whole.length + 1; damaged.length++) {
+        damaged.at = 0;
+        index = index_load(ALLOCATOR, KEY, read_payload, &damaged);
+        CHECK((index != NULL) == (damaged.length == whole.length));
+        if (index) index_free(index);
+        CHECK(held == 0);
+    }
+
+    most_held = 0;
+    for (round_number = 1; round_number <= rounds; round_number++) {
+        damaged = whole;
+        damaged.at = 0;
+        damage(&damaged);
+        index = index_load(ALLOCATOR, KEY, read_payload, &damaged);
+        if (index) {
+            accepted++;
+            use(index);
+            index_free(index);
+        }
+        CHECK(held == 0);
+    }
+    /* 200 kB are for reading; the rest is in proportion to the payload, whatever it says. */
+    CHECK(most_held < 300000 + 64 * whole.length);
+    CHECK(accepted > rounds / 100 && accepted < rounds); /* the damage is neither hopeless nor harmless */
+    return 0;
+}

@@ -1,0 +1,153 @@
+/* The index behind plain functions for tests/index: what is nested comes as one string of bytes. */
+#include "index/index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static size_t held;
+
+/* The size before each piece, so that the test can compare what the index says it holds. */
+static void *count_alloc(size_t bytes) {
+    size_t *piece = malloc(bytes + 16);
+    *piece = bytes;
+    held += bytes;
+    return (char *)piece + 16;
+}
+
+static void count_free(void *pointer) {
+    size_t *piece = (size_t *)((char *)pointer - 16);
+    held -= *piece;
+    free(piece);
+}
+
+static const IndexAllocator ALLOCATOR = {count_alloc, count_free};
+
+EXPORT size_t shim_held(void) { return held; }
+EXPORT double shim_code_weight(int code) { return index_code_weight((uint8_t)code); }
+EXPORT Index *shim_new(uint64_t key) { return index_new(ALLOCATOR, (uint64_t[2]){key, ~key}); }
+EXPORT void shim_free(Index *index) { index_free(index); }
+
+EXPORT int shim_begin(Index *index, const char *id, size_t length, const char *fields, size_t fields_length,
+                      IndexPending **pending) {
+    return (int)index_begin(index, id, length, fields, fields_length, pending);
+}
+
+/* Sentences: u32 length, u32 number of terms; a term: u32 frequency, u32 length, bytes. */
+EXPORT int shim_add(IndexPending *pending, const uint8_t *bytes, size_t count) {
+    IndexSentence *sentences = calloc(count + 1, sizeof *sentences);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t head[2];
+        memcpy(head, bytes, sizeof head);
+        bytes += sizeof head;
+        IndexPosting *postings = calloc(head[1] + 1, sizeof *postings);
+        for (uint32_t j = 0; j < head[1]; j++) {
+            memcpy(&postings[j].frequency, bytes, 4);
+            memcpy(&postings[j].term_length, bytes + 4, 4);
+            postings[j].term = bytes + 8;
+            bytes += 8 + postings[j].term_length;
+        }
+        sentences[i] = (IndexSentence){postings, head[1], head[0]};
+    }
+    int status = (int)index_add(pending, sentences, count);
+    for (size_t i = 0; i < count; i++) free((void *)sentences[i].postings);
+    free(sentences);
+    return status;
+}
+
+EXPORT int shim_commit(IndexPending *pending) { return (int)index_commit(pending); }
+EXPORT void shim_abort(IndexPending *pending) { index_abort(pending); }
+EXPORT int shim_remove(Index *index, const char *id, size_t length) { return (int)index_remove(index, id, length); }
+EXPORT int shim_maintain(Index *index, int64_t budget) { return index_maintain(index, budget); }
+EXPORT IndexFilter *shim_filter(Index *index, const char *bytes, size_t length) {
+    return index_filter_new(index, bytes, length);
+}
+EXPORT void shim_filter_free(Index *index, IndexFilter *filter) { index_filter_free(index, filter); }
+
+/* Terms: u64 frequency, u32 length, bytes. Ids are copied to `ids`, 64 bytes each. Returns the number of hits, or less
+ * than 0. */
+EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
+                     const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
+                     uint64_t *frequencies, uint64_t totals[2]) {
+    IndexTerm parsed[INDEX_MAX_QUESTION_TERMS];
+    IndexHit *hits = calloc(k + 1, sizeof *hits);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t length;
+        memcpy(&parsed[i].frequency, terms, 8);
+        memcpy(&length, terms + 8, 4);
+        parsed[i].bytes = terms + 12;
+        parsed[i].length = length;
+        terms += 12 + length;
+    }
+    IndexQuery query = {parsed, count, k, global != 0, sentences, filter};
+    IndexRanking ranking = {.hits = hits, .weights = weights, .frequencies = frequencies};
+    IndexStatus status = index_rank(index, &query, &ranking);
+    for (size_t i = 0; status == INDEX_OK && i < ranking.count; i++) {
+        memset(ids + i * 64, 0, 64);
+        memcpy(ids + i * 64, hits[i].document, hits[i].document_length < 64 ? hits[i].document_length : 63);
+        numbers[i] = hits[i].sentence;
+        scores[i] = hits[i].score;
+    }
+    free(hits);
+    totals[0] = ranking.sentences;
+    totals[1] = ranking.terms;
+    return status == INDEX_OK ? (int)ranking.count : -(int)status;
+}
+
+/* Ids of 64 bytes as above. */
+EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, size_t count,
+                        char *ids) {
+    IndexDocument *documents = calloc(count + 1, sizeof *documents);
+    size_t found = index_list(index, cursor, filter, steps, documents, count);
+    for (size_t i = 0; i < found; i++) {
+        memset(ids + i * 64, 0, 64);
+        memcpy(ids + i * 64, documents[i].id, documents[i].id_length);
+    }
+    free(documents);
+    return found;
+}
+
+EXPORT void shim_counts(const Index *index, uint64_t out[9]) {
+    IndexCounts counts = index_counts(index);
+    uint64_t values[9] = {counts.documents,      counts.sentences, counts.terms,
+                          counts.distinct_terms, counts.postings,  counts.dead_postings,
+                          counts.open_documents, counts.bytes,     counts.document_id_bytes};
+    memcpy(out, values, sizeof values);
+}
+
+EXPORT uint64_t shim_digest(const Index *index) { return index_digest(index); }
+
+typedef struct Payload {
+    char *bytes;
+    size_t length, capacity, at;
+} Payload;
+
+static bool write_payload(void *context, const void *bytes, size_t length) {
+    Payload *payload = context;
+    if (payload->length + length > payload->capacity) {
+        payload->capacity = 2 * (payload->length + length);
+        payload->bytes = realloc(payload->bytes, payload->capacity);
+    }
+    memcpy(payload->bytes + payload->length, bytes, length);
+    payload->length += length;
+    return true;
+}
+
+static size_t read_payload(void *context, void *bytes, size_t length) {
+    Payload *payload = context;
+    size_t left = payload->length - payload->at, part = left < length ? left : length;
+    memcpy(bytes, payload->bytes + payload->at, part);
+    payload->at += part;
+    return part;
+}
+
+/* Saved and loaded. */
+EXPORT Index *shim_again(const Index *index, uint64_t key) {
+    Payload payload = {0};
+    Index *loaded = NULL;
+    if (index_save(index, write_payload, &payload) == INDEX_OK)
+        loaded = index_load(ALLOCATOR, (uint64_t[2]){key, ~key}, read_payload, &payload);
+    free(payload.bytes);
+    return loaded;
+}

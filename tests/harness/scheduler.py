@@ -1,0 +1,20 @@
+"""pytest-xdist hands tests out as `distribution.py` says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.harness.distribution import scope_of
+
+
+class ByFileAndServer(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands the tests out in the order in which they were collected."""
+
+    def __init__(self, config: Any, log: Any) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)

@@ -1,0 +1,1 @@
+"""The native index against an oracle that scores everything."""

@@ -1,0 +1,201 @@
+"""What the native index should answer, computed from everything each time; and its arguments in binary."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+K1, B, REFERENCE_LENGTH, EDGE_WEIGHT = 1.2, 0.75, 15.0, 0.3
+# The code table by its definition; the native one is spelt out.
+CODE_WEIGHTS = [0.0] + [round(2**20 * 0.02 * 110 ** ((code - 1) / 254)) / 2**20 for code in range(1, 256)]
+
+Value = bool | float | int | str
+Fields = dict[str, list[Value]]
+Condition = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Date:
+    """Seconds since 1970, a type of its own."""
+
+    seconds: int
+
+
+@dataclass
+class Sentence:
+    """Terms with their frequencies, and the length in terms."""
+
+    terms: dict[str, int]
+    length: int
+
+    def weights(self) -> dict[str, float]:
+        """The quantised weight of every term."""
+        return {term: quantised(frequency, self.length) for term, frequency in self.terms.items()}
+
+
+@dataclass
+class Document:
+    """One document; `sentences` are internal ids with weights."""
+
+    head: int
+    id: str
+    fields: Fields
+    sentences: list[tuple[int, Sentence, dict[str, float]]] = field(default_factory=list)
+
+
+def quantised(frequency: int, length: int) -> float:
+    """The weight of the nearest code, by ratio."""
+    exact = frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH))
+    code = 1
+    while code < 255 and exact * exact > CODE_WEIGHTS[code] * CODE_WEIGHTS[code + 1]:
+        code += 1
+    return CODE_WEIGHTS[code]
+
+
+class Oracle:
+    """The index's state and answers."""
+
+    def __init__(self) -> None:
+        """An empty one."""
+        self.next_id = 0
+        self.live: dict[str, Document] = {}
+
+    def begin(self, identifier: str, fields: Fields) -> Document:
+        """A document that is not found yet."""
+        self.next_id += 1
+        return Document(self.next_id - 1, identifier, fields)
+
+    def add(self, document: Document, sentences: Sequence[Sentence]) -> None:
+        """Gives sentences their internal ids."""
+        for sentence in sentences:
+            document.sentences.append((self.next_id, sentence, sentence.weights()))
+            self.next_id += 1
+
+    def totals(self) -> tuple[int, int, int]:
+        """Live documents, sentences, and terms with repetitions."""
+        lengths = [sentence.length for document in self.live.values() for _, sentence, _ in document.sentences]
+        return len(self.live), len(lengths), sum(lengths)
+
+    def frequencies(self, terms: Sequence[str]) -> list[int]:
+        """Document frequencies of terms."""
+        rows = [weights for document in self.live.values() for _, _, weights in document.sentences]
+        return [sum(term in weights for weights in rows) for term in terms]
+
+    def rank(
+        self,
+        terms: Sequence[str],
+        k: int,
+        corpus: tuple[int, Sequence[int]] | None = None,
+        admits: Callable[[Document], bool] = lambda _: True,
+    ) -> list[tuple[str, int, float, tuple[float, ...]]]:
+        """The best sentences: document, number, score and weights."""
+        sentences, frequencies = corpus or (self.totals()[1], self.frequencies(terms))
+        idf = []
+        for frequency in frequencies:
+            df = float(min(frequency, sentences))
+            idf.append(math.log1p((sentences - df + 0.5) / (df + 0.5)))
+        roots_idf = [math.sqrt(value) for value in idf]
+        found = []
+        for document in self.live.values():
+            if not admits(document):
+                continue
+            for number, (internal, _, weights) in enumerate(document.sentences):
+                row = tuple(weights.get(term, 0.0) for term in terms)
+                if any(row):
+                    total = roots = 0.0
+                    for weight, one, root in zip(row, idf, roots_idf, strict=True):
+                        total += weight * one
+                        roots += math.sqrt(weight) * root
+                    score = total + EDGE_WEIGHT * 0.5 * (roots * roots - total)
+                    found.append((-score, internal, document.id, number, row))
+        return [(name, number, -score, row) for score, _, name, number, row in sorted(found)[:k]]
+
+
+def _equal(a: object, b: object) -> bool:
+    return type(a) is type(b) and a == b
+
+
+def admits(condition: Condition, document: Document) -> bool:  # noqa: PLR0911
+    """Haystack's semantics: a missing field equals nothing, an array satisfies by any of its values."""
+    operator = condition[0]
+    if operator == "AND":
+        return all(admits(each, document) for each in condition[1])
+    if operator == "OR":
+        return any(admits(each, document) for each in condition[1])
+    if operator == "NOT":
+        return not admits(condition[1], document)
+    name, wanted = condition[1:]
+    values: list[Any] = document.fields.get(name, []) if name else [document.id]
+    if operator == "==":
+        return any(_equal(value, wanted) for value in values)
+    if operator == "!=":
+        return not any(_equal(value, wanted) for value in values)
+    if operator in ("in", "not in"):
+        return any(_equal(value, one) for value in values for one in wanted) == (operator == "in")
+    compare = {
+        "<": lambda a, b: a < b,
+        "<=": lambda a, b: a <= b,
+        ">": lambda a, b: a > b,
+        ">=": lambda a, b: a >= b,
+    }[operator]
+    plain = [value.seconds if isinstance(value, Date) else value for value in values if type(value) is type(wanted)]
+    return any(compare(value, wanted.seconds if isinstance(wanted, Date) else wanted) for value in plain)
+
+
+# ---- Binary forms ----
+
+
+def pack_value(value: object) -> bytes:
+    """One value of a field or a condition."""
+    if isinstance(value, bool):
+        return struct.pack("<cB", b"b", value)
+    if isinstance(value, Date):
+        return struct.pack("<cq", b"t", value.seconds)
+    if isinstance(value, float):
+        return struct.pack("<cd", b"n", value)
+    text = str(value).encode()
+    return struct.pack("<cH", b"s", len(text)) + text
+
+
+def _pack_name(name: str) -> bytes:
+    return bytes([len(name.encode())]) + name.encode()
+
+
+def pack_fields(fields: Fields) -> bytes:
+    """The fields of a document; nothing when there are none."""
+    if not fields:
+        return b""
+    parts = [struct.pack("<H", len(fields))]
+    for name, values in fields.items():
+        parts += [_pack_name(name), struct.pack("<H", len(values)), *map(pack_value, values)]
+    return b"".join(parts)
+
+
+_CODES = {"==": b"=", "!=": b"#", "<": b"<", "<=": b"[", ">": b">", ">=": b"]", "in": b"i", "not in": b"o"}
+
+
+def pack_condition(condition: Condition) -> bytes:
+    """A filter."""
+    operator = condition[0]
+    if operator in ("AND", "OR"):
+        children = b"".join(map(pack_condition, condition[1]))
+        return (b"&" if operator == "AND" else b"|") + struct.pack("<H", len(condition[1])) + children
+    if operator == "NOT":
+        return b"!" + pack_condition(condition[1])
+    name, value = condition[1:]
+    if operator in ("in", "not in"):
+        return _CODES[operator] + _pack_name(name) + struct.pack("<I", len(value)) + b"".join(map(pack_value, value))
+    return _CODES[operator] + _pack_name(name) + pack_value(value)
+
+
+def pack_sentences(sentences: Sequence[Sentence]) -> bytes:
+    """Sentences as the shim reads them."""
+    parts = []
+    for sentence in sentences:
+        parts.append(struct.pack("<II", sentence.length, len(sentence.terms)))
+        for term, frequency in sentence.terms.items():
+            parts += [struct.pack("<II", frequency, len(term.encode())), term.encode()]
+    return b"".join(parts)

@@ -1,0 +1,250 @@
+"""Random histories of an index: at every moment it answers as the oracle does, which scores everything."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from .native_index import EXISTS, INVALID, MISSING, OK, NativeIndex, library
+from .oracle import CODE_WEIGHTS, Condition, Date, Document, Fields, Oracle, Sentence, admits
+
+TERMS = [f"term{i}" for i in range(60)] + ["é", "東京", "x" * 256]
+NAMES = ["year", "lang", "draft", "day", "tags"]
+
+
+def test_code_table_is_the_documented_one() -> None:
+    """The spelt-out table follows its formula, and no step in it is above 2 %."""
+    native = [library().shim_code_weight(code) for code in range(256)]
+    assert native == CODE_WEIGHTS
+    assert all(1 < b / a < 1.02 for a, b in itertools.pairwise(native[1:]))
+
+
+class History:
+    """One random history, done to the index, to a twin that is maintained differently, and to the oracle."""
+
+    def __init__(self, seed: int) -> None:
+        """Everything follows from the seed."""
+        self.random = random.Random(seed)
+        self.oracle = Oracle()
+        self.indexes = [NativeIndex(seed), NativeIndex(seed + 1000)]
+        self.open: list[tuple[list[object], Document]] = []
+        self.known: list[str] = []
+
+    def close(self) -> None:
+        """Frees the indexes."""
+        for index in self.indexes:
+            index.close()
+
+    def sentence(self) -> Sentence:
+        """Few terms are common, most are rare."""
+        length = self.random.choice([0, 1, 3, 8, 8, 8, 15, 40])
+        drawn = [TERMS[int(len(TERMS) * self.random.random() ** 2.5)] for _ in range(length)]
+        if length == 1 and self.random.random() < 0.5:
+            drawn = [f"rare{self.random.randrange(10**6)}"]
+        return Sentence(dict(Counter(drawn)), length * self.random.choice([1, 1, 1, 50]))
+
+    def value(self, name: str) -> object:
+        """A value of a field, now and then of another field's type."""
+        if self.random.random() < 0.05:
+            name = self.random.choice(NAMES)
+        return {
+            "year": lambda: float(self.random.choice([2019, 2020, 2021, -0.0, 0.0])),
+            "lang": lambda: self.random.choice(["de", "en", "", "ja"]),
+            "draft": lambda: self.random.random() < 0.5,
+            "day": lambda: Date(self.random.randrange(-3, 3) * 86400),
+            "tags": lambda: self.random.choice("abcdef"),
+        }[name]()
+
+    def fields(self) -> Fields:
+        """Some have no fields, some arrays."""
+        chosen = self.random.sample(NAMES, self.random.choice([0, 0, 2, 5]))
+        return {
+            name: [self.value(name) for _ in range(self.random.choice([0, 2, 3]) if name == "tags" else 1)]  # type: ignore[misc]
+            for name in chosen
+        }
+
+    def condition(self, depth: int = 0) -> Condition:
+        """A random filter."""
+        kind = self.random.random()
+        if depth < 4 and kind < 0.35:
+            children = [self.condition(depth + 1) for _ in range(self.random.randrange(4))]
+            return (self.random.choice(["AND", "OR"]), children)
+        if depth < 4 and kind < 0.45:
+            return ("NOT", self.condition(depth + 1))
+        if kind < 0.65:
+            ids = [*self.random.sample(self.known, min(len(self.known), self.random.choice([1, 3, 40]))), "none"]
+            if self.random.random() < 0.4:
+                return (self.random.choice(["==", "!="]), "", ids[0])
+            return (self.random.choice(["in", "in", "not in"]), "", ids)
+        name = self.random.choice([*NAMES, "missing"])
+        of = name if name in NAMES else "year"
+        if self.random.random() < 0.3:
+            values = [self.value(of) for _ in range(self.random.choice([0, 2, 12]))]
+            return (self.random.choice(["in", "not in"]), name, values)
+        value = self.value(of)
+        ordered = isinstance(value, Date | float)
+        return (self.random.choice(["==", "!=", "<", "<=", ">", ">="] if ordered else ["==", "!="]), name, value)
+
+    # ---- Operations ----
+
+    def begin(self) -> None:
+        """A new document, or a new version of one."""
+        name = (
+            self.random.choice(self.known)
+            if self.known and self.random.random() < 0.3
+            else f"document{len(self.known)}"
+        )
+        if name not in self.known:
+            self.known.append(name)
+        fields = self.fields()
+        self.open.append(([index.begin(name, fields) for index in self.indexes], self.oracle.begin(name, fields)))
+
+    def add(self) -> None:
+        """Sentences to any open document, sometimes many."""
+        if not self.open:
+            return self.begin()
+        handles, document = self.random.choice(self.open)
+        sentences = [self.sentence() for _ in range(self.random.choice([0, 1, 2, 5, 12, 60]))]
+        self.oracle.add(document, sentences)
+        for index, handle in zip(self.indexes, handles, strict=True):
+            assert index.add(handle, sentences) == OK
+        return None
+
+    def commit(self) -> None:
+        """The version before is removed if there is one, in the same moment."""
+        if not self.open:
+            return
+        handles, document = self.open.pop(self.random.randrange(len(self.open)))
+        exists = document.id in self.oracle.live
+        for index, handle in zip(self.indexes, handles, strict=True):
+            if exists:
+                assert index.commit(handle) == EXISTS
+                assert index.remove(document.id) == OK
+            assert index.commit(handle) == OK
+        self.oracle.live[document.id] = document
+
+    def abort(self) -> None:
+        """Nothing of it is ever found."""
+        if self.open:
+            handles, _ = self.open.pop(self.random.randrange(len(self.open)))
+            for index, handle in zip(self.indexes, handles, strict=True):
+                index.abort(handle)
+
+    def refuse(self) -> None:
+        """A sentence that holds a term twice, as the same text in two spellings of a dict, spoils its document."""
+        handles = [index.begin("refused", {}) for index in self.indexes]
+        self.oracle.begin("refused", {})
+        bad = Sentence({"term0": 1, "x" * 257: 1}, 2)
+        for index, handle in zip(self.indexes, handles, strict=True):
+            assert index.add(handle, [bad]) == INVALID
+            assert index.commit(handle) == INVALID
+            index.abort(handle)
+
+    def remove(self) -> None:
+        """Any document, known or not; now and then many."""
+        for _ in range(self.random.choice([1, 1, 1, 10])):
+            name = self.random.choice([*self.known, "none"])
+            status = OK if self.oracle.live.pop(name, None) else MISSING
+            assert [index.remove(name) for index in self.indexes] == [status, status]
+
+    def maintain(self) -> None:
+        """Only one of the twins, in tiny steps."""
+        for _ in range(self.random.choice([1, 5, 300])):
+            if not self.indexes[0].maintain(self.random.choice([0, 1, 50, 1000])):
+                break
+
+    def reload(self) -> None:
+        """What is open is lost, as in a restart."""
+        while self.open:
+            self.abort()
+        for i, index in enumerate(self.indexes):
+            self.indexes[i] = index.again()
+            index.close()
+
+    # ---- Checks ----
+
+    def ask(self) -> None:
+        """One question, with or without a filter and the corpus's frequencies."""
+        pool = [*TERMS, "unknown", *[f"rare{self.random.randrange(10**6)}"]]
+        few = TERMS[:5] if self.random.random() < 0.3 else pool
+        terms = self.random.sample(few, self.random.choice([1, 2, 4, 5, 5] if len(few) == 5 else [1, 4, 6, 9, 20, 32]))
+        k = self.random.choice([0, 1, 3, 8, 8, 50, 1000])
+        corpus = None
+        if self.random.random() < 0.4:
+            corpus = (self.random.randrange(5000), [self.random.randrange(6000) for _ in terms])
+        condition = self.condition() if self.random.random() < 0.5 else None
+        expected = self.oracle.rank(terms, k, corpus, lambda document: condition is None or admits(condition, document))
+        _, sentences, total = self.oracle.totals()
+        for index in self.indexes:
+            hits, frequencies, totals = index.rank(terms, k, corpus, condition)
+            assert hits == expected, condition
+            assert frequencies == self.oracle.frequencies(terms)
+            assert totals == (sentences, total)
+
+    def check(self) -> None:
+        """Counts, digests, memory and listing; a reloaded index is the same."""
+        documents, sentences, total = self.oracle.totals()
+        for index in self.indexes:
+            counts = index.counts()
+            assert (counts["documents"], counts["sentences"], counts["terms"]) == (documents, sentences, total)
+            assert counts["open_documents"] == len(self.open)
+            assert 0 <= counts["dead_postings"] <= counts["postings"]
+        assert sum(index.counts()["bytes"] for index in self.indexes) == library().shim_held()
+        copy = self.indexes[0].again()
+        digest = self.indexes[0].digest()
+        assert [self.indexes[1].digest(), copy.digest()] == [digest, digest]
+        copy.close()
+        condition = self.condition()
+        wanted = [one for one in sorted(self.oracle.live.values(), key=lambda one: one.head) if admits(condition, one)]
+        listed, cursor = [], 0
+        while True:
+            page, cursor = self.indexes[0].list(cursor, self.random.choice([1, 7, 100]), 5, condition)
+            listed += page
+            if not cursor:
+                break
+        assert listed == [document.id for document in wanted]
+
+
+@pytest.fixture
+def histories() -> Iterator[list[History]]:
+    """Closes what a test made, and counts that nothing is left."""
+    made: list[History] = []
+    yield made
+    for history in made:
+        history.close()
+    assert library().shim_held() == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_history_answers_as_the_oracle(histories: list[History], seed: int) -> None:
+    """Of about a thousand operations and as many sentences at a time that lists are packed, purged and repacked."""
+    history = History(seed)
+    histories.append(history)
+    operations = {
+        history.begin: 8,
+        history.add: 24,
+        history.commit: 8,
+        history.abort: 2,
+        history.refuse: 1,
+        history.remove: 5,
+        history.maintain: 8,
+        history.reload: 0.4,
+        history.ask: 30,
+        history.check: 3,
+    }
+    for _ in range(800):
+        history.random.choices(list(operations), list(operations.values()))[0]()
+    for name in list(history.oracle.live):
+        del history.oracle.live[name]
+        assert [index.remove(name) for index in history.indexes] == [OK, OK]
+    while history.open:
+        history.abort()
+    for index in history.indexes:
+        while index.maintain(1000):
+            pass
+    history.ask()
+    history.check()
