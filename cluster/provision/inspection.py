@@ -215,12 +215,12 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
     here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
     with client.pipeline(transaction=False) as pipeline:
         for tag in here:
-            pipeline.hlen(keys.docs_key(tag))
-            pipeline.hget(keys.stats_key(tag), "sentences")
+            pipeline.execute_command("QA.INDEX.INFO", keys.index_key(tag))
         pipeline.hgetall(keys.progress_key(node.tag))
         replies = pipeline.execute()
-    facts["documents"] = sum(replies[:-1:2])
-    facts["sentences"] = sum(int(value or 0) for value in replies[1:-1:2])
+    indexes = [pairs(reply) for reply in replies[:-1] if reply]
+    facts["documents"] = sum(int(index["documents"]) for index in indexes)
+    facts["sentences"] = sum(int(index["sentences"]) for index in indexes)
     facts["progress"] = pairs(replies[-1])
 
 
@@ -230,7 +230,7 @@ def _tags_in_use(client: redis.Redis) -> list[str]:
     found: set[str] = set()
     cursor = -1
     while cursor != 0 and time.monotonic() < until:
-        cursor, names = client.scan(max(cursor, 0), match=keys.docs_key("*"), count=_SCAN_KEYS)
+        cursor, names = client.scan(max(cursor, 0), match=keys.index_key("*"), count=_SCAN_KEYS)
         found |= {str(_text(name)).partition("{")[2].removesuffix("}") for name in names}
     return sorted(found)
 
