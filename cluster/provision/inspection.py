@@ -155,7 +155,7 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
             problems.append(f"the native module is not loaded (no {', '.join(absent)})")
         else:
             _look_at_functions(node, client, facts, problems)
-        _look_at_corpus(node, client, partitions, facts)
+            _look_at_corpus(node, client, partitions, facts)
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         facts["reachable"] = False
         problems.append(f"does not answer, and nothing is answered from its documents: {error}")

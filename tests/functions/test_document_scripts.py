@@ -148,13 +148,14 @@ def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_
     kinds = [kind for _, _, kind in steps.steps()]
     assert kinds == ["b", *[""] * (len(kinds) - 2), "c"]
     assert shard.index(client, "d", version, text) == "stored"
-    assert frequencies(client, "word3") == [len(range(3, 5000, 700))]
+    # of a document that is as large the index counts the terms in steps
+    eventually(lambda: frequencies(client, "word3") == [len(range(3, 5000, 700))])
     other = "Other text."
     newer = shard.put(client, "d", other).version
     shard.split(client, "d", newer, other)
     assert shard.index(client, "d", newer, other) == "stored"
     assert indexed(client) == (1, 1, 2)
-    assert frequencies(client, "word3", "other", "text") == [0, 1, 1]
+    eventually(lambda: frequencies(client, "word3", "other", "text") == [0, 1, 1])
 
 
 def test_steps_of_two_attempts_do_not_mix(client: redis.Redis) -> None:
@@ -170,7 +171,7 @@ def test_steps_of_two_attempts_do_not_mix(client: redis.Redis) -> None:
     assert shard.run(client, steps.call(*end, first)) == ["stale", ""]
     assert indexed(client) is None
     assert shard.run(client, steps.call(*end, second)) == ["stored", second]
-    assert indexed(client) == (1, 250, 500)
+    assert indexed(client) == (1, 250, 750)
 
 
 def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:
@@ -223,6 +224,7 @@ def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> 
 
 def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
+    client.delete(keys.tokens_key(keys.SentenceRef("d", TAG, 1)))
     call = documents.read_sentence(keys.SentenceRef("d", TAG, 1), "Who?")
     sentence = documents.parse_sentence_record(shard.run(client, call))
     assert sentence is not None
