@@ -127,6 +127,29 @@ def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Sha
     shards.delete(name)
 
 
+def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shards: Shards) -> None:
+    name = "dodo"
+    here = tag(name)
+    shards.put(name, "Dodos lived on Mauritius.")
+    shards.wait_tokenized(name)
+    # as versions before the index of the module left it
+    shards.on(shards.node_of(keys.index_key(here)), "QA.INDEX.DEL", keys.index_key(here), name)
+    shards.client.hset(keys.document_key(name, here), mapping={"tokenizer": "another-1-snowball", "number": "7"})
+    shards.client.hset(f"docs:{{{here}}}", "7", name)
+    shards.client.hset(f"stats:{{{here}}}", mapping={"next": 7, "sentences": 1, "terms": 3})
+    shards.client.rpush(f"garbage:{{{here}}}", '{"number":3,"sentences":1,"terms":{"dodo":[0]}}')
+    for number in range(700):
+        shards.client.zadd(f"terms:{{{here}}}:term{number}", {"7.0": 1.0})
+    assert name not in shards.ranked_documents("dodos")
+
+    shards.register("UPGRADE")
+
+    eventually(lambda: name in shards.ranked_documents("dodos"), SECONDS)
+    eventually(lambda: not shards.client.exists(f"stats:{{{here}}}"), SECONDS)
+    assert not shards.client.exists(f"docs:{{{here}}}", f"garbage:{{{here}}}", f"terms:{{{here}}}:term699")
+    shards.delete(name)
+
+
 def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:
     shards.client.set(keys.paragraphs_key("broken", tag("broken")), b"\xff\xfe broken")
     shards.put("whole", "Tapirs swim.")
