@@ -29,10 +29,14 @@ from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, parse_sentence, slot
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
-from qa_cluster.shard_functions import READ_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL_SECONDS
+from qa_cluster.shard_functions import (
+    MAX_QUESTION_CHARS,
+    READ_TRIGGER,
+    SENTENCE_ANSWER_TTL_OPTION,
+    SENTENCE_ANSWER_TTL_SECONDS,
+)
 
 SETTING_AGE_SECONDS = 10.0
-MAX_QUESTION_LENGTH = 4096
 MAX_ATTEMPTS = 8
 # How long the reader of a sentence is kept waiting while its slot is on its way.
 SETTLE_SECONDS = 5.0
@@ -240,8 +244,8 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
 
 
 async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> bytes | None:
-    if len(question) > MAX_QUESTION_LENGTH:
-        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
+    if len(question) > MAX_QUESTION_CHARS:
+        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     for attempt in range(MAX_ATTEMPTS):
         reader = loaded.named(model)
         place = _place(model, reader)
