@@ -1,4 +1,4 @@
-"""`qa-cluster eval`: how good the answers are, of the reader, of the ranking and of the whole system."""
+"""`qa-cluster eval`: measures how good the answers are: of the reader, of the ranking and of the whole system."""
 
 from __future__ import annotations
 

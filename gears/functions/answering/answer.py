@@ -1,4 +1,4 @@
-"""Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
+"""Reads sentences: for a GET of a `bertqa...` key that is not there yet, and for the trigger `qa.read`.
 
 However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
 document it was read from still stands when it is stored; else the new version is read, for the clients that began to

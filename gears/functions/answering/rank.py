@@ -1,4 +1,4 @@
-"""Trigger `qa.rank`: the best sentences of this shard for a question, with what the caller needs to merge shards.
+"""Trigger `qa.rank`: finds this shard's best sentences for a question, with what the caller needs to merge shards.
 
 Postings are read best first, at most a bounded number of a term, and kept in memory as arrays while the epoch of their
 partition stands. Terms are looked up by name: the question's words go through the same analyzer as the text's, so a
