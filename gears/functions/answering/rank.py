@@ -1,4 +1,4 @@
-"""Trigger `qa.rank`: the best sentences of this shard for a question, with what the caller needs to merge shards.
+"""Trigger `qa.rank`: finds this shard's best sentences for a question, with what the caller needs to merge shards.
 
 Postings are read best first, at most a bounded number of a term, and kept in memory as arrays while the epoch of their
 partition stands. Terms are looked up by name: the question's words go through the same analyzer as the text's, so a
@@ -16,14 +16,13 @@ import numpy as np
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.gears.functions.answering.answer import MAX_QUESTION_LENGTH
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import docs_key, epoch_key, flight_key, stats_key, terms_prefix
 from qa_cluster.ranking.bm25 import IdArray, TermPostings, WeightArray, select
 from qa_cluster.ranking.terms import question_terms
-from qa_cluster.shard_functions import RANK_TRIGGER
+from qa_cluster.shard_functions import MAX_QUESTION_CHARS, RANK_TRIGGER
 
 MAX_COUNT = 1000
 MAX_POSTINGS_READ = 1024
@@ -96,8 +95,8 @@ async def on_rank(arguments: list[Any]) -> str:
     count, question = _count(arguments[1]), arguments[2]
     if not isinstance(question, str):
         raise InvalidInput("question is not valid UTF-8")
-    if len(question) > MAX_QUESTION_LENGTH:
-        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
+    if len(question) > MAX_QUESTION_CHARS:
+        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     try:
         return _rank(await partitions.local_tags(), count, question)
     except rg.error as error:
