@@ -1,4 +1,4 @@
-"""What a cluster has and what it lacks to answer questions, shard by shard. Nothing is changed here."""
+"""Finds what a cluster has and what it lacks to answer questions, shard by shard. It changes nothing."""
 
 from __future__ import annotations
 

@@ -7,11 +7,10 @@ the hostile worker, on its links, as well.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
+from tests.fuzz.index_shapes import INDEX_MAKERS, Maker
 from tests.fuzz.words import (
     FUNCTIONS,
-    INDEXES,
     KEYS,
     KEYWORDS,
     MODELS,
@@ -29,7 +28,6 @@ from tests.fuzz.words import (
     words,
 )
 
-Maker = Callable[[random.Random], Command]
 SIZES = {"FLOAT": 4, "DOUBLE": 8, "INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8, "UINT8": 1, "UINT16": 2, "BOOL": 1}
 SOURCE = "def bar(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0]\n"
 
@@ -176,55 +174,6 @@ def triggeronkey(chance: random.Random) -> Command:
     return ["RG.TRIGGERONKEY", chance.choice(TRIGGERS), chance.choice(KEYS[:11]), *words(chance, 2)]
 
 
-def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
-    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + varint(number >> 7)
-
-
-def packed_sentences(chance: random.Random) -> bytes:
-    """Mostly good sentences of an index."""
-    made = b""
-    for _ in range(chance.choice([0, 1, 1, 3, 40])):
-        terms = sorted(chance.sample([b"a", b"b", b"c", b"d" * 256, b"ab", b"\0"], chance.randint(0, 5)))
-        made += varint(chance.choice([0, 5, 65535])) + varint(len(terms))
-        made += b"".join(varint(chance.choice([1, 1, 300])) + varint(len(term)) + term for term in terms)
-    if chance.random() < 0.2 and made:
-        at = chance.randrange(len(made))
-        made = chance.choice([made[:at], made[:at] + bytes([chance.randrange(256)]) + made[at + 1 :]])
-    return made
-
-
-FIELDS = [b"", b"", b"\0\0", b"\1\0\1y\1\0n\0\0\0\0\0\0\x9f@", b"\1\0\1y\2\0s\1\0as\1\0b", b"\1\0"]
-FILTERS = [b"&\0\0", b"!|\0\0", b"=\0s\1\0a", b"i\0\2\0\0\0s\1\0as\1\0b", b">\1yn\0\0\0\0\0\0\0@", b"!" * 40]
-DOCUMENTS = ["a", "b", "c", "d" * 300]
-
-
-def index_put(chance: random.Random) -> Command:
-    made: Command = ["QA.INDEX.PUT", chance.choice(INDEXES)]
-    for _ in range(chance.choice([1, 1, 2, 5])):
-        made += [chance.choice(DOCUMENTS), chance.choice(FIELDS), packed_sentences(chance)]
-    return made
-
-
-def filtered(chance: random.Random) -> Command:
-    """Sometimes a filter."""
-    return ["FILTER", chance.choice(FILTERS) if chance.random() < 0.9 else junk(chance)] * (chance.random() < 0.4)
-
-
-def index_rank(chance: random.Random) -> Command:
-    """Any number of terms, of which few are in it."""
-    terms = chance.sample(["a", "b", "c", "ab", "", "none", *map(str, range(30))], chance.choice([0, 1, 3, 4, 32, 33]))
-    pairs = [argument for term in terms for argument in (term, chance.choice([0, 1, 7, 2**48 - 1]))]
-    numbers: Command = [chance.choice([0, 1, 8, 1000, 1001]), chance.choice([0, 0, 5, 2**48])]
-    return ["QA.INDEX.RANK", chance.choice(INDEXES), *numbers, *filtered(chance), "TERMS", len(terms), *pairs]
-
-
-def index_load(chance: random.Random) -> Command:
-    """A payload from the first part on, or one that is none."""
-    part = chance.choice([b"", b"", b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", junk(chance)])
-    return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 2**63 - 1]), part]
-
-
 def of_id(name: str, *more: Command) -> Maker:
     """A command about a registration or an execution."""
 
@@ -293,6 +242,7 @@ def stream(chance: random.Random) -> Command:
 
 
 MAKERS: list[tuple[str, Maker]] = [
+    *INDEX_MAKERS,
     ("AI.TENSORSET", tensorset),
     ("AI.TENSORGET", tensorget),
     ("AI.MODELSTORE", modelstore),
@@ -318,23 +268,6 @@ MAKERS: list[tuple[str, Maker]] = [
     ("AI.DAGRUN_RO", lambda chance: ["AI.DAGRUN_RO", *dagexecute(chance)[1:]]),
     ("AI.INFO", info),
     ("AI.CONFIG", ai_config),
-    ("QA.INDEX.PUT", index_put),
-    ("QA.INDEX.RANK", index_rank),
-    ("QA.INDEX.LOAD", index_load),
-    ("QA.INDEX.DEL", lambda chance: ["QA.INDEX.DEL", chance.choice(INDEXES), *some(chance, DOCUMENTS, 4)]),
-    ("QA.INDEX.STATS", lambda chance: ["QA.INDEX.STATS", chance.choice(INDEXES), *counted("TERMS", ["a", "none"])]),
-    (
-        "QA.INDEX.LIST",
-        lambda chance: [
-            "QA.INDEX.LIST",
-            chance.choice(INDEXES),
-            chance.choice([0, 1, 50, 2**62]),
-            chance.choice([0, 1, 1000, 1001]),
-            *filtered(chance),
-        ],
-    ),
-    ("QA.INDEX.GET", lambda chance: ["QA.INDEX.GET", chance.choice(INDEXES), chance.choice(DOCUMENTS)]),
-    ("QA.INDEX.INFO", lambda chance: ["QA.INDEX.INFO", chance.choice(INDEXES)]),
     ("RG.PYEXECUTE", pyexecute),
     ("RG.TRIGGER", trigger),
     ("RG.TRIGGERONKEY", triggeronkey),

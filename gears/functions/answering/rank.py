@@ -1,4 +1,4 @@
-"""Trigger `qa.rank`: the best sentences of this shard for a question, with what the caller needs to merge shards.
+"""Trigger `qa.rank`: finds this shard's best sentences for a question, with what the caller needs to merge shards.
 
 Each partition has an index of its own, a key of the shard. They are asked twice: for how common the question's terms
 are, and then, with the sums, for their best sentences, so that the best of all replies are the best of the shard.
@@ -12,12 +12,11 @@ from typing import Any
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.gears.functions.answering.answer import MAX_QUESTION_LENGTH
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import epoch_key, flight_key, index_key
 from qa_cluster.ranking.terms import question_terms
-from qa_cluster.shard_functions import RANK_TRIGGER
+from qa_cluster.shard_functions import MAX_QUESTION_CHARS, RANK_TRIGGER
 
 MAX_COUNT = 1000
 # Beyond what was asked for: the order under all shards' frequencies differs a little from the order here.
@@ -31,8 +30,8 @@ async def on_rank(arguments: list[Any]) -> str:
     count, question = _count(arguments[1]), arguments[2]
     if not isinstance(question, str):
         raise InvalidInput("question is not valid UTF-8")
-    if len(question) > MAX_QUESTION_LENGTH:
-        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
+    if len(question) > MAX_QUESTION_CHARS:
+        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     try:
         return _rank(await partitions.local_tags(), count, question)
     except rg.error as error:
