@@ -213,15 +213,11 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
     if partitions is None:
         tags = _tags_in_use(client)
     here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
-    with client.pipeline(transaction=False) as pipeline:
-        for tag in here:
-            pipeline.execute_command("QA.INDEX.INFO", keys.index_key(tag))
-        pipeline.hgetall(keys.progress_key(node.tag))
-        replies = pipeline.execute()
-    indexes = [pairs(reply) for reply in replies[:-1] if reply]
+    replies = [command(client, "QA.INDEX.INFO", keys.index_key(tag)) for tag in here]
+    indexes = [pairs(reply) for reply in replies if reply]
     facts["documents"] = sum(int(index["documents"]) for index in indexes)
     facts["sentences"] = sum(int(index["sentences"]) for index in indexes)
-    facts["progress"] = pairs(replies[-1])
+    facts["progress"] = pairs(client.hgetall(keys.progress_key(node.tag)))
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:

@@ -28,10 +28,10 @@ async def remove(tag: str) -> int:
         while True:
             cursor, found = rg.execute("SCAN", cursor, "MATCH", f"terms:{{{tag}}}:*", "COUNT", _SCAN_COUNT)
             if found:
-                removed += rg.execute("UNLINK", *found)
+                removed += int(rg.execute("UNLINK", *found))
             await asyncio.sleep(0)
             if str(cursor) == "0":
                 break
-        removed += rg.execute("UNLINK", *marks)
+        removed += int(rg.execute("UNLINK", *marks))
         rg.log(f"partition {tag}: {removed} keys of its earlier index are removed")
         return removed
