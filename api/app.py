@@ -25,6 +25,7 @@ from .routes_documents import PREFIX, DocumentRoute
 from .routes_models import PREFIX as MODELS_PREFIX
 from .routes_models import ModelRoute
 from .routes_qa import QuestionRoute
+from .routes_search import SearchRoute
 from .routes_status import status_routes
 
 _DOCUMENTS = PREFIX.decode()
@@ -40,6 +41,7 @@ class Application:
     def __init__(self, options: ServiceOptions) -> None:
         self.state = ServiceState(options)
         self._questions = QuestionRoute(self.state)
+        self._search = SearchRoute(self.state)
         self._documents = DocumentRoute(self.state)
         self._models = ModelRoute(self.state)
         self._others = Router(routes=status_routes(self.state), redirect_slashes=False)
@@ -112,6 +114,8 @@ class Application:
         path = scope["path"]
         if path == "/qa":
             await self._questions(scope, receive, send)
+        elif path == "/search":
+            await self._search(scope, receive, send)
         elif path.startswith(_DOCUMENTS):
             await self._documents(scope, receive, send)
         elif path.startswith(_MODELS):
@@ -126,7 +130,7 @@ class Application:
         return f"{self._id_prefix}-{next(self._ids):x}"
 
     def _route_name(self, path: str) -> str:
-        if path == "/qa" or path in self._known:
+        if path in ("/qa", "/search") or path in self._known:
             return path
         if path.startswith(_MODELS):
             return "/models/{id}"

@@ -9,8 +9,8 @@ from typing import Any
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.huggingface.request import PipelineLimits
 
-from . import openapi_models
-from .schemas import Field, ask_fields, document_fields, pipeline_parameters, write_parameters
+from . import openapi_models, openapi_search
+from .schemas import Field, ask_fields, document_fields, pipeline_parameters, search_fields, write_parameters
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _STATUS_TEXT = {
@@ -64,9 +64,7 @@ _RESULT = _object(
         "no_answer_score": _NUMBER,
         "answers": {"type": "array", "items": _ANSWER},
         "cache": _object({"status": _STRING, "tier": _STRING, "age_s": _INTEGER, "ttl_s": _INTEGER}),
-        "index": _object(
-            {"version": _STRING, "shards_total": _INTEGER, "shards_answered": _INTEGER, "partial": _BOOLEAN}
-        ),
+        "index": openapi_search.INDEX,
         "usage": _object(
             {
                 "candidates": _INTEGER,
@@ -162,6 +160,8 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
     if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
     asked = {"200": ("the answers; none is answerable: false", "Result")}
     ask_problems = ["400", "404", "413", "422", "503", "504"]
+    found = {"200": ("the sentences, the best first; there may be none", "Search")}
+    search_problems = ["400", "413", "422", "503", "504"]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -173,6 +173,14 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
             "/qa": {
                 "get": _operation("Ask a question", asked, ["304", *ask_problems], parameters=_parameters(ask)),
                 "post": _operation("Ask a question", asked, [*ask_problems, "415"], requestBody=_body(ask)),
+            },
+            "/search": {
+                "get": _operation(
+                    "Find sentences", found, search_problems, parameters=_parameters(search_fields(limits, "q"))
+                ),
+                "post": _operation(
+                    "Find sentences", found, [*search_problems, "415"], requestBody=_body(search_fields(limits))
+                ),
             },
             "/documents/{id}": {
                 "parameters": [document_id],
@@ -218,6 +226,7 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
         "components": {
             "schemas": {
                 "Result": _RESULT,
+                "Search": openapi_search.RESULT,
                 "Document": _DOCUMENT,
                 "Write": _WRITE,
                 "Models": _MODELS,

@@ -19,9 +19,12 @@ from qa_cluster.asking.questions import (
     MAX_MODEL_BYTES,
     AskLimits,
     AskOptions,
+    SearchOptions,
 )
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong
+from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.shard_functions import MAX_RANK_COUNT
 
 from .error_map import HttpProblem
 
@@ -119,6 +122,39 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
     )
 
 
+def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
+    """The fields of a search; what is searched for is called ``q`` in query strings."""
+    options = SearchOptions()
+    return (
+        Field(query, "string", "what to search for", required=True, minimum=1, maximum=limits.question_max_chars),
+        Field(
+            "top_k",
+            "integer",
+            "most sentences returned",
+            default=options.top_k,
+            minimum=1,
+            maximum=MAX_RANK_COUNT,
+        ),
+        Field(
+            "doc_id",
+            "string",
+            "only sentences of this document; repeatable",
+            minimum=1,
+            maximum=MAX_ID_BYTES,
+            repeated=True,
+        ),
+        Field(
+            "context",
+            "integer",
+            "sentences before and after each that are returned with it",
+            default=options.context,
+            minimum=0,
+            maximum=MAX_NEIGHBOURS,
+        ),
+        _timeout(limits),
+    )
+
+
 def _timeout(limits: AskLimits) -> Field:
     return Field(
         "timeout_ms",
@@ -203,10 +239,19 @@ def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 def ask_options(values: Mapping[str, Any]) -> AskOptions:
     """The options among the values of a question."""
-    given = {name: value for name, value in values.items() if name != "question" and value is not None}
+    return AskOptions(**_options(values, "question"))
+
+
+def search_options(values: Mapping[str, Any]) -> SearchOptions:
+    """The options among the values of a search."""
+    return SearchOptions(**_options(values, "q", "query"))
+
+
+def _options(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    given = {name: value for name, value in values.items() if name not in others and value is not None}
     if "doc_id" in given:
         given["doc_id"] = tuple(given["doc_id"])
-    return AskOptions(**given)
+    return given
 
 
 def _checked(

@@ -36,11 +36,12 @@ class Telemetry:
         self.waves = self.registry.histogram(
             "qa_question_waves", "Waves in which sentences were read", bounds=(0, 1, 2, 3, 4, 8)
         )
+        self.searches = self.registry.counter("qa_searches_total", "Searches, by outcome", ("outcome",))
         self.refused = self.registry.counter(
             "qa_http_refused_total", "Requests refused because too many were under way"
         )
         self.disconnects = self.registry.counter(
-            "qa_http_disconnects_total", "Questions cancelled because the client left"
+            "qa_http_disconnects_total", "Questions and searches cancelled because the client left"
         )
         self.document_writes = self.registry.counter(
             "qa_document_writes_total", "Documents written or deleted through this process", ("operation",)

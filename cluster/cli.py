@@ -21,6 +21,7 @@ from .commands.ingest import ingest
 from .commands.model.group import model
 from .commands.pretokenize import pretokenize
 from .commands.scale import scale
+from .commands.search import search
 from .commands.serve import serve
 from .commands.shared_options import SharedOptions
 from .commands.status import status
@@ -106,7 +107,7 @@ def _options(  # noqa: PLR0917 - one parameter is one option
     context.obj = SharedOptions(config, flags)
 
 
-for command in (demo, up, down, scale, status, ingest, pretokenize, ask, serve):
+for command in (demo, up, down, scale, status, ingest, pretokenize, ask, search, serve):
     app.command(help=help_of(command))(command)
 app.command("eval", help=help_of(evaluate))(evaluate)
 app.add_typer(model, name="model")

@@ -5,7 +5,7 @@
 
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
-from qa_cluster.asking.questions import AskOptions
+from qa_cluster.asking.questions import AskOptions, SearchOptions
 
 from .cluster_client import AsyncClusterClient, ClusterClient, ClusterStatus
 from .errors import (
@@ -22,7 +22,7 @@ from .errors import (
     WorkerLost,
 )
 from .rest_client import AsyncClient, Client
-from .types import Answer, AskResult, Document, WriteResult
+from .types import Answer, AskResult, Document, Hit, SearchResult, WriteResult
 
 __all__ = [
     "Answer",
@@ -36,6 +36,7 @@ __all__ = [
     "ClusterStatus",
     "DeadlineExceeded",
     "Document",
+    "Hit",
     "InferenceFailed",
     "InputTooLong",
     "InvalidInput",
@@ -45,6 +46,8 @@ __all__ = [
     "NotFound",
     "QAError",
     "QueueFull",
+    "SearchOptions",
+    "SearchResult",
     "VersionConflict",
     "WorkerLost",
     "WriteResult",

@@ -23,12 +23,12 @@ from uuid import uuid4
 from qa_cluster.asking.connecting import target_of
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
-from qa_cluster.asking.questions import AskArguments, ask_options
+from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
 from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 
 from .config import Settings
 from .errors import ClusterError, InvalidInput
-from .types import AskResult, Document, WriteResult
+from .types import AskResult, Document, SearchResult, WriteResult
 
 WRITE_TIMEOUT_SECONDS = 30.0
 MAX_CONCURRENCY = 256
@@ -90,6 +90,10 @@ class AsyncClusterClient:
     async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
         return (await self.engine.ask(question, ask_options(options))).result(f"qa_{uuid4().hex}")
+
+    async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
+        """The sentences that match best; `qa_cluster.asking.questions.SearchOptions` says what the options mean."""
+        return (await self.engine.search(query, search_options(options))).result(f"qa_{uuid4().hex}")
 
     async def pipeline(
         self,
@@ -288,6 +292,10 @@ class ClusterClient:
     def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
         return self._run(self._client.ask(question, **options))
+
+    def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
+        """The sentences that match best; `qa_cluster.asking.questions.SearchOptions` says what the options mean."""
+        return self._run(self._client.search(query, **options))
 
     def pipeline(
         self,

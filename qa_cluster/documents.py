@@ -89,6 +89,29 @@ class SentenceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedSentence:
+    """A sentence and its first code point in the document."""
+
+    index: int
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocument:
+    """A document of which sentences were read: `epoch` is its partition's, and each of `passages` has one of them.
+
+    A sentence that is not there has no place in its passage.
+    """
+
+    epoch: int
+    version: str
+    title: str
+    metadata: str
+    passages: tuple[tuple[PlacedSentence, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PutResult:
     """What a put did: `status` is stored, unchanged, conflict or stale; `version` stands now, empty for none."""
 
@@ -300,6 +323,40 @@ def _neighbours(flat: Sequence[Any]) -> tuple[Neighbour, ...]:
 def _blob(value: Any) -> bytes | None:
     # bytes that are valid UTF-8 come as text
     return value.encode() if isinstance(value, str) else None if value is None else bytes(value)
+
+
+def read_hits(document_id: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
+    """Sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` takes the reply apart."""
+    names = (
+        keys.sentence_key(document_id, tag),
+        keys.document_key(document_id, tag),
+        keys.epoch_key(tag),
+        keys.flight_key(tag),
+    )
+    return ScriptCall("read_hits", names, (keys.tokens_prefix(document_id, tag), around, *sentences))
+
+
+def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
+    """The reply to `read_hits`: None where there is no such document."""
+    if reply is None:
+        return None
+    if len(reply) != 6:
+        raise ClusterError(f"sentences of a document are an unexpected reply: {reply!r}"[:200])
+    epoch, version, title, metadata, packed, passages = reply
+    spans = json.loads(packed or "[]")
+    return FoundDocument(
+        int(epoch),
+        _text(version),
+        _text(title),
+        _text(metadata) or "{}",
+        tuple(tuple(_placed(spans, *flat[i : i + 3]) for i in range(0, len(flat), 3)) for flat in passages),
+    )
+
+
+def _placed(spans: Sequence[Sequence[int]], index: int, text: Any, start: int) -> PlacedSentence:
+    if start < 0:
+        start = spans[index][0] if index < len(spans) else -1
+    return PlacedSentence(index, _text(text), start)
 
 
 def store_answer(

@@ -25,7 +25,7 @@ import orjson
 
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
-from qa_cluster.asking.questions import AskArguments, ask_options
+from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
 
 from .errors import (
     LEAVES,
@@ -38,7 +38,7 @@ from .errors import (
     QAError,
     QueueFull,
 )
-from .types import AskResult, Document, WriteResult
+from .types import AskResult, Document, SearchResult, WriteResult
 
 TIMEOUT_SECONDS = 30.0
 NETWORK_MARGIN_SECONDS = 2.0
@@ -94,6 +94,13 @@ def _ask_call(question: str, arguments: AskArguments) -> _Call:
         given.pop("model", None)
     timeout = options.timeout_ms / 1000 if options.timeout_ms is not None else TIMEOUT_SECONDS
     return _Call("POST", "/qa", orjson.dumps({"question": question, **given}), timeout=timeout)
+
+
+def _search_call(query: str, arguments: SearchArguments) -> _Call:
+    options = search_options(arguments)
+    given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
+    timeout = options.timeout_ms / 1000 if options.timeout_ms is not None else TIMEOUT_SECONDS
+    return _Call("POST", "/search", orjson.dumps({"query": query, **given}), timeout=timeout)
 
 
 def _pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameters: Mapping[str, Any]) -> _Call:
@@ -236,6 +243,10 @@ class AsyncClient:
         """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
         return AskResult.from_json(await self._send(_ask_call(question, options)))
 
+    async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
+        """The sentences that match best; `qa_cluster.asking.questions.SearchOptions` says what the options mean."""
+        return SearchResult.from_json(await self._send(_search_call(query, options)))
+
     async def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
     ) -> Any:
@@ -325,6 +336,10 @@ class Client:
     def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question; `qa_cluster.asking.questions.AskOptions` says what the options mean."""
         return AskResult.from_json(self._send(_ask_call(question, options)))
+
+    def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
+        """The sentences that match best; `qa_cluster.asking.questions.SearchOptions` says what the options mean."""
+        return SearchResult.from_json(self._send(_search_call(query, options)))
 
     def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any

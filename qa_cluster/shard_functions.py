@@ -21,6 +21,8 @@ WITH_MANIFESTS = "manifests"
 # allow less, never more.
 MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
+# Most sentences that one call of `qa.rank` gives, which is what an index gives.
+MAX_RANK_COUNT = 1000
 
 # Option of the module (`RG.CONFIGSET`): how long a shard keeps what one sentence answers to a question.
 SENTENCE_ANSWER_TTL_OPTION = "qa.sentence-answer-ttl-seconds"

@@ -174,6 +174,115 @@ class AskResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a stored document."""
+
+    start: int
+    end: int
+    kind: str = "term"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A sentence with those around it: as long as it is in the document, white space between sentences as spaces."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One sentence that a search has found: ``document.text[hit.start:hit.end] == hit.text``.
+
+    Attributes:
+        highlights: the words of the sentence that match terms of the query, places in the document.
+        passage: the sentence with its neighbours; None unless `context` asked for them.
+    """
+
+    rank: int
+    score: float
+    document_id: str
+    document_version: str
+    passage_id: str
+    title: str
+    text: str
+    start: int
+    end: int
+    highlights: tuple[Span, ...] = ()
+    passage: Passage | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `asdict` makes."""
+        passage = value.get("passage")
+        spans = tuple(_pick(Span, span) for span in value.get("highlights", ()))
+        read = None if passage is None else _pick(Passage, passage)
+        hit: Self = _pick(cls, {**value, "highlights": spans, "passage": read})
+        return hit
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTimings:
+    """Where the time of a search went, in milliseconds."""
+
+    rank: float = 0.0
+    fetch: float = 0.0
+    total: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The result of one search.
+
+    Attributes:
+        terms: what sentences were compared with: the query's words, analysed.
+        sentences: how many sentences were ranked.
+    """
+
+    id: str
+    created: int
+    query: str
+    terms: tuple[str, ...]
+    hits: tuple[Hit, ...]
+    sentences: int
+    index: Index
+    timings_ms: SearchTimings
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON-ready values, as the REST service sends it."""
+        values = asdict(self)
+        return {"id": values.pop("id"), "object": "qa.search", **values}
+
+    def to_json(self) -> bytes:
+        """The result as JSON."""
+        return orjson.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes; unknown fields are ignored, missing ones are an InvalidInput."""
+        try:
+            return cls(
+                id=value["id"],
+                created=value["created"],
+                query=value["query"],
+                terms=tuple(value["terms"]),
+                hits=tuple(Hit.from_dict(hit) for hit in value["hits"]),
+                sentences=value["sentences"],
+                index=_pick(Index, value["index"]),
+                timings_ms=_pick(SearchTimings, value["timings_ms"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"not a result of a search: {error!r}") from error
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """Read what `to_json` makes."""
+        return cls.from_dict(_object(text))
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A stored document. `tokenized` tells whether questions are answered from this version already."""
 

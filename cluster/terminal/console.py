@@ -9,13 +9,14 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 _PLAIN_EVERY_SECONDS = 5.0
 # Control characters, and those that reorder the text around them: a terminal obeys them. Line breaks and tabs stay.
@@ -64,6 +65,11 @@ def error(text: str) -> None:
 def say(text: str) -> None:
     """One line of the result."""
     out.print(escape(safe(text)), soft_wrap=True)
+
+
+def say_marked(parts: Iterable[tuple[str, bool]]) -> None:
+    """One line of the result, in pieces; those that are marked stand out where the terminal can show it."""
+    out.print(Text.assemble(*((safe(text), "bold" if marked else "") for text, marked in parts)), soft_wrap=True)
 
 
 def say_json(value: Any) -> None:

@@ -14,16 +14,15 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import inf
 from time import perf_counter, time
-from typing import Any
 
 import orjson
 
-from qa_cluster.errors import ClusterError, DeadlineExceeded, ModelError, NotFound, ReplyError
-from qa_cluster.keys import document_key, parse_sentence, partition_tags
-from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
+from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
+from qa_cluster.keys import document_key
+from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading, parse_readings
-from qa_cluster.shard_functions import RANK_TRIGGER, READ_TRIGGER
+from qa_cluster.shard_functions import READ_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 from qa_cluster.waves import certainty, is_sure, wave_ends
@@ -34,9 +33,9 @@ from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, Question, check_question
-from .shards import NotWhole, Shards
+from .searcher import Ranker, index_version, trigger
+from .shards import Shards
 
-FILTERED_RANK = 256
 MAX_VERSION_TRIES = 3
 # A model that a shard does not have may have been taken away a moment ago, with another one in its place.
 MAX_MODEL_TRIES = 3
@@ -132,7 +131,7 @@ class Asker:
         answers: AnswerCache,
         readers: LoadedReaders,
         *,
-        partitions: int,
+        ranker: Ranker,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         waves: Sequence[int],
@@ -144,7 +143,7 @@ class Asker:
         self._waves = tuple(waves)
         self._flights: dict[_FlightKey, _Flight] = {}
         self._solo = 0
-        self.set_partitions(partitions)
+        self._ranker = ranker
         self._follow = follow
         self._readers = readers
         self.limits = limits
@@ -186,10 +185,6 @@ class Asker:
         made = await self._fly(question, manifest, digest, joint=cacheable, last_try=last_try)
         clock = replace(made.clock, cache=max(made.clock.cache, clock.cache))
         return Outcome(question, made.body, made.etag, made.cache, clock.timings(begun), made.answerable, digest)
-
-    def set_partitions(self, partitions: int) -> None:
-        """Rank so many partitions from now on."""
-        self._partitions = frozenset(partition_tags(partitions))
 
     def _digest(self, question: Question, manifest: Manifest) -> str:
         """The name of the question's answer in caches."""
@@ -288,7 +283,7 @@ class Asker:
         for attempt in range(MAX_VERSION_TRIES):
             clock.read.clear()
             begun = perf_counter()
-            ranking = await self._rank(question)
+            ranking = await self._ranker.rank(question.text, question.retriever_k, question.options.doc_id)
             clock.rank = perf_counter() - begun
             readings, waves = await self._read(question, ranking, manifest, clock)
             ranked = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
@@ -312,7 +307,7 @@ class Asker:
                 "answerable": assembled.answerable,
                 "no_answer_score": assembled.no_answer_score,
                 "answers": [answer.to_dict() for answer in assembled.answers],
-                "index": Index(_index_version(ranking), len(self._shards.all), len(self._shards.all)),
+                "index": Index(index_version(ranking), len(self._shards.all), len(self._shards.all)),
                 "usage": Usage(
                     len(ranking.candidates),
                     len(readings),
@@ -324,30 +319,6 @@ class Asker:
             }
         )
         return assembled, body, "+".join(sorted(revisions))
-
-    async def _rank(self, question: Question) -> Ranking:
-        wanted = question.retriever_k
-        asked = FILTERED_RANK if question.options.doc_id else wanted
-        replies = await asyncio.gather(
-            *(self._trigger(shard, RANK_TRIGGER, asked, question.text) for shard in self._shards.all)
-        )
-        for reply in replies:
-            if reply and isinstance(reply[0], ReplyError):
-                raise reply[0]
-        try:
-            parts = [orjson.loads(reply[0]) for reply in replies]
-            ranking = merge(parts, asked)
-        except (orjson.JSONDecodeError, IndexError, TypeError) as error:
-            raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
-        if len(ranking.epochs) < sum(len(part["epochs"]) for part in parts):
-            raise NotWhole("a partition is ranked by two shards: it has just moved")
-        if missing := self._partitions.difference(ranking.epochs):
-            raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
-        if question.options.doc_id:
-            ids = frozenset(question.options.doc_id)
-            of_documents = [item for item in ranking.candidates if parse_sentence(item.sentence).document_id in ids]
-            return Ranking(of_documents[:wanted], ranking.epochs, ranking.sentences)
-        return ranking
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
@@ -374,7 +345,7 @@ class Asker:
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate)
         asked = [
-            self._trigger(shard, READ_TRIGGER, manifest.name, question.text, *(item.sentence for item in items))
+            trigger(self._shards, shard, READ_TRIGGER, manifest.name, question.text, *(item.sentence for item in items))
             for shard, items in by_shard.items()
         ]
         replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
@@ -383,12 +354,6 @@ class Asker:
             found = parse_readings([item.sentence for item in items], reply, shard.name)
             readings += [reading for reading in found if reading is not None]
         return readings
-
-    async def _trigger(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
-        reply = await self._shards.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
-        if not isinstance(reply, list):
-            raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
-        return reply
 
     async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
         keys = {
@@ -414,7 +379,3 @@ def _etag(digest: str, body: bytes) -> str:
 def _weights(reading_revisions: Iterable[str]) -> str:
     """The revisions of the models that have read, in whatever way; several while the shards change models."""
     return "+".join(sorted({revision.partition("+")[0] for revision in reading_revisions}))
-
-
-def _index_version(ranking: Ranking) -> str:
-    return blake2b(orjson.dumps(ranking.epochs, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()

@@ -24,8 +24,9 @@ from .document_store import DocumentStore
 from .freshness import Freshness
 from .loaded_readers import LoadedModel, LoadedReaders, list_models, read_manifest
 from .near_cache import NearCache
-from .questions import AskLimits, AskOptions
+from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
+from .searcher import Found, Ranker, Searcher
 from .shards import Shards
 
 _log = logging.getLogger(__name__)
@@ -71,17 +72,19 @@ class Engine:
         )
         self._answers = AnswerCache(shards, partitions, options.whole_answer_ttl_seconds)
         self.readers = LoadedReaders(shards, manifest)
+        self._ranker = Ranker(shards, partitions)
         self.asker = Asker(
             shards,
             freshness,
             self.near,
             self._answers,
             self.readers,
-            partitions=partitions,
+            ranker=self._ranker,
             follow=self._follow,
             limits=options.limits,
             waves=options.waves,
         )
+        self.searcher = Searcher(shards, self._ranker, follow=self._follow, limits=options.limits)
         self.documents = DocumentStore(shards, partitions)
         self.pipeline = RemotePipeline(shards, most=options.pipeline_max_requests)
         self._manifest_changes = freshness.manifest_changes
@@ -118,6 +121,10 @@ class Engine:
         """Answer a question, by the default model or the one that the options name."""
         return await self.asker.ask(text, options)
 
+    async def search(self, text: object, options: SearchOptions | None = None) -> Found:
+        """The sentences that match a query best; no model reads them, and none need be loaded."""
+        return await self.searcher.search(text, options)
+
     async def models(self) -> list[LoadedModel]:
         """The models on the shards now, the default one first."""
         return await list_models(self.shards)
@@ -146,7 +153,7 @@ class Engine:
         if partitions != self.partitions:
             _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
             self.partitions = self._answers.partitions = self.documents.partitions = partitions
-            self.asker.set_partitions(partitions)
+            self._ranker.set_partitions(partitions)
             self.freshness.set_tags(partition_tags(partitions))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import Any, TypedDict
@@ -14,6 +14,8 @@ import orjson
 from qa_cluster.config import Settings
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.shard_functions import MAX_RANK_COUNT
 
 CACHE_MODES = ("use", "refresh", "only", "off")
 MAX_DOC_IDS = 100
@@ -60,6 +62,32 @@ class AskOptions:
     cache: str = "use"
     no_answer: bool = True
     model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What to search for.
+
+    Attributes:
+        top_k: most sentences returned.
+        doc_id: only sentences of these documents; empty: of all.
+        context: sentences around each that are returned with it, on each side.
+        timeout_ms: longest wait; None: the service's default.
+    """
+
+    top_k: int = 10
+    doc_id: tuple[str, ...] = ()
+    context: int = 0
+    timeout_ms: int | None = None
+
+
+class SearchArguments(TypedDict, total=False):
+    """The fields of `SearchOptions` as the clients' `search` takes them; None is the default of each."""
+
+    top_k: int | None
+    doc_id: str | Iterable[str] | None
+    context: int | None
+    timeout_ms: int | None
 
 
 # The options that an answer does not depend on; all others are part of its name in caches.
@@ -115,12 +143,25 @@ def ask_options(arguments: AskArguments) -> AskOptions:
     >>> ask_options({"doc_id": "a", "top_k": None}).doc_id
     ('a',)
     """
-    given: dict[str, Any] = {name: value for name, value in arguments.items() if value is not None}
-    if unknown := sorted(set(arguments) - {field.name for field in fields(AskOptions)}):
-        raise InvalidInput(f"unknown option {unknown[0]!r} of a question")
+    return AskOptions(**_given(arguments, AskOptions, "a question"))
+
+
+def search_options(arguments: SearchArguments) -> SearchOptions:
+    """The options that a client's `search` was given; one document may be named without a list.
+
+    >>> search_options({"doc_id": "a", "context": None}).doc_id
+    ('a',)
+    """
+    return SearchOptions(**_given(arguments, SearchOptions, "a search"))
+
+
+def _given(arguments: Mapping[str, Any], kind: type[AskOptions | SearchOptions], what: str) -> dict[str, Any]:
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if unknown := sorted(set(arguments) - {field.name for field in fields(kind)}):
+        raise InvalidInput(f"unknown option {unknown[0]!r} of {what}")
     if "doc_id" in given:
         given["doc_id"] = (given["doc_id"],) if isinstance(given["doc_id"], str) else tuple(given["doc_id"])
-    return AskOptions(**given)
+    return given
 
 
 def normalize(text: str) -> str:
@@ -143,19 +184,7 @@ def fold(text: str) -> str:
 
 def check_question(text: object, options: AskOptions, limits: AskLimits) -> Question:
     """The question in its normal form; InvalidInput or InputTooLong names what is wrong with it or its options."""
-    if not isinstance(text, str):
-        raise InvalidInput(f"question must be a string, got {type(text).__name__}")
-    if len(text) > limits.question_max_chars:
-        raise InputTooLong(f"question has {len(text)} characters, the limit is {limits.question_max_chars}: shorten it")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput("question holds a lone surrogate: it is not valid Unicode") from error
-    normal = normalize(text)
-    if not any(character.isalnum() for character in normal):
-        raise InvalidInput("question is empty: it must hold a letter or a digit")
-    if _CONTROL.search(normal):
-        raise InvalidInput("question holds a control character")
+    normal = _check_text("question", text, limits.question_max_chars)
     _check_options(options, limits)
     asked = limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
     return Question(
@@ -167,21 +196,51 @@ def check_question(text: object, options: AskOptions, limits: AskLimits) -> Ques
     )
 
 
+def check_search(text: object, options: SearchOptions, limits: AskLimits) -> str:
+    """What to search for, in the normal form of a question; InvalidInput or InputTooLong names what is wrong."""
+    normal = _check_text("query", text, limits.question_max_chars)
+    _within("top_k", options.top_k, 1, MAX_RANK_COUNT)
+    _within("context", options.context, 0, MAX_NEIGHBOURS)
+    _check_wait_and_documents(options, limits)
+    return normal
+
+
+def _check_text(name: str, text: object, limit: int) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} must be a string, got {type(text).__name__}")
+    if len(text) > limit:
+        raise InputTooLong(f"{name} has {len(text)} characters, the limit is {limit}: shorten it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode") from error
+    normal = normalize(text)
+    if not any(character.isalnum() for character in normal):
+        raise InvalidInput(f"{name} is empty: it must hold a letter or a digit")
+    if _CONTROL.search(normal):
+        raise InvalidInput(f"{name} holds a control character")
+    return normal
+
+
 def _check_options(options: AskOptions, limits: AskLimits) -> None:
     _within("top_k", options.top_k, 1, limits.top_k_max)
     _within("min_score", options.min_score, 0, 1)
     if options.retriever_k is not None:
         _within("retriever_k", options.retriever_k, 1, limits.retriever_k_max)
-    if options.timeout_ms is not None:
-        _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
+    _check_wait_and_documents(options, limits)
     if options.cache not in CACHE_MODES:
         raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}")
+    if options.model:
+        _check_name("model", options.model, MAX_MODEL_BYTES)
+
+
+def _check_wait_and_documents(options: AskOptions | SearchOptions, limits: AskLimits) -> None:
+    if options.timeout_ms is not None:
+        _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
     if len(options.doc_id) > MAX_DOC_IDS:
         raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}")
     for doc_id in options.doc_id:
         _check_name("doc_id", doc_id, MAX_ID_BYTES)
-    if options.model:
-        _check_name("model", options.model, MAX_MODEL_BYTES)
 
 
 def _check_name(name: str, value: str, limit: int) -> None:

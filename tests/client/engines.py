@@ -8,8 +8,8 @@ from typing import Any
 
 from qa_cluster.asking.asker import CacheMiss, Outcome
 from qa_cluster.asking.engine import Engine
-from qa_cluster.asking.questions import AskOptions
-from qa_cluster.types import AskResult
+from qa_cluster.asking.questions import AskOptions, SearchOptions
+from qa_cluster.types import AskResult, SearchResult
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
 
@@ -32,6 +32,10 @@ async def write(engine: Engine, *texts: str) -> None:
 async def ask(engine: Engine, question: str, **options: Any) -> AskResult:
     outcome: Outcome = await engine.ask(question, AskOptions(**options))
     return outcome.result("id")
+
+
+async def search(engine: Engine, query: str, **options: Any) -> SearchResult:
+    return (await engine.search(query, SearchOptions(**options))).result("id")
 
 
 async def kept(engine: Engine, question: str, **options: Any) -> AskResult | None:

@@ -30,6 +30,9 @@ async def test_the_synchronous_client_does_it_all(cluster: ScriptedCluster) -> N
             written = client.put_document("a", "Ada wrote it.", "Title", {"year": 1})
             assert written.created and written.tokenized
             assert client.ask("Who wrote it?").answers[0].answer == "Ada"
+            assert [hit.text for hit in client.search("wrote", doc_id="a").hits] == ["Ada wrote it."]
+            with pytest.raises(InvalidInput, match="colour"):
+                client.search("wrote", colour=1)
             assert client.get_document("a") == Document(
                 "a", "Ada wrote it.", "Title", {"year": 1}, written.version, 1, True
             )

@@ -6,13 +6,15 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from qa_cluster.api.schemas import ask_fields
+from qa_cluster.api.schemas import ask_fields, search_fields
 from qa_cluster.asking.questions import (
     SAME_ANSWER,
     AskArguments,
     AskLimits,
     AskOptions,
     Question,
+    SearchArguments,
+    SearchOptions,
     ask_options,
     check_question,
     fold,
@@ -76,6 +78,12 @@ def test_an_option_that_is_new_is_in_the_name() -> None:
 def test_clients_and_service_take_every_option() -> None:
     assert set(AskArguments.__annotations__) == OPTIONS
     assert {field.name for field in ask_fields(LIMITS)} == OPTIONS | {"question"}
+
+
+def test_clients_and_service_take_every_option_of_a_search() -> None:
+    options = {field.name for field in fields(SearchOptions)}
+    assert set(SearchArguments.__annotations__) == options
+    assert {field.name for field in search_fields(LIMITS)} == options | {"query"}
 
 
 def test_an_option_that_is_not_given_has_its_default() -> None:

@@ -26,6 +26,10 @@ async def test_against_the_service(cluster: ScriptedCluster) -> None:
         assert (await client.get_document("a/b")).version == written.version
         result = await client.ask("Who wrote it?", doc_id="a/b", top_k=1)
         assert result.best is not None and result.best.answer == "Zoë"
+        found = await client.search("wrote it", doc_id="a/b", top_k=1, context=1)
+        assert [(hit.text, hit.title, hit.metadata) for hit in found.hits] == [("Zoë wrote it.", "T", {"k": [1]})]
+        with pytest.raises(InvalidInput, match="context"):
+            await client.search("wrote", context=99)
         assert (await client.ready())["ready"] is True
         with pytest.raises(VersionConflict, match="must not exist"):
             await client.put_document("a/b", "x", if_version="")

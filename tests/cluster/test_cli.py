@@ -78,6 +78,11 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         (["ask", ""], 2, "question is empty"),
         (["ask", "???"], 2, "question is empty"),
         (["ask", "Why?", "--top-k", "100"], 2, "top_k must be from 1 to 20"),
+        (["search"], 2, "words"),
+        (["search", "???"], 2, "query is empty"),
+        (["search", "Ada", "--top-k", "1001"], 2, "1<=x<=1000"),
+        (["search", "Ada", "--context", "17"], 2, "0<=x<=16"),
+        (["search", "Ada", "--doc-id", ""], 2, "doc_id must have 1 to 512 bytes"),
         (["up", "--first-port", "55534"], 2, "port 55536"),
         (["down", "--cluster-url", "redis://u:hunter2@127.0.0.1:1"], 2, "only stops the local cluster"),
         (["--data-dir", "/proc/x", "up", "--bare"], 2, "'data_dir' is '/proc/x'"),
@@ -86,6 +91,7 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         (["model", "load", "nowhere"], 2, "nowhere"),
         (["status"], 3, "qa-cluster up"),
         (["ask", "Why?"], 3, "qa-cluster up"),
+        (["search", "Ada"], 3, "qa-cluster up"),
         (["serve"], 3, "qa-cluster up"),
         (["pretokenize"], 3, "qa-cluster up"),
         (["--cluster-url", "http://x", "status"], 2, "redis://host:port"),
@@ -103,7 +109,9 @@ def test_exit_codes_and_messages(qa: Qa, tmp_path: Path, arguments: list[str], c
     assert not (tmp_path / ".qa-cluster" / "cluster.json").exists()
 
 
-@pytest.mark.parametrize("command", [["status"], ["ask", "Why?"], ["down"], ["down", "--cluster-url", "redis://x:1"]])
+@pytest.mark.parametrize(
+    "command", [["status"], ["ask", "Why?"], ["search", "Ada"], ["down"], ["down", "--cluster-url", "redis://x:1"]]
+)
 def test_commands_that_only_look_leave_no_folder(qa: Qa, tmp_path: Path, command: list[str]) -> None:
     qa(*command)
     assert list(tmp_path.iterdir()) == []

@@ -144,6 +144,19 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
     assert len(processes_with(str(up.folder))) == 5  # three shards, the jobs server and its worker
 
 
+def test_sentences_are_found_by_their_words(up: Qa) -> None:
+    shown = up("search", "Babbage's engines", "--top-k", "1").stdout
+    assert "1. ada.txt" in shown
+    assert "Charles Babbage designed the engine." in shown
+    assert "1 of 3 sentences" in shown
+    result = json.loads(up("search", "zurich", "--context", "1", "--doc-id", "ada.txt", "--json").stdout)
+    [hit] = result["hits"]
+    assert TEXT[hit["start"] : hit["end"]] == hit["text"] == "Zürich lies on a lake."
+    assert hit["passage"]["text"] == TEXT[TEXT.index("Charles") :]
+    assert [TEXT[span["start"] : span["end"]] for span in hit["highlights"]] == ["Zürich"]
+    assert "no sentence" in up("search", "zebra").stdout
+
+
 def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) -> None:
     def listed() -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(up("model", "list", "--json").stdout)

@@ -16,9 +16,8 @@ from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import epoch_key, flight_key, index_key
 from qa_cluster.ranking.terms import question_terms
-from qa_cluster.shard_functions import MAX_QUESTION_CHARS, RANK_TRIGGER
+from qa_cluster.shard_functions import MAX_QUESTION_CHARS, MAX_RANK_COUNT, RANK_TRIGGER
 
-MAX_COUNT = 1000
 # Beyond what was asked for: the order under all shards' frequencies differs a little from the order here.
 EXTRA_CANDIDATES = 8
 
@@ -48,15 +47,20 @@ async def on_rank(arguments: list[Any]) -> str:
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, str) or not value.isascii() or not value.isdigit() or not 1 <= int(value) <= MAX_COUNT:
-        raise InvalidInput(f"count must be 1 to {MAX_COUNT}, got {value!r}"[:200])
+    if (
+        not isinstance(value, str)
+        or not value.isascii()
+        or not value.isdigit()
+        or not 1 <= int(value) <= MAX_RANK_COUNT
+    ):
+        raise InvalidInput(f"count must be 1 to {MAX_RANK_COUNT}, got {value!r}"[:200])
     return int(value)
 
 
 def _rank(tags: Sequence[str], count: int, question: str) -> str:
     terms = question_terms(question)
     epochs, sentences, terms_total, frequencies = _statistics(tags, terms)
-    wanted = min(count + EXTRA_CANDIDATES, MAX_COUNT)
+    wanted = min(count + EXTRA_CANDIDATES, MAX_RANK_COUNT)
     reply = {
         "epochs": epochs,
         "sentences": sentences,

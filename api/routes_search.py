@@ -1,0 +1,53 @@
+"""`GET /search` and `POST /search`: the best sentences themselves, for those that bring a reader of their own.
+
+Nothing is cached: a search reads no model, and what it shows stands in the documents now.
+"""
+
+from __future__ import annotations
+
+from .error_map import HttpProblem, RawHeaders
+from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
+from .lifespan import ServiceState
+from .schemas import parse_body, parse_query, search_fields, search_options
+
+
+class SearchRoute:
+    """Both ways to search."""
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._parameters = search_fields(state.options.limits, "q")
+        self._fields = search_fields(state.options.limits)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Search, and stop when the client leaves."""
+        method = scope["method"]
+        if method in ("GET", "HEAD"):
+            values = parse_query(scope["query_string"], self._parameters)
+            query = values["q"]
+        elif method == "POST":
+            if scope["query_string"]:
+                raise HttpProblem("validation", "POST /search takes its fields in the body, not in the query string")
+            require_json(scope)
+            options = self._state.options
+            body = await read_body(scope, receive, options.body_max_bytes, options.limits.timeout_ms)
+            values = parse_body(body, self._fields)
+            query = values["query"]
+        else:
+            raise HttpProblem(
+                "method-not-allowed",
+                f"/search has GET and POST, not {method}",
+                headers=[(b"allow", b"GET, HEAD, POST")],
+            )
+        metrics = self._state.metrics
+        searching = self._state.engine.search(query, search_options(values))
+        found = await while_connected(receive, searching, metrics.disconnects.inc)
+        metrics.searches.inc("hits" if found.hits else "no_hits")
+        timings = found.timings
+        timing = f"rank;dur={timings.rank:.3f}, fetch;dur={timings.fetch:.3f}, total;dur={timings.total:.3f}"
+        headers: RawHeaders = [
+            (b"content-type", JSON),
+            (b"cache-control", b"no-store"),
+            (b"server-timing", timing.encode()),
+        ]
+        await send_response(send, 200, headers, found.result(scope["state"]["request_id"]).to_json())

@@ -1,0 +1,87 @@
+"""`qa-cluster search`: the sentences that match words best, on the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from qa_cluster.asking.questions import AskLimits, SearchOptions, check_search
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.errors import RequestError
+from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.shard_functions import MAX_RANK_COUNT
+from qa_cluster.types import Hit, SearchResult
+
+from ..servers.local import with_cluster
+from ..terminal import console
+from .shared_options import load_settings
+
+_SPACE = re.compile(r"\s")
+
+
+def search(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    words: Annotated[str, typer.Argument(help="What to search for: words, or a question.")],
+    top_k: Annotated[int, typer.Option(help="How many sentences at most.", min=1, max=MAX_RANK_COUNT)] = 10,
+    doc_id: Annotated[
+        list[str] | None,
+        typer.Option(help="Only sentences of this document; can be repeated.", metavar="ID", show_default=False),
+    ] = None,
+    around: Annotated[
+        int, typer.Option("--context", help="Show so many sentences before and after each.", min=0, max=MAX_NEIGHBOURS)
+    ] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
+) -> None:
+    """Find the sentences that match best, without a reader. The exit code is 0 also when there are none.
+
+    Examples:
+
+        qa-cluster search "finally clause" --top-k 3
+
+        qa-cluster search "finally clause" --context 2 --json | jq -r '.hits[].passage.text'
+    """
+    settings = load_settings(context).settings
+    options = SearchOptions(top_k, tuple(doc_id or ()), around)
+    _check(settings, words, options)
+    with ClusterClient(with_cluster(settings)) as client:
+        result = client.search(words, top_k=options.top_k, doc_id=options.doc_id, context=options.context)
+    if json:
+        console.say_json(result.to_dict())
+    else:
+        show(result)
+
+
+def _check(settings: Settings, words: str, options: SearchOptions) -> None:
+    """Refuse here what the cluster would refuse: it is wrong usage."""
+    try:
+        check_search(words, options, AskLimits(question_max_chars=settings.question_max_chars))
+    except RequestError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def show(result: SearchResult) -> None:
+    """Print each hit as a line about it and a line of text, the words that match in bold."""
+    if not result.hits:
+        console.say("no sentence in the documents holds any of these words")
+    for hit in result.hits:
+        title = f", {hit.title}" if hit.title not in ("", hit.document_id) else ""
+        console.say(f"{hit.rank}. {hit.document_id}{title} ({hit.start}-{hit.end}, score {hit.score:.2f})")
+        console.say_marked([("   ", False), *pieces(hit)])
+    total = console.counted(result.sentences, "sentence")
+    console.say(f"{len(result.hits)} of {total}, {result.timings_ms.total:.1f} ms")
+
+
+def pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
+    """The text of a hit, with what is around it, cut where words that match begin and end."""
+    text, begin = (hit.text, hit.start) if hit.passage is None else (hit.passage.text, hit.passage.start)
+    line = _SPACE.sub(" ", text)
+    done = 0
+    for span in hit.highlights:
+        yield line[done : span.start - begin], False
+        yield line[span.start - begin : span.end - begin], True
+        done = span.end - begin
+    yield line[done:], False

@@ -1,0 +1,196 @@
+"""The best sentences of the corpus: every shard ranks its partitions, and a search fetches what was ranked.
+
+A search shows what stands when it is fetched. Between ranking and fetching a document may change; its sentences are
+shown only if its partition has not moved on since, or if each still earns the weights that it was ranked by. Else the
+corpus is ranked again, and after a few times these sentences are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from math import inf
+from time import perf_counter, time
+from typing import Any
+
+import orjson
+
+from qa_cluster.documents import FoundDocument, PlacedSentence, parse_hits, read_hits
+from qa_cluster.errors import ClusterError, DeadlineExceeded, ReplyError
+from qa_cluster.keys import SentenceRef, parse_sentence, partition_tags
+from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
+from qa_cluster.ranking.hits import hit_of
+from qa_cluster.ranking.terms import question_terms
+from qa_cluster.shard_functions import RANK_TRIGGER
+from qa_cluster.topology import Shard
+from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
+
+from .questions import AskLimits, SearchOptions, check_search
+from .shards import NotWhole, Shards
+
+# A document, and the sentences that were read of it for one that was ranked.
+_Read = tuple[FoundDocument | None, Sequence[PlacedSentence]]
+NOTHING: _Read = (None, ())
+
+FILTERED_RANK = 256
+MAX_VERSION_TRIES = 3
+# Sentences that one script reads, neighbours too: it holds its shard for less than a millisecond.
+MAX_SCRIPT_SENTENCES = 100
+
+
+class Ranker:
+    """The ranking of one cluster."""
+
+    def __init__(self, shards: Shards, partitions: int) -> None:
+        self._shards = shards
+        self.set_partitions(partitions)
+
+    def set_partitions(self, partitions: int) -> None:
+        """Rank so many partitions from now on."""
+        self._partitions = frozenset(partition_tags(partitions))
+
+    async def rank(self, text: str, count: int, doc_id: Collection[str] = ()) -> Ranking:
+        """The `count` best sentences, only of the documents that are named, if any are.
+
+        NotWhole when a partition is ranked by no shard, or by two: the ranking is tried again in a moment.
+        """
+        asked = max(FILTERED_RANK, count) if doc_id else count
+        replies = await asyncio.gather(
+            *(trigger(self._shards, shard, RANK_TRIGGER, asked, text) for shard in self._shards.all)
+        )
+        for reply in replies:
+            if reply and isinstance(reply[0], ReplyError):
+                raise reply[0]
+        try:
+            parts = [orjson.loads(reply[0]) for reply in replies]
+            ranking = merge(parts, asked)
+        except (orjson.JSONDecodeError, IndexError, TypeError) as error:
+            raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
+        if len(ranking.epochs) < sum(len(part["epochs"]) for part in parts):
+            raise NotWhole("a partition is ranked by two shards: it has just moved")
+        if missing := self._partitions.difference(ranking.epochs):
+            raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
+        if doc_id:
+            ids = frozenset(doc_id)
+            of_documents = [item for item in ranking.candidates if parse_sentence(item.sentence).document_id in ids]
+            return Ranking(of_documents[:count], ranking.epochs, ranking.sentences)
+        return ranking
+
+
+async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
+    """The reply of a function on a shard."""
+    reply = await shards.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
+    if not isinstance(reply, list):
+        raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
+    return reply
+
+
+def index_version(ranking: Ranking) -> str:
+    """Names the state of the documents that were ranked."""
+    return blake2b(orjson.dumps(ranking.epochs, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search has found, before the request gives it an id."""
+
+    query: str
+    terms: tuple[str, ...]
+    hits: tuple[Hit, ...]
+    sentences: int
+    index: Index
+    timings: SearchTimings
+
+    def result(self, request_id: str) -> SearchResult:
+        """The whole result."""
+        return SearchResult(
+            request_id, int(time()), self.query, self.terms, self.hits, self.sentences, self.index, self.timings
+        )
+
+
+class Searcher:
+    """Finds the sentences of one cluster that match a query best."""
+
+    def __init__(
+        self, shards: Shards, ranker: Ranker, *, follow: Callable[[], Awaitable[None]], limits: AskLimits
+    ) -> None:
+        self._shards = shards
+        self._ranker = ranker
+        self._follow = follow
+        self._limits = limits
+
+    async def search(self, text: object, options: SearchOptions | None = None) -> Found:
+        """The best sentences for a query, within its deadline."""
+        begun = perf_counter()
+        options = options or SearchOptions()
+        query = check_search(text, options, self._limits)
+        timeout_ms = self._limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                found: Found = await self._shards.retrying(lambda: self._search(query, options, begun), inf)
+                return found
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"the search did not end in {timeout_ms:g} ms (timeout_ms)") from error
+
+    async def _search(self, query: str, options: SearchOptions, begun: float) -> Found:
+        await self._follow()
+        terms = tuple(question_terms(query))
+        for _ in range(MAX_VERSION_TRIES):
+            ranking_begun = perf_counter()
+            ranking = await self._ranker.rank(query, options.top_k, options.doc_id)
+            fetching_begun = perf_counter()
+            documents = await self._documents(ranking.candidates, options.context)
+            hits = [
+                hit_of(
+                    item,
+                    *documents.get(item.sentence, NOTHING),
+                    terms,
+                    ranking.epochs,
+                    with_passage=options.context > 0,
+                )
+                for item in ranking.candidates
+            ]
+            if None not in hits:
+                break
+        ended = perf_counter()
+        shards = len(self._shards.all)
+        return Found(
+            query,
+            terms,
+            tuple(replace(hit, rank=rank) for rank, hit in enumerate(filter(None, hits), 1)),
+            ranking.sentences,
+            Index(index_version(ranking), shards, shards),
+            SearchTimings(
+                rank=_milliseconds(fetching_begun - ranking_begun),
+                fetch=_milliseconds(ended - fetching_begun),
+                total=_milliseconds(ended - begun),
+            ),
+        )
+
+    async def _documents(self, candidates: Sequence[Candidate], around: int) -> dict[str, _Read]:
+        """What was read of each sentence's document, by the sentence's key; all in one round trip."""
+        by_document: dict[tuple[str, str], list[SentenceRef]] = {}
+        for candidate in candidates:
+            sentence = parse_sentence(candidate.sentence)
+            by_document.setdefault((sentence.document_id, sentence.tag), []).append(sentence)
+        most = max(1, MAX_SCRIPT_SENTENCES // (2 * around + 1))
+        parts = [
+            (name, sentences[first : first + most])
+            for name, sentences in by_document.items()
+            for first in range(0, len(sentences), most)
+        ]
+        calls = [read_hits(*name, [sentence.index for sentence in part], around) for name, part in parts]
+        replies = await self._shards.execute_many([(call.keys[0], call.command()) for call in calls])
+        found: dict[str, _Read] = {}
+        for (_, part), reply in zip(parts, replies, strict=True):
+            document = parse_hits(reply)
+            if document is not None:
+                for sentence, passage in zip(part, document.passages, strict=True):
+                    found[str(sentence)] = (document, passage)
+        return found
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,92 @@
+"""A ranked sentence as a search shows it: its place, what is around it, and the words that match. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from qa_cluster.documents import FoundDocument, PlacedSentence
+from qa_cluster.errors import ClusterError
+from qa_cluster.keys import parse_sentence
+from qa_cluster.reading.passages import MAX_GAP
+from qa_cluster.types import Hit, Passage, Span
+
+from .bm25 import Candidate
+from .highlights import highlights
+from .postings import weights_of
+
+# An index keeps weights in 8 bits (``native/index/codes.c``): at most 0.94 % from the exact ones, and none lighter.
+WEIGHT_ERROR = 0.01
+LIGHTEST_WEIGHT = 0.02
+
+
+def hit_of(
+    candidate: Candidate,
+    document: FoundDocument | None,
+    around: Sequence[PlacedSentence],
+    terms: Sequence[str],
+    epochs: Mapping[str, int],
+    *,
+    with_passage: bool,
+) -> Hit | None:
+    """The candidate as it stands in its document, or None if that is not what was ranked any more.
+
+    Args:
+        around: the sentence and, where they were asked for, its neighbours, in order.
+        epochs: of the partitions when they were ranked.
+    """
+    sentence = parse_sentence(candidate.sentence)
+    own = next((each for each in around if each.index == sentence.index), None)
+    if document is None or own is None or own.start < 0:
+        return None
+    if document.epoch != epochs.get(sentence.tag) and not earns(own.text, terms, candidate.weights):
+        return None
+    try:
+        metadata = orjson.loads(document.metadata)
+    except orjson.JSONDecodeError as error:
+        raise ClusterError(f"metadata of a document cannot be read: {error}") from error
+    return Hit(
+        rank=0,
+        score=round(candidate.score, 4),
+        document_id=sentence.document_id,
+        document_version=document.version,
+        passage_id=f"{sentence.document_id}:{sentence.index}",
+        title=document.title,
+        text=own.text,
+        start=own.start,
+        end=own.start + len(own.text),
+        highlights=tuple(Span(own.start + start, own.start + end) for start, end in highlights(own.text, terms)),
+        passage=passage_around(own, around) if with_passage else None,
+        metadata=metadata,
+    )
+
+
+def earns(text: str, terms: Sequence[str], weights: Sequence[float]) -> bool:
+    """Whether a sentence has these weights for the terms, as well as an index keeps them."""
+    exact = weights_of(text)
+    return len(terms) == len(weights) and all(
+        not weight if term not in exact else abs(weight / max(exact[term], LIGHTEST_WEIGHT) - 1) <= WEIGHT_ERROR
+        for term, weight in zip(terms, weights, strict=True)
+    )
+
+
+def passage_around(own: PlacedSentence, around: Sequence[PlacedSentence]) -> Passage:
+    """The sentences that stand together with one of them; between two, a space for each character of white space.
+
+    >>> one, two = PlacedSentence(0, "A cat.", 3), PlacedSentence(1, "It ran.", 11)
+    >>> passage_around(two, [one, two])
+    Passage(text='A cat.  It ran.', start=3, end=18)
+    """
+    text, start = own.text, own.start
+    for before in sorted((each for each in around if each.index < own.index), key=lambda each: -each.index):
+        gap = start - before.start - len(before.text)
+        if before.start < 0 or not 0 <= gap <= MAX_GAP:
+            break
+        text, start = before.text + " " * gap + text, before.start
+    for behind in sorted((each for each in around if each.index > own.index), key=lambda each: each.index):
+        gap = behind.start - start - len(text)
+        if behind.start < 0 or not 0 <= gap <= MAX_GAP:
+            break
+        text += " " * gap + behind.text
+    return Passage(text, start, start + len(text))

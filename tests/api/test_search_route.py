@@ -1,0 +1,175 @@
+"""`/search`: both verbs, headers, capacity, deadlines, clients that leave, and its description."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from qa_cluster.types import SearchResult
+from tests.api.service_under_test import assert_problem, service, serving
+from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
+from tests.harness.polling import eventually_async
+
+JSON = {"content-type": "application/json"}
+QUERY = {"q": "wrote it"}
+
+
+async def test_get_and_post_give_the_same_result(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        text = "Hm. \U0001f600 Zoë wrote it."
+        await client.put("/documents/a", json={"text": text, "title": "T", "metadata": {"k": [1]}})
+        await client.put("/documents/b", json={"text": "Bob wrote it."})
+        options = {"top_k": 5, "context": 1, "timeout_ms": 5000}
+        got = await client.get("/search", params={**QUERY, **options, "doc_id": ["a", "c"]})
+        posted = await client.post("/search", json={"query": "wrote it", **options, "doc_id": ["a", "c"]})
+        results = [SearchResult.from_json(response.content) for response in (got, posted)]
+        assert results[0].hits == results[1].hits
+        [hit] = results[0].hits
+        assert (text[hit.start : hit.end], hit.title, hit.metadata) == (hit.text, "T", {"k": [1]})
+        assert [text[span.start : span.end] for span in hit.highlights] == ["wrote"]
+        assert hit.passage is not None and hit.passage.text == text
+        assert got.json()["object"] == "qa.search"
+        assert got.json()["id"] == got.headers["x-request-id"]
+        assert got.headers["cache-control"] == "no-store"
+        assert all(f"{stage};dur=" in got.headers["server-timing"] for stage in ("rank", "fetch", "total"))
+        assert (await client.head("/search", params=QUERY)).status_code == 200
+        assert [hit["document_id"] for hit in (await client.get("/search", params=QUERY)).json()["hits"]] == ["a", "b"]
+
+
+async def test_a_search_sees_what_was_just_written(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        for number in range(20):
+            await client.put("/documents/a", json={"text": f"Author{number} wrote it."})
+            [hit] = (await client.get("/search", params=QUERY)).json()["hits"]
+            assert hit["text"] == f"Author{number} wrote it."
+        await client.delete("/documents/a")
+        assert (await client.get("/search", params=QUERY)).json()["hits"] == []
+
+
+BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
+    ("GET", "/search", {}, 422, "validation", ("q", "is required", "parameter")),
+    ("GET", "/search?query=a", {}, 422, "validation", ("query", "unknown", "known are q,")),
+    ("GET", "/search?q=", {}, 422, "validation", ("must not be empty",)),
+    ("GET", "/search?q=%20%3F", {}, 422, "validation", ("letter or a digit",)),
+    ("GET", "/search?q=%ff", {}, 400, "malformed-query", ("UTF-8",)),
+    ("GET", "/search?q=a&top_k=1001", {}, 422, "validation", ("from 1 to 1000",)),
+    ("GET", "/search?q=a&context=17", {}, 422, "validation", ("from 0 to 16",)),
+    ("GET", "/search?q=a&cache=off", {}, 422, "validation", ("cache", "unknown")),
+    ("GET", "/search?q=" + "a" * 1001, {}, 413, "too-long", ("1001", "1000")),
+    ("PUT", "/search", {}, 405, "method-not-allowed", ("GET",)),
+    ("POST", "/search", {"content": b"{}"}, 415, "unsupported-media-type", ("application/json",)),
+    ("POST", "/search", {"content": b"{", "headers": JSON}, 400, "malformed-json", ()),
+    ("POST", "/search?q=a", {"json": {"query": "a"}}, 422, "validation", ("query string",)),
+    ("POST", "/search", {"json": {"query": 5, "top_k": 0}}, 422, "validation", ("#/query", "a string", "#/top_k")),
+    ("POST", "/search", {"json": {"q": "a"}}, 422, "validation", ("#/q", "unknown", "#/query", "required")),
+    ("POST", "/search", {"json": {"query": "a", "doc_id": ["d"] * 101}}, 422, "validation", ("101", "100")),
+    ("POST", "/search", {"content": b" " * 5000, "headers": JSON}, 413, "body-too-large", ("4096",)),
+    ("GET", "/search/", {}, 404, "route-not-found", ()),
+]
+
+
+async def test_every_bad_request_is_answered_with_a_problem(cluster: ScriptedCluster) -> None:
+    async with serving(cluster, body_max_bytes=4096) as client:
+        for method, path, more, status, kind, said in BAD:
+            response = await client.request(method, path, **more)
+            try:
+                assert_problem(response, status, kind, *said)
+            except AssertionError as error:
+                raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
+
+
+async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
+    async with serving(cluster, max_requests=1) as client:
+        cluster.triggers["qa.rank"] = refusal("OVERLOADED queue is full: 1024 jobs wait")
+        assert_problem(await client.get("/search", params=QUERY), 503, "overloaded", "1024")
+        cluster.triggers["qa.rank"] = never
+        response = await client.get("/search", params={**QUERY, "timeout_ms": 50})
+        assert_problem(response, 504, "deadline-exceeded", "50 ms")
+        release = asyncio.Event()
+
+        async def wait(node: Node, arguments: list[str]) -> list[bytes]:
+            await release.wait()
+            return await cluster.rank(node, arguments)
+
+        cluster.triggers["qa.rank"] = wait
+        asked = cluster.count("qa.rank")
+        held = asyncio.create_task(client.get("/search", params=QUERY))
+        await eventually_async(lambda: cluster.count("qa.rank") == asked + 3)
+        assert_problem(await client.get("/search", params=QUERY), 503, "overloaded", "http_max_requests")
+        release.set()
+        assert (await held).status_code == 200
+
+
+async def test_a_client_that_leaves_cancels_its_search(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        cluster.triggers["qa.rank"] = never
+        gone = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            raise AssertionError(f"nobody is there to receive {message}")
+
+        scope = {"type": "http", "method": "GET", "path": "/search", "query_string": b"q=Ada", "headers": []}
+        request = asyncio.create_task(app(scope, receive, send))
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        gone.set()
+        await request
+        await eventually_async(lambda: cluster.cancelled == 3)
+        text = (await client.get("/metrics")).text
+        assert "qa_http_disconnects_total 1" in text
+        assert 'qa_http_requests_total{route="/search",method="GET",status="499"} 1' in text
+
+
+async def test_searches_are_counted(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        await client.get("/search", params=QUERY)
+        await client.put("/documents/a", json={"text": "Ada wrote it."})
+        await client.post("/search", json={"query": "wrote"})
+        lines = (await client.get("/metrics")).text.splitlines()
+        assert 'qa_http_requests_total{route="/search",method="POST",status="200"} 1' in lines
+        assert 'qa_searches_total{outcome="hits"} 1' in lines
+        assert 'qa_searches_total{outcome="no_hits"} 1' in lines
+
+
+@pytest.mark.parametrize("context", [0, 2])
+async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> None:
+    async with serving(cluster) as client:
+        described = (await client.get("/openapi.json")).json()
+        path = described["paths"]["/search"]
+        parameters = {item["name"]: item["schema"] for item in path["get"]["parameters"]}
+        body = path["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert set(parameters) - {"q"} == set(body["properties"]) - {"query"}
+        assert (parameters["top_k"]["maximum"], parameters["context"]["default"]) == (1000, 0)
+        assert body["required"] == ["query"]
+        await client.put("/documents/a", json={"text": "Ada wrote it."})
+        response: httpx.Response = await client.get("/search", params={**QUERY, "context": context})
+        assert_fits(response.json(), described["components"]["schemas"]["Search"], "result")
+
+
+_KINDS = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "object": dict, "array": list}
+
+
+def assert_fits(value: Any, schema: dict[str, Any], where: str) -> None:
+    """The value has every field of the schema, no other, each of its type."""
+    if "const" in schema:
+        assert value == schema["const"], where
+        return
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    if value is None:
+        assert "null" in kinds, where
+        return
+    assert any(isinstance(value, _KINDS[kind]) for kind in kinds if kind != "null"), where
+    if "properties" in schema:
+        assert set(value) == set(schema["properties"]), where
+        for name, inner in schema["properties"].items():
+            assert_fits(value[name], inner, f"{where}.{name}")
+    if "items" in schema:
+        assert value, where
+        for item in value:
+            assert_fits(item, schema["items"], f"{where}[]")

@@ -1,0 +1,217 @@
+"""What a search finds, where it stands, and what becomes of documents that change meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+import orjson
+import pytest
+
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.searcher import MAX_VERSION_TRIES
+from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, QueueFull
+from qa_cluster.types import SearchResult
+from tests.client.engines import search, write
+from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
+from tests.harness.polling import eventually_async
+
+QUERY = "wrote programs"
+SPACE = re.compile(r"\s")
+
+
+async def assert_places(engine: Engine, result: SearchResult) -> None:
+    """Every place of a result is where it says."""
+    assert [hit.rank for hit in result.hits] == list(range(1, len(result.hits) + 1))
+    assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
+    for hit in result.hits:
+        document = await engine.documents.get(hit.document_id)
+        assert document.version == hit.document_version
+        assert document.text[hit.start : hit.end] == hit.text
+        assert (hit.title, hit.metadata) == (document.title, document.metadata)
+        assert all(hit.start <= span.start < span.end <= hit.end for span in hit.highlights)
+        if hit.passage is not None:
+            stored = document.text[hit.passage.start : hit.passage.end]
+            assert SPACE.sub(" ", stored) == SPACE.sub(" ", hit.passage.text)
+            assert hit.text in hit.passage.text
+
+
+async def test_sentences_with_their_places_and_what_matched(engine: Engine) -> None:
+    text = "Nothing here. \U0001f600 Zoë wrote programs in Köln.\nThe end."
+    await engine.documents.put("zoe", text, title="Zoë", metadata={"year": 1843})
+    await write(engine, "Bob sang.", "Programs run.")
+    result = await search(engine, "  Who WROTE programs\nin Koln? ")
+    assert [hit.document_id for hit in result.hits] == ["zoe", "doc 1"]
+    await assert_places(engine, result)
+    best = result.hits[0]
+    assert [text[span.start : span.end] for span in best.highlights] == ["wrote", "programs", "Köln"]
+    assert best.passage is None
+    assert best.passage_id == "zoe:1"
+    assert (result.query, result.terms) == ("Who WROTE programs in Koln?", ("wrote", "program", "koln"))
+    assert (result.sentences >= 5, result.index.shards_answered) == (True, 3)
+    assert result.timings_ms.total >= result.timings_ms.rank > 0 < result.timings_ms.fetch
+    assert SearchResult.from_json(result.to_json()) == result
+
+
+async def test_context_is_so_many_sentences_on_each_side(engine: Engine) -> None:
+    await write(engine, "One. Two.\n\nAda wrote programs. \tFour.  Five.")
+    [hit] = (await search(engine, QUERY, context=1)).hits
+    assert hit.passage is not None
+    assert hit.passage.text.split() == ["Two.", "Ada", "wrote", "programs.", "Four."]
+    [all_of_it] = (result := await search(engine, QUERY, context=16)).hits
+    assert all_of_it.passage is not None
+    assert all_of_it.passage.text.split() == ["One.", "Two.", "Ada", "wrote", "programs.", "Four.", "Five."]
+    await assert_places(engine, result)
+
+
+async def test_only_the_best_and_only_of_the_documents_asked_for(engine: Engine) -> None:
+    await write(engine, *[f"Person{number} wrote programs." for number in range(12)])
+    assert len((await search(engine, QUERY)).hits) == 10
+    assert len((await search(engine, QUERY, top_k=12)).hits) == 12
+    result = await search(engine, QUERY, doc_id=("doc 3", "doc 5", "none"))
+    assert {hit.document_id for hit in result.hits} == {"doc 3", "doc 5"}
+
+
+async def test_many_sentences_of_one_document(engine: Engine) -> None:
+    await write(engine, " ".join(f"Person{number} wrote programs." for number in range(150)))
+    result = await search(engine, QUERY, top_k=150, context=2)
+    assert len({hit.passage_id for hit in result.hits}) == 150
+    await assert_places(engine, result)
+
+
+async def test_no_stored_word_is_no_hit(engine: Engine) -> None:
+    result = await search(engine, QUERY)
+    assert (result.hits, result.terms) == ((), ("wrote", "program"))
+
+
+async def test_without_a_model_sentences_are_found(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.")
+    for node in cluster.nodes:
+        for key in await node.commands.execute("KEYS", "bert-qa*"):
+            await node.commands.execute("DEL", key)
+    assert len((await search(engine, QUERY)).hits) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "error", "words"),
+    [
+        ("", {}, InvalidInput, "query is empty"),
+        (5, {}, InvalidInput, "query must be a string, got int"),
+        ("?!", {}, InvalidInput, "letter or a digit"),
+        ("x" * 1001, {}, InputTooLong, "query has 1001 characters"),
+        ("a\ud800", {}, InvalidInput, "surrogate"),
+        ("Ada", {"top_k": 0}, InvalidInput, "top_k must be from 1 to 1000"),
+        ("Ada", {"top_k": 1001}, InvalidInput, "top_k"),
+        ("Ada", {"context": 17}, InvalidInput, "context must be from 0 to 16"),
+        ("Ada", {"context": -1}, InvalidInput, "context"),
+        ("Ada", {"doc_id": ("",)}, InvalidInput, "doc_id"),
+        ("Ada", {"timeout_ms": 0}, InvalidInput, "timeout_ms"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    engine: Engine, query: str, options: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await search(engine, query, **options)
+
+
+def after_ranking(cluster: ScriptedCluster, change: Callable[[], Awaitable[object]], times: int) -> None:
+    """Have something done after all shards have ranked, so many times."""
+    ranked = 0
+
+    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
+        nonlocal ranked
+        replies = await cluster.rank(node, arguments)
+        ranked += 1
+        if ranked % len(cluster.nodes) == 0 and ranked <= times * len(cluster.nodes):
+            await change()
+        return replies
+
+    cluster.triggers["qa.rank"] = rank
+
+
+async def test_a_document_that_changes_between_rank_and_fetch_is_ranked_again(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    await write(engine, "Ada wrote programs.", "Eve wrote.")
+    after_ranking(cluster, lambda: engine.documents.put("doc 0", "Nobody. Bob has written programs."), 1)
+    result = await search(engine, QUERY)
+    assert [hit.text.strip() for hit in result.hits] == ["Bob has written programs.", "Eve wrote."]
+    assert cluster.count("qa.rank") == 2 * 3
+    await assert_places(engine, result)
+
+
+async def test_a_document_that_is_deleted_meanwhile_is_not_shown(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.", "Eve wrote.")
+    after_ranking(cluster, lambda: engine.documents.delete("doc 0"), 1)
+    assert [hit.text for hit in (await search(engine, QUERY)).hits] == ["Eve wrote."]
+
+
+async def test_a_document_that_changes_every_time_is_left_out(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.", "Eve wrote.")
+    versions = iter(range(100))
+    after_ranking(cluster, lambda: engine.documents.put("doc 0", f"It was {next(versions)}. Programs wrote it."), 100)
+    result = await search(engine, QUERY)
+    assert [hit.text for hit in result.hits] == ["Eve wrote."]
+    assert cluster.count("qa.rank") == MAX_VERSION_TRIES * 3
+
+
+async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
+    cluster.triggers["qa.rank"] = never
+    with pytest.raises(DeadlineExceeded, match="100 ms"):
+        await search(engine, "Ada", timeout_ms=100)
+    await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank") == 3)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        ("OVERLOADED queue is full: 1024 jobs", QueueFull),
+        ("INFERENCE boom", InferenceFailed),
+    ],
+)
+async def test_errors_of_a_shard_are_those_of_the_search(
+    cluster: ScriptedCluster, engine: Engine, reply: str, error: type[Exception]
+) -> None:
+    cluster.triggers["qa.rank"] = refusal(reply)
+    with pytest.raises(error):
+        await search(engine, "Ada")
+
+
+@pytest.mark.parametrize("lie", [[b"not json"], [b"{}"], [], [b"[]"]])
+async def test_nonsense_of_a_shard_is_an_error(cluster: ScriptedCluster, engine: Engine, lie: list[bytes]) -> None:
+    async def wrong(node: Node, arguments: list[str]) -> list[bytes]:
+        return lie
+
+    trigger: Trigger = wrong
+    cluster.triggers["qa.rank"] = trigger
+    with pytest.raises(ClusterError, match="shard"):
+        await search(engine, "Ada")
+
+
+async def test_partitions_that_no_shard_ranks_are_asked_for_again(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.")
+    left = [3]
+
+    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
+        (reply,) = await cluster.rank(node, arguments)
+        if not left[0]:
+            return [reply]
+        left[0] -= 1
+        return [orjson.dumps(orjson.loads(reply) | {"epochs": {}, "candidates": []})]
+
+    cluster.triggers["qa.rank"] = rank
+    assert len((await search(engine, QUERY)).hits) == 1
+    assert left == [0]
+
+
+async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.")
+
+    async def cutting(node: Node, arguments: list[str]) -> list[bytes]:
+        cluster.triggers["qa.rank"] = cluster.rank
+        node.drop_clients()
+        return await cluster.rank(node, arguments)
+
+    cluster.triggers["qa.rank"] = cutting
+    assert len((await search(engine, QUERY)).hits) == 1

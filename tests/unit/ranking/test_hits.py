@@ -1,0 +1,74 @@
+"""Ranked sentences as they are shown: what still is what was ranked, and what stands around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_cluster.documents import FoundDocument, PlacedSentence
+from qa_cluster.ranking.bm25 import Candidate
+from qa_cluster.ranking.hits import earns, hit_of, passage_around
+from qa_cluster.ranking.postings import weights_of
+from qa_cluster.types import Passage
+
+TEXT = "Ada wrote the first program in 1843."
+TERMS = ("program", "wrote", "engin")
+WEIGHTS = tuple(weights_of(TEXT).get(term, 0.0) for term in TERMS)
+
+
+def test_a_sentence_earns_its_weights_as_an_index_keeps_them() -> None:
+    assert earns(TEXT, TERMS, WEIGHTS)
+    assert earns(TEXT, TERMS, [weight * 1.009 for weight in WEIGHTS])
+    assert not earns(TEXT, TERMS, [weight * 1.02 for weight in WEIGHTS])
+    assert not earns(TEXT, TERMS, [*WEIGHTS[:2], 0.5])
+    assert not earns(TEXT.replace("wrote", "read"), TERMS, WEIGHTS)
+    assert not earns(TEXT, TERMS, WEIGHTS[:2])
+    lightest = "cat " + " ".join(f"word{number}" for number in range(3000))
+    assert weights_of(lightest)["cat"] < 0.02
+    assert earns(lightest, ["cat"], [0.02])
+
+
+CANDIDATE = Candidate("a:{06S}:1", 3.14159, WEIGHTS)
+OWN = PlacedSentence(1, TEXT, 10)
+
+
+@pytest.mark.parametrize(
+    ("document", "around", "shown"),
+    [
+        (FoundDocument(7, "v", "T", "{}", ()), (OWN,), True),
+        (FoundDocument(8, "v", "T", "{}", ()), (OWN,), True),  # another document of the partition has changed
+        (FoundDocument(7, "v", "T", "{}", ()), (PlacedSentence(1, "Bob sang.", 10),), True),  # the epoch vouches for it
+        (FoundDocument(8, "v", "T", "{}", ()), (PlacedSentence(1, "Bob sang.", 10),), False),
+        (FoundDocument(7, "v", "T", "{}", ()), (PlacedSentence(0, TEXT, 10),), False),
+        (FoundDocument(7, "v", "T", "{}", ()), (PlacedSentence(1, TEXT, -1),), False),
+        (FoundDocument(7, "v", "T", "{}", ()), (), False),
+        (None, (), False),
+    ],
+)
+def test_only_what_was_ranked_is_shown(
+    document: FoundDocument | None, around: tuple[PlacedSentence, ...], shown: bool
+) -> None:
+    hit = hit_of(CANDIDATE, document, around, TERMS, {"06S": 7}, with_passage=False)
+    assert (hit is not None) == shown
+
+
+def test_places_are_those_of_the_document() -> None:
+    document = FoundDocument(7, "v", "T", '{"year": 1843}', ())
+    hit = hit_of(CANDIDATE, document, (OWN,), TERMS, {"06S": 7}, with_passage=True)
+    assert hit is not None
+    assert (hit.start, hit.end, hit.score, hit.passage_id) == (10, 10 + len(TEXT), 3.1416, "a:1")
+    assert [TEXT[span.start - 10 : span.end - 10] for span in hit.highlights] == ["wrote", "program"]
+    assert hit.passage == Passage(TEXT, 10, 10 + len(TEXT))
+    assert (hit.title, hit.metadata) == ("T", {"year": 1843})
+
+
+def test_a_passage_ends_where_sentences_do_not_follow_each_other() -> None:
+    around = [
+        PlacedSentence(0, "Far.", 0),
+        PlacedSentence(1, "Near.", 100),
+        PlacedSentence(2, "Own.", 106),
+        PlacedSentence(3, "Next.", 112),
+        PlacedSentence(4, "Nowhere.", -1),
+    ]
+    assert passage_around(around[2], around) == Passage("Near. Own.  Next.", 100, 117)
+    overlapping = [PlacedSentence(0, "Own.", 0), PlacedSentence(1, "Stale.", 2)]
+    assert passage_around(overlapping[0], overlapping) == Passage("Own.", 0, 4)
