@@ -20,7 +20,13 @@ def result(*hits: Hit) -> SearchResult:
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, what: SearchResult, *, terminal: bool) -> str:
-    out = Console(file=io.StringIO(), highlight=False, width=40, force_terminal=terminal, color_system=None)
+    out = Console(
+        file=io.StringIO(),
+        highlight=False,
+        width=40,
+        force_terminal=terminal,
+        color_system="standard" if terminal else None,
+    )
     monkeypatch.setattr(console, "out", out)
     show(what)
     assert isinstance(out.file, io.StringIO)
