@@ -85,6 +85,7 @@ class WorkerService:
         limit_memory(info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048))
         host = self._host(links, info)
         runtime = self._assemble(host)
+        neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
         host.watch.begin()
         beat = Heartbeat(self._start, runtime.models.devices, host.watch, self._end_threadsafe)
         beat.begin()
@@ -99,7 +100,6 @@ class WorkerService:
         runtime.registrar.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY")
         logger.info("worker %d is ready", info.worker)
-        neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
         watching = self._loop.create_task(neighbours.watch())
         await self._over
         watching.cancel()
@@ -142,6 +142,7 @@ class WorkerService:
         runtime = Runtime(host, peers, models, history, settings, distributor, sessions, timers, streams, registrar)
         peers.on("register", registrar.take)
         peers.on("registered", registrar.confirmed)
+        peers.on("unregistered", lambda _sender, ids: registrar.bury(ids))
         peers.on("run", distributor.join)
         peers.on("records", distributor.packet)
         peers.on("state", distributor.state)

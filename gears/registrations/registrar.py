@@ -3,12 +3,14 @@
 The own shard is the first to take a new version of a session (and validates it), then all others do; if one refuses or
 is silent, all get the old version back, and get it again until they confirm. `onRegistered` then runs on every shard,
 as it does after a restart: a plain function at once, a coroutine in the background.
+
+Registrations that have been replaced, or taken back with a version that was refused, are unregistered in the module of
+every shard that can be reached: a shard that has missed it cannot bring them back (`neighbours`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
 import logging
 import time
@@ -17,11 +19,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..runs.history import ExecutionHistory
-from ..shard.atomic import guarded
-from ..shard.executions import Execution, current
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.peers import Peers
+from .on_registered import call_on_registered
 from .script_source import forget_source
 from .sessions import Registration, ScriptSession, SessionRegistry
 from .stored_sessions import Change, StoredSession, dump, with_ids
@@ -64,8 +65,6 @@ class Registrar:
         self._publishing = asyncio.Lock()
         self._numbers = itertools.count(time.time_ns())  # above those of the worker before this one
         self._taken: dict[str, int] = {}
-        # when sessions were taken back: a shard that has not heard of it yet may still send them to one that asks
-        self._dropped: dict[str, float] = {}
         self._undoing: asyncio.Task[None] | None = None
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
@@ -83,32 +82,48 @@ class Registrar:
             undo.append(Change(self._payloads.get(replaced)))
         change = Change(stored, replaced if replaced != session.id else None, next(self._numbers))
         others = self._peers.others()
+        before = self._sessions.get(session.id)
+        fresh: list[str] = []
         try:
-            self._install(change, session)
+            replaced_ids = self._install(change, session)
+            fresh = [name for name in session.registrations if before is None or name not in before.registrations]
             await self._peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
         except BaseException:
-            self._undo(undo)
-            self._undoing = self._spawn(self._undo_elsewhere(undo, others))
+            self._undo(undo, fresh)
+            self._undoing = self._spawn(self._undo_elsewhere(undo, fresh, others))
             raise
         self._run_on_registered(session.id)
         for node in others:
             self._peers.send(node, "registered", session.id)
+            if replaced_ids:
+                self._peers.send(node, "unregistered", replaced_ids)
+        self._bury_or_log(replaced_ids)
 
-    def _undo(self, steps: list[Change]) -> None:
+    def _undo(self, steps: list[Change], fresh: list[str]) -> None:
         for step in steps:
             try:
                 self._install(step)
             except GearsError as error:
                 logger.error("an earlier version of a session could not be put back: %s", error)
+        self._bury_or_log(fresh)
 
-    async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
-        request = self._peers.request_all
+    def _bury_or_log(self, registration_ids: list[str]) -> None:
+        try:
+            self.bury(registration_ids)
+        except GearsError as error:
+            logger.error("registrations that are no more may come back: %s", error)
+
+    async def _undo_elsewhere(self, steps: list[Change], fresh: list[str], others: list[str]) -> None:
         for change in steps:
-            step = replace(change, number=next(self._numbers))
-            sent = (request([node], "register", step, UNDO_SECONDS) for node in others)
-            for outcome in await asyncio.gather(*sent, return_exceptions=True):
-                if isinstance(outcome, Exception):
-                    logger.error("a shard did not put a session back: %s", error_line(outcome))
+            await self._tell(others, "register", replace(change, number=next(self._numbers)))
+        if fresh:
+            await self._tell(others, "unregistered", fresh)
+
+    async def _tell(self, others: list[str], kind: str, body: Any) -> None:
+        sent = (self._peers.request_all([node], kind, body, UNDO_SECONDS) for node in others)
+        for outcome in await asyncio.gather(*sent, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                logger.error("a shard did not put a session back: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
         """Add a registration that a running function asked for; the other shards follow in the background."""
@@ -126,19 +141,17 @@ class Registrar:
         """Install what another shard's worker published; used when that says so, or has died before it could."""
         if 0 < change.number <= self._taken.get(sender, 0):
             return
-        if change.stored is not None and not change.number and self._dropped_lately(change.stored.id):
-            return
         new = change.stored is not None and self._known_as(change.stored) is None
         self._install(change)
         self._taken[sender] = max(change.number, self._taken.get(sender, 0))
-        if change.stored is not None and new:
-            late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, change.stored.id)
-            self._expect(change.stored.id, late)
+        if change.removed is not None:
+            self._expect(change.removed, None)
+        if change.stored is not None:
+            # what was in use before is back in use; anything else waits for its publisher's word
+            self._expect(change.stored.id, self._confirm_late(sender, change.stored.id) if new else None)
 
-    def _dropped_lately(self, session_id: str) -> bool:
-        oldest = time.monotonic() - UNDO_SECONDS
-        self._dropped = {known: when for known, when in self._dropped.items() if when > oldest}
-        return session_id in self._dropped
+    def _confirm_late(self, sender: str, session_id: str) -> asyncio.TimerHandle:
+        return self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id)
 
     def confirmed(self, sender: str, session_id: str) -> None:
         """All shards have taken a session: its `onRegistered` may run."""
@@ -152,14 +165,32 @@ class Registrar:
         if late is not None:
             self._unconfirmed[session_id] = late
 
-    def missing(self, known: list[str]) -> list[Change]:
-        """The sessions of this shard that another one does not have."""
-        return [Change(stored) for name, stored in self._payloads.items() if name not in known]
-
     @property
-    def session_ids(self) -> list[str]:
-        """Ids of the sessions that are registered on this shard."""
-        return list(self._payloads)
+    def settling(self) -> bool:
+        """Whether a session is being published, by this shard or by another: what shards have differs then."""
+        return self._publishing.locked() or bool(self._unconfirmed)
+
+    def stored(self, session_id: str) -> StoredSession | None:
+        """A session as other shards get it."""
+        return self._payloads.get(session_id)
+
+    def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
+        """Take a session that this shard has missed, paused where the sender's `orders` say so, and use it."""
+        if self._payloads.get(stored.id) == stored:
+            return
+        self.bury(self._install(Change(stored)))
+        self.order(orders)
+        self._run_on_registered(stored.id)
+
+    def bury(self, registration_ids: list[str]) -> None:
+        """Unregister on this shard, for ever, also what is not here yet."""
+        if registration_ids:
+            self._host.execute("QA.UNREGISTER", *registration_ids)
+
+    def order(self, orders: Mapping[str, int]) -> None:
+        """Pause registrations or let them go on, by orders given on another shard; later ones given here hold."""
+        if orders:
+            self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))
 
     def restore(self, entries: Iterable[list[bytes]]) -> None:
         """Take the sessions the module kept, at start."""
@@ -204,28 +235,36 @@ class Registrar:
         for session in self._sessions.all():
             self._run_on_registered(session.id)
 
-    def _install(self, change: Change, live: ScriptSession | None = None) -> None:
-        """Carry out a change; `live` is the session itself where the script has just run."""
+    def _install(self, change: Change, live: ScriptSession | None = None) -> list[str]:
+        """Carry out a change and return the ids of the registrations that it drops.
+
+        `live` is the session itself where the script has just run.
+        """
         removed: list[str] = []
         if change.removed is not None:
             self._host.execute("QA.REGISTER", change.removed, "", "", "", 0)
             self._keep_previous(change.removed)
             self._payloads.pop(change.removed, None)
-            self._dropped[change.removed] = time.monotonic()
             removed += self._sessions.remove(change.removed)
         if change.stored is not None:
-            self._dropped.pop(change.stored.id, None)
             self._register(change.stored, removed, live)
         for registration_id in removed:
             self._history.forget_registration(registration_id)
             self._streams.stop(registration_id)
+        return removed
 
     def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
         # restored also where it is not needed: what is stored must be a session again after a restart
         restored = stored.restore(self._names)
         known = self._known_as(stored)
         session = known or live or restored
-        self._host.execute(*session.register_command(stored.payload))
+        while not self._is_registered(session, stored):
+            gone = {name.decode() for name in self._host.execute("QA.UNREGISTERED", *session.registrations)}
+            left = {name: registration for name, registration in session.registrations.items() if name not in gone}
+            if not left:
+                return  # what is here under its name is not of this version
+            session = replace(session, registrations=left)
+            stored = stored.only(session)
         if known is None:
             self._keep_previous(stored.id)
         if session.registrations:
@@ -236,6 +275,16 @@ class Registrar:
             removed += self._sessions.remove(stored.id)
         for registration in session.registrations.values() if known is not None else ():
             self._streams.start(session, registration)
+
+    def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
+        """Register in the module; False when some of the registrations have been unregistered meanwhile."""
+        try:
+            self._host.execute(*session.register_command(stored.payload))
+        except GearsError as error:
+            if not str(error).startswith("UNREGISTERED"):
+                raise
+            return False
+        return True
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
         """The session with its functions' state, when what is stored is the version in use or the one before it."""
@@ -259,31 +308,13 @@ class Registrar:
     def _activate(self, session: ScriptSession | None, registration: Registration) -> None:
         if session is not None:
             self._streams.start(session, registration)
-        self._call_on_registered(session, registration)
-
-    def _call_on_registered(self, session: ScriptSession | None, registration: Registration) -> None:
         if registration.on_registered is None:
             return
         # it may run again: what it started the last time would go on beside what it starts now
         self._timers.stop_owned(registration.id)
-        token = current.set(Execution(registration.id, session))
-        try:
-            outcome = registration.on_registered()
-            if inspect.iscoroutine(outcome):
-                self._spawn(self._finish(registration.id, guarded(outcome, self._host.atomic)))
-        except BaseException as error:  # also SystemExit: a function must not end the worker
-            logger.error("onRegistered of %s failed: %s", registration.id, error_line(error))
-        finally:
-            current.reset(token)
-
-    @staticmethod
-    async def _finish(registration_id: str, outcome: Awaitable[Any]) -> None:
-        try:
-            await outcome
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            logger.error("onRegistered of %s failed: %s", registration_id, error_line(error))
+        outcome = call_on_registered(self._host, session, registration)
+        if outcome is not None:
+            self._spawn(outcome)
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._log_failure(work))

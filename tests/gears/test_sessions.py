@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +23,12 @@ from tests.gears.test_stored_sessions import SHARED, registrations_of
 from tests.harness.polling import eventually_async
 
 
-def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None) -> Registrar:
-    """A registrar of a shard that has no neighbours, streams or timers."""
-    nobody: Any = SimpleNamespace()
+def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peers: Any = None) -> Registrar:
+    """A registrar of a shard that has no streams or timers, and no neighbours but those given."""
     streams: Any = SimpleNamespace(start=start, stop=lambda _: None)
     timers: Any = SimpleNamespace(stop_dead=lambda: None, stop_session=lambda _: None)
     registry, history = SessionRegistry(), ExecutionHistory()
-    return Registrar(host, nobody, sessions=registry, history=history, streams=streams, timers=timers, names={})
+    return Registrar(host, peers, sessions=registry, history=history, streams=streams, timers=timers, names={})
 
 
 async def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_the_same(
@@ -46,19 +46,133 @@ async def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_th
     await eventually_async(lambda: started == ["r-0", "r-1"] * 2)
 
 
+class Module:
+    """A host whose module knows tombstones."""
+
+    def __init__(self) -> None:
+        self.loop: Any = SimpleNamespace(call_later=lambda *_: SimpleNamespace(cancel=lambda: None))
+        self.tombstones: set[str] = set()
+        self.sessions: dict[str, list[str]] = {}
+        self.orders: list[Any] = []
+
+    def execute(self, command: str, *words: Any) -> Any:
+        match command:
+            case "QA.UNREGISTER":
+                self.tombstones.update(words)
+            case "QA.UNREGISTERED":
+                return [name.encode() for name in words if name in self.tombstones]
+            case "QA.PAUSE":
+                self.orders += words
+            case "QA.REGISTER":
+                ids = list(words[5::9])
+                if buried := self.tombstones & set(ids):
+                    raise GearsError(f"UNREGISTERED registration has been unregistered: {min(buried)}")
+                self.sessions[words[0]] = ids
+        return b"OK"
+
+
+def shared(name: str = "s", only: int = 2) -> StoredSession:
+    """A session of the registrations r-0 and r-1."""
+    return StoredSession(name, "", SHARED, dump(registrations_of(SHARED)[:only]))
+
+
 def test_a_session_that_was_taken_back_stays_away() -> None:
-    loop = SimpleNamespace(call_later=lambda *_: SimpleNamespace(cancel=lambda: None))
-    host: Any = SimpleNamespace(execute=lambda *_: b"OK", loop=loop)
+    host: Any = Module()
     taking = lone_registrar(host)
-    stored = StoredSession("s", "", SHARED, dump(registrations_of(SHARED)))
-    taking.take("a", Change(stored, number=1))
-    assert taking.session_ids == ["s"]
+    taking.take("a", Change(shared(), number=1))
+    assert (taking.stored("s"), taking.settling) == (shared(), True)
     taking.take("a", Change(None, "s", number=2))
-    taking.take("a", Change(stored, number=1))  # told again
-    taking.take("b", Change(stored))  # from a shard that has not heard of it
-    assert taking.session_ids == []
-    taking.take("a", Change(stored, number=3))
-    assert taking.session_ids == ["s"]
+    taking.bury(["r-0", "r-1"])
+    taking.take("a", Change(shared(), number=1))  # told again
+    taking.adopt(shared(), {})  # from a shard that has not heard of it
+    assert (taking.stored("s"), taking.settling) == (None, False)
+    assert host.sessions == {"s": []}
+
+
+def test_a_late_session_comes_without_what_was_unregistered_meanwhile() -> None:
+    host: Any = Module()
+    host.tombstones.add("r-0")
+    taking = lone_registrar(host)
+    taking.take("a", Change(shared(), number=1))
+    assert host.sessions == {"s": ["r-1"]}
+    kept = taking.stored("s")
+    assert kept is not None
+    assert list(kept.restore({}).registrations) == ["r-1"]  # what other shards are given
+
+
+def test_a_late_version_of_which_nothing_is_left_does_not_touch_the_one_in_use() -> None:
+    host: Any = Module()
+    taking = lone_registrar(host)
+    taking.adopt(shared(), {})
+    host.tombstones.add("r-9")
+    old = StoredSession("s", "", SHARED, dump([replace(registrations_of(SHARED)[0], id="r-9")]))
+    taking.take("b", Change(old, number=1))
+    assert (host.sessions, taking.stored("s")) == ({"s": ["r-0", "r-1"]}, shared())
+
+
+def test_what_an_undo_brings_back_is_not_unregistered() -> None:
+    host: Any = Module()
+    taking = lone_registrar(host)
+    taking.adopt(shared(only=1), {})
+    taking.take("a", Change(StoredSession("s", "new", SHARED, shared().payload), number=1))
+    taking.take("a", Change(shared(only=1), number=2))
+    taking.bury(["r-1"])
+    assert (host.sessions, host.tombstones, taking.settling) == ({"s": ["r-0"]}, {"r-1"}, False)
+
+
+def test_a_session_that_was_missed_is_paused_before_it_is_used() -> None:
+    host: Any = Module()
+    ordered: list[Any] = []
+    taking = lone_registrar(host, start=lambda _, registration: ordered.append((registration.id, list(host.orders))))
+    taking.adopt(shared(), {"r-1": 7})
+    assert ordered == [("r-0", ["r-1", 7]), ("r-1", ["r-1", 7])]
+    taking.adopt(shared(), {"r-1": 7})  # it is here
+    assert len(ordered) == 2
+
+
+def test_versions_that_a_newer_one_replaces_are_unregistered() -> None:
+    host: Any = Module()
+    taking = lone_registrar(host)
+    taking.adopt(shared(), {})
+    taking.adopt(StoredSession("s", "", SHARED, dump([replace(registrations_of(SHARED)[0], id="r-9")])), {})
+    assert (host.sessions, host.tombstones) == ({"s": ["r-9"]}, {"r-0", "r-1"})
+
+
+async def test_a_refused_publication_leaves_tombstones_of_what_was_new() -> None:
+    told: list[tuple[str, Any]] = []
+
+    async def refuse(_nodes: list[str], kind: str, body: Any, _seconds: float) -> None:
+        told.append((kind, body))
+        if len(told) == 1:
+            raise GearsError("ERR a shard is silent")
+
+    peers: Any = SimpleNamespace(others=lambda: ["b"], request_all=refuse)
+    host: Any = Module()
+    publishing = lone_registrar(host, peers=peers)
+    publishing.adopt(shared(only=1), {})
+    session = ScriptSession("s", "new", SHARED, {one.id: one for one in registrations_of(SHARED)})
+    with pytest.raises(GearsError, match="a shard is silent"):
+        await publishing.publish(session)
+    assert (host.sessions, host.tombstones) == ({"s": ["r-0"]}, {"r-1"})
+    await eventually_async(lambda: len(told) == 3)
+    assert told[1][1].stored == shared(only=1)
+    assert told[2] == ("unregistered", ["r-1"])
+
+
+async def test_what_a_publication_replaces_is_unregistered_everywhere() -> None:
+    sent: list[tuple[Any, ...]] = []
+
+    async def accept(*_: Any) -> None:
+        return
+
+    peers: Any = SimpleNamespace(others=lambda: ["b"], request_all=accept, send=lambda *words: sent.append(words))
+    host: Any = Module()
+    publishing = lone_registrar(host, peers=peers)
+    publishing.adopt(shared(), {})
+    made = replace(registrations_of(SHARED)[0], id="r-9")
+    await publishing.publish(ScriptSession("s", "new", SHARED, {made.id: made}))
+    assert host.tombstones == {"r-0", "r-1"}
+    assert sent == [("b", "registered", "s"), ("b", "unregistered", ["r-0", "r-1"])]
 
 
 def test_register_command_has_nine_fields_each() -> None:
