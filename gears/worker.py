@@ -14,7 +14,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
 
 CONTROL_FD = 3
 MAX_START_LINE = 65536
@@ -51,14 +50,6 @@ def read_start_line(control: socket.socket) -> bytes:
     return line
 
 
-def _import_runtime() -> None:
-    """Import the model runtime while the worker connects: it takes longer than all the rest."""
-    try:
-        from .inference.backends import openvino as openvino_backend  # noqa: F401
-    except ImportError as error:
-        logger.warning("OpenVINO cannot be imported, models run in ONNX Runtime: %s", error)
-
-
 def main() -> int:
     """Run the worker; returns the exit status."""
     try:
@@ -72,7 +63,6 @@ def main() -> int:
     line = read_start_line(control)
     if not line:
         return 0
-    threading.Thread(target=_import_runtime, name="import", daemon=True).start()
     _serve(line, control)
     logging.shutdown()
     sys.stdout.flush()

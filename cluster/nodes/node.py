@@ -25,6 +25,8 @@ class Node:
     slots: tuple[tuple[int, int], ...]
     # Slots on their way to another node, with that node's id; only the node itself reports them.
     leaving: tuple[tuple[int, str], ...] = ()
+    # Grows when slots come to the node.
+    config_epoch: int = 0
 
     @property
     def is_primary(self) -> bool:
@@ -73,6 +75,7 @@ def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
                 connected=fields[7] == "connected" or "myself" in fields[2],
                 slots=tuple((int(first), int(last or first)) for first, _, last in ranges),
                 leaving=tuple((int(slot), target) for slot, arrow, target in opened if arrow),
+                config_epoch=int(fields[6]),
             )
         )
     return nodes

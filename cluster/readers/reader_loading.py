@@ -23,7 +23,7 @@ from ..nodes.all_shards import Failure, Place, in_words, on_all, until_all
 from ..nodes.connect import shards_of
 from ..nodes.node import Node, command
 from ..nodes.polling import HEAVY_POLL_SECONDS
-from . import shard_readers
+from . import default_reader, shard_readers
 from .reader_files import ReaderFiles
 from .reader_listing import find, find_part, listing, parts
 from .shard_readers import ShardReader
@@ -57,7 +57,7 @@ def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: b
         raise
     if beside:
         return []
-    make_default(place, name)
+    default_reader.change(place, name)
     removed = [] if keep_old else sorted(former)
     for old in removed:
         place.on_step(f"removing {old}")
@@ -69,7 +69,7 @@ def use(place: Place, model: str) -> str:
     """Make a loaded reader the default one on every shard; returns its name. The former one stays loaded."""
     name = find(listing(place), model)
     until_all(place, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
-    make_default(place, name)
+    default_reader.change(place, name)
     return name
 
 
@@ -90,19 +90,6 @@ def unload(place: Place, model: str, *, force: bool = False) -> str:
         )
     _remove(place, name, default=force)
     return name
-
-
-def make_default(place: Place, name: str) -> None:
-    """Make a reader that is warm everywhere the default one, and wait until no shard answers by another one."""
-    place.on_step(f"making {name} the default")
-    try:
-        until_all(place, lambda node, client: shard_readers.make_default(node, client, name), "")
-        until_all(place, lambda node, client: _answers_by(node, client, name), "")
-    except ClusterError as error:
-        raise ClusterError(
-            f"{name} is the default on some shards and not on others ({_defaults(place)}; {error}): all of them answer;"
-            f" repeat the command, or `qa-cluster model use {name}`, when the shard can be reached"
-        ) from error
 
 
 def spread(place: Place) -> None:
@@ -243,27 +230,3 @@ def _unready(entry: ShardReader | None) -> str:
     if not entry.stored:
         return "it is only in its worker's memory yet"
     return "" if entry.warm else Failure(entry.problem) or "its worker is still compiling it"
-
-
-def _answers_by(node: Node, client: redis.Redis, name: str) -> str:
-    stored = shard_readers.default_on(node, client)
-    if stored not in ("", name):  # by another command, or a failover to a server that had not heard of the change
-        raise ClusterError(f"shard {node.address} has been given {stored} as its default meanwhile")
-    entry = next((entry for entry in shard_readers.readers_on(client) if entry.default), None)
-    if entry is None or entry.name != name:
-        return f"its worker still answers by {entry.name if entry is not None else 'none'}"
-    return "" if entry.settled else "cached answers of the former one are being removed"
-
-
-def _defaults(place: Place) -> str:
-    """Which shard has which default, as far as they can be asked."""
-    holders: dict[str, list[str]] = {}
-    with ExitStack() as stack:
-        for node, client in shards_of(place.settings, place.url):
-            stack.enter_context(client)
-            try:
-                name = shard_readers.default_on(node, client) or "none"
-            except redis.exceptions.RedisError:
-                name = "not reachable"
-            holders.setdefault(name, []).append(node.address)
-    return "; ".join(f"{name}: {', '.join(addresses)}" for name, addresses in holders.items())

@@ -14,6 +14,7 @@ from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Topology
 
 from ..inference.backends.base import RuntimeLimits
+from ..inference.backends.choose import import_ahead
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import Devices
 from ..inference.model_store import ModelStore
@@ -93,7 +94,10 @@ class WorkerService:
         host.reporting = await AsyncLink.open(self._start, self.end)
         jobs = JobLoop(Jobs(runtime), host.watch, fetching, host.reporting)
         jobs.ask()
-        if info.cluster and (host.execute("QA.SESSIONS") or host.execute("AI._MODELSCAN")):
+        stored = host.execute("AI._MODELSCAN")
+        if stored:
+            import_ahead()
+        if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
         await runtime.models.load_all()
         # asked for only now: what another shard has registered here meanwhile is in the reply

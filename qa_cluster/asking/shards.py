@@ -52,7 +52,11 @@ class ShardPool:
             return self._shared
         async with self._opening:
             if self._shared is None or self._shared.closed:
-                self._shared = await Connection.open(self.address.host, self.address.port, self._login)
+                opened = await Connection.open(self.address.host, self.address.port, self._login)
+                if self._closed:  # meanwhile: nobody would close it any more
+                    opened.close()
+                    raise ConnectionLost(f"connections to {self.address} are closed")
+                self._shared = opened
             return self._shared
 
     async def execute_blocking(self, *command: Argument) -> Any:

@@ -18,12 +18,12 @@ from qa_cluster.cluster.commands import demo_corpus
 from tests.gears.onnx_file import double_model, table_model
 from tests.harness.clusters import ready_shards
 from tests.harness.servers import Server
+from tests.harness.system import System
 
 from .corpus import Corpus
 from .pinger import Pauses, Pinger
 from .report import Report, median
 from .resp_load import Request, RespLoad, encode, pipeline, run_resp_load
-from .systems import Cluster
 
 BIG_BYTES = 500_000_000
 CHUNK_BYTES = 64_000_000
@@ -72,7 +72,7 @@ def run(
             _store(server, "double", [double_model()])
             rows.measure(f"{CLIENTS} clients run a model", server.port, lambda: _load(server, load_seconds))
             slowest.append(_crash(rows, server, load_seconds))
-    _pretokenization(rows, str(binary), rounds, documents)
+    _pretokenization(rows, binary, rounds, documents)
     report.table(
         "The longest pause of a client that pings every millisecond",
         ["while", "takes s", "p50 ms", "p99.9 ms", "longest ms"],
@@ -163,12 +163,12 @@ def _crash(rows: _Rows, server: Server, seconds: float) -> float:
 # ---- pre-tokenization ----
 
 
-def _pretokenization(rows: _Rows, program: str, rounds: int, limit: int | None) -> None:
+def _pretokenization(rows: _Rows, binary: Path, rounds: int, limit: int | None) -> None:
     documents = [(document.id, document.text) for document in demo_corpus.documents()][:limit]
     corpus = Corpus("demo", documents, [])
-    with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), 1, program) as cluster:
+    with tempfile.TemporaryDirectory() as folder, System(binary, shards=1) as cluster:
         cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
-        (node,) = cluster.nodes()
+        (node,) = cluster.nodes
         port = node.connection_pool.connection_kwargs["port"]
         for _ in range(rounds):
             name = f"pre-tokenization of {len(documents)} documents"

@@ -6,19 +6,20 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.harness.system import System
+
 from .corpus import Corpus
 from .report import Report
-from .systems import Cluster
 
 SHARDS = (1, 2, 3)
 
 
-def run(report: Report, corpus: Corpus, program: str) -> None:
+def run(report: Report, corpus: Corpus, binary: Path) -> None:
     """For each number of shards: ingest (split, tokenize, index on write), then the bulk job over what is stored."""
     rows = []
     for shards in SHARDS:
-        with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), shards, program) as cluster:
-            nodes = cluster.nodes()
+        with tempfile.TemporaryDirectory() as folder, System(binary, shards=shards) as cluster:
+            nodes = cluster.nodes
             before = _memory(nodes)
             file = corpus.write_jsonl(Path(folder) / "corpus.jsonl")
             started = time.perf_counter()

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from qa_cluster.reading.manifest import Manifest
 from tests.harness.programs import find_binary
+from tests.harness.system import System
 
 from . import engine, events, functions, pauses, pretokenize, reader_latency, reading_cost, service, shard_get
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
-from .systems import Cluster
 
 # of the shard engine alone: no documents, and but for the pauses no question answering
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
@@ -56,14 +56,14 @@ def main() -> None:
         server_version(binary), corpus.name, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}"
     )
     if {"shard", "service"} & scenarios:
-        with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), options.shards, str(binary)) as cluster:
+        with tempfile.TemporaryDirectory() as folder, System(binary, shards=options.shards) as cluster:
             cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
             if "shard" in scenarios:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
     if "pretokenize" in scenarios:
-        pretokenize.run(report, corpus, str(binary))
+        pretokenize.run(report, corpus, binary)
     if "reader" in scenarios:
         with reader_latency.readers(options.model, model, options.checkpoint) as models:
             reader_latency.run(report, corpus, models, options.checkpoint, options.rounds)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import redis
 
+from tests.harness.system import System
+
 from .corpus import Corpus, variations
 from .loadgen import Load, get_requests, run_load
 from .report import Report, median
-from .systems import Cluster, baseline, plain_server
+from .systems import baseline, plain_server
 
 CLIENTS = (1, 8, 64)
 UNCACHED = {1: 150, 8: 400, 64: 800}
@@ -54,7 +56,7 @@ def measure(port: int, questions: Sequence[str], clients: int, extra: str = "") 
     return load
 
 
-def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | None, rounds: int) -> None:
+def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None, rounds: int) -> None:
     """All servers in turn, one at a time, so that none takes cores from another."""
     per_round = 2 * sum(UNCACHED.values()) + (sum(BASELINE_UNCACHED.values()))
     questions = Questions(corpus, (rounds + 1) * per_round + 200)
@@ -65,13 +67,15 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | Non
             for clients in CLIENTS:
                 loads.setdefault((name, clients), []).append(call(clients))
 
-    with cluster.service() as port:
-        measure(port, questions.take(64), 8)
-        rounds_of("waves", lambda n: measure(port, questions.take(UNCACHED[n]), n))
-        rounds_of("all", lambda n: measure(port, questions.take(UNCACHED[n]), n, "&waves=false"))
-        known = questions.take(100)
-        measure(port, known, 8)
-        rounds_of("near", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
+    cluster.start_service()
+    port = cluster.port
+    measure(port, questions.take(64), 8)
+    rounds_of("waves", lambda n: measure(port, questions.take(UNCACHED[n]), n))
+    rounds_of("all", lambda n: measure(port, questions.take(UNCACHED[n]), n, "&waves=false"))
+    known = questions.take(100)
+    measure(port, known, 8)
+    rounds_of("near", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
+    cluster.stop_service()
     with tempfile.TemporaryDirectory() as folder:
         if checkpoint is not None:
             sentences = Path(folder) / "sentences.json"
@@ -80,7 +84,7 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | Non
             with baseline("tests.benchmarks.baselines.torch_server:app", environment, Path(folder)) as port:
                 measure(port, questions.take(16), 8)
                 rounds_of("torch", lambda n: measure(port, questions.take(BASELINE_UNCACHED[n]), n))
-        with plain_server(Path(folder), cluster.program) as url:
+        with plain_server(Path(folder), str(cluster.binary)) as url:
             client = redis.Redis.from_url(url)
             body = json.dumps({"answer": "x" * 40, "context": "y" * 900})
             for question in known:
@@ -92,11 +96,11 @@ def run(report: Report, cluster: Cluster, corpus: Corpus, checkpoint: Path | Non
     _print(report, loads, "Repeated questions over HTTP", ["near", "redis"])
 
 
-def stored_sentences(cluster: Cluster) -> list[str]:
+def stored_sentences(cluster: System) -> list[str]:
     """The text of every sentence the cluster holds: the baseline ranks and reads the same ones."""
     return [
-        text.decode()
-        for node in cluster.nodes()
+        text
+        for node in cluster.nodes
         for key in sorted(node.scan_iter(match="sentence:*", count=1000))
         for _, text in sorted(node.hgetall(key).items())
     ]

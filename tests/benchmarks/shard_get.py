@@ -14,29 +14,29 @@ from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.precisions import openvino_settings
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder
+from tests.harness.system import System
 
 from .corpus import Corpus
 from .report import Report, median
-from .systems import Cluster
 
 PAIRS = 300
 
 
-def sentence_keys(cluster: Cluster, count: int) -> list[tuple[int, str, str]]:
+def sentence_keys(cluster: System, count: int) -> list[tuple[int, str, str]]:
     """(node, tag, sentence key) of stored sentences, spread over the shards."""
     found = []
-    for number, node in enumerate(cluster.nodes()):
+    for number, node in enumerate(cluster.nodes):
         for key in node.scan_iter(match="sentence:*", count=1000):
-            name = key.decode().removeprefix("sentence:")
+            name = key.removeprefix("sentence:")
             tag = name.rpartition(":")[2]
-            found += [(number, tag, f"{name}:{index.decode()}") for index in sorted(node.hkeys(key))]
+            found += [(number, tag, f"{name}:{index}") for index in sorted(node.hkeys(key))]
     step = max(1, len(found) // count)
     return found[::step][:count]
 
 
-def run(report: Report, cluster: Cluster, corpus: Corpus, model: Path, rounds: int) -> None:
+def run(report: Report, cluster: System, corpus: Corpus, model: Path, rounds: int) -> None:
     """Rounds of: bare call, uncached `GET`, cached `GET`, on the same pairs."""
-    nodes = cluster.nodes()
+    nodes = cluster.clients(decode_responses=False)
     targets = [(n, tag, key, read_with(nodes[n], tag, key)) for n, tag, key in sentence_keys(cluster, PAIRS)]
     manifest = Manifest.load(model / "manifest.json")
     tokenizer = ReaderTokenizer((model / "tokenizer.json").read_bytes())

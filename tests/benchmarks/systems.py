@@ -1,9 +1,8 @@
-"""The systems that are measured, each started as a user would start it, each stopped by its process id."""
+"""The systems that ours is measured against, each started as a user would start it, each stopped by its process id."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -19,7 +18,6 @@ import redis
 from qa_cluster.cluster.servers.server_process import find_program
 from tests.harness.ports import free_port
 
-CLI = [str(Path(sys.executable).with_name("qa-cluster"))]
 START_SECONDS = 60
 
 
@@ -51,51 +49,6 @@ def running(command: list[str], url: str, environment: dict[str, str], log: Path
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-class Cluster:
-    """A local cluster made by the command line, with documents in it."""
-
-    def __init__(self, folder: Path, shards: int, program: str = "", settings: dict[str, str] | None = None) -> None:
-        self.folder, self.shards, self.program = folder, shards, program
-        own = {"QA_DATA_DIR": str(folder), "QA_SHARDS": str(shards), "QA_SERVER": program}
-        self.environment = {**own, **(settings or {})}
-
-    def cli(self, *arguments: str) -> str:
-        """Run `qa-cluster …` on this cluster and return what it printed."""
-        done = subprocess.run(
-            [*CLI, *arguments], env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(
-                f"qa-cluster {' '.join(arguments)} exited {done.returncode}: {done.stderr or done.stdout}"
-            )
-        return done.stdout
-
-    def __enter__(self) -> Cluster:
-        self.cli("up")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.cli("down")
-
-    def nodes(self) -> list[redis.Redis]:
-        """A client for each primary."""
-        status = json.loads(self.cli("status", "--json"))
-        nodes = []
-        for shard in status["shards"]:
-            host, _, port = shard["address"].rpartition(":")
-            nodes.append(redis.Redis(host=host, port=int(port)))
-        return nodes
-
-    @contextlib.contextmanager
-    def service(self, settings: dict[str, str] | None = None) -> Iterator[int]:
-        """The REST service; yields its port."""
-        port = free_port()
-        environment = {**self.environment, **(settings or {})}
-        command = [*CLI, "serve", "--port", str(port)]
-        with running(command, f"http://127.0.0.1:{port}/readyz", environment, self.folder / "serve.log"):
-            yield port
 
 
 @contextlib.contextmanager

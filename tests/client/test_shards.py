@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from qa_cluster.asking.connection import Connection, ConnectionLost, Login
-from qa_cluster.asking.shards import Shards
+from qa_cluster.asking.shards import ShardPool, Shards
 from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
 from qa_cluster.keys import slot
 from qa_cluster.topology import Address
@@ -119,6 +119,30 @@ async def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: Scripte
         await shards.execute("later:{zz9}", "RPUSH", "later:{zz9}", "a", "b", "c")
         assert sorted([value for _, value in await asyncio.gather(*waiting)]) == [b"a", b"b", b"c"]
         assert shards.pool(shard.address).in_use == 0
+
+
+async def test_a_connection_that_is_opened_while_its_pool_is_closed_is_closed_too() -> None:
+    asked, answer, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        asked.set()
+        await answer.wait()
+        writer.write(b"%0\r\n")
+        await reader.read()
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        pool = ShardPool(Address(*server.sockets[0].getsockname()), Login(), 1, 1)
+        opening = asyncio.create_task(pool.shared())
+        await asked.wait()
+        pool.close()
+        answer.set()
+        with pytest.raises(ConnectionLost, match="are closed"):
+            await opening
+        await gone.wait()
 
 
 async def test_no_server_at_all_names_every_address() -> None:

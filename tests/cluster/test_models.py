@@ -15,7 +15,9 @@ import pytest
 
 from qa_cluster import keys
 from qa_cluster.cluster import cli
-from qa_cluster.cluster.readers import reader_loading
+from qa_cluster.cluster.nodes.node import Node
+from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots
+from qa_cluster.cluster.readers import default_reader, reader_loading
 from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
@@ -201,18 +203,50 @@ def test_a_default_that_another_changes_meanwhile_is_reported(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shards.load("last", beside=True)
-    answers_by = reader_loading._answers_by
+    answers = default_reader._Change.answers
     unchanged = threading.Lock()
 
     def overtaken(*of: object) -> str:
         if unchanged.acquire(blocking=False):  # on the first shard that is looked at
             shards.use("first")
-        return answers_by(*of)  # type: ignore[arg-type]
+        return answers(*of)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reader_loading, "_answers_by", overtaken)
+    monkeypatch.setattr(default_reader._Change, "answers", overtaken)
     with pytest.raises(ClusterError, match=rf"given {shards.first.name} as its default meanwhile.*model use"):
         shards.use("last")
     assert default(shards) == {shards.first.name}
+
+
+def test_slots_that_leave_and_come_back_meanwhile_do_not_end_a_change(
+    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards.load("last", beside=True)
+    answers = default_reader._Change.answers
+    still = threading.Lock()
+
+    def moved(change: object, node: Node, client: object) -> str:
+        if node.port == shards.nodes[1].port and still.acquire(blocking=False):
+            move_to_and_fro(shards, node.slots[0][0])
+            # as when the worker has taken a copy of a shard that was not changed yet
+            assert shards.flip(shards.nodes[1], shards.first.name, shards.last.name) == "done"
+        return answers(change, node, client)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(default_reader._Change, "answers", moved)
+    assert shards.use("last") == shards.last.name
+    assert default(shards) == {shards.last.name}
+
+
+def move_to_and_fro(shards: TinyShards, slot: int) -> None:
+    """A slot of the second shard, with its keys, to the first shard and back."""
+    clients = [node.client(decode_responses=False) for node in shards.nodes]
+    try:
+        for source, target in ((1, 0), (0, 1)):
+            found = {node.port: node for node in all_primaries(clients[0])}
+            nodes = [(found[node.port], client) for node, client in zip(shards.nodes, clients, strict=True)]
+            move_slots([Move(slot, nodes[source][0].id, nodes[target][0].id)], nodes)
+    finally:
+        for client in clients:
+            client.close()
 
 
 def test_somebody_elses_model_under_a_name_like_ours_is_let_be(shards: TinyShards) -> None:
@@ -247,7 +281,7 @@ def test_a_change_that_one_shard_misses_is_told_and_can_be_finished(shards: Tiny
     gone.stop(signal.SIGKILL)
     try:
         with pytest.raises(ClusterError) as caught:
-            reader_loading.make_default(shards.place(1.0), shards.last.name)
+            default_reader.change(shards.place(1.0), shards.last.name)
         told = str(caught.value)
         assert f"{shards.last.name}: 127.0.0.1:{there.port}" in told
         assert f"not reachable: 127.0.0.1:{gone.port}" in told

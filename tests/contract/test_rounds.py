@@ -46,6 +46,15 @@ def test_rounds_are_taken_up_again(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.count("round 3:") == 1
 
 
+def test_options_of_the_make_above_do_not_reach_the_make_of_a_round(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("ARGS ?= none\nall:\n\t@test $(ARGS) = none\n")
+    command = f'{sys.executable} -c "import sys; from tests.harness.rounds import rounds; from pathlib import Path; '
+    command += f"sys.exit(rounds(['make', '-C', '{tmp_path}', 'all'], 1, 0, Path('{tmp_path}/log.txt')))\""
+    above = tmp_path / "above"
+    above.write_text(f"rounds:\n\t{command}\n")
+    subprocess.run(["make", "-f", str(above), "rounds", "ARGS=--rounds"], cwd=ROOT, check=True)
+
+
 def test_what_was_started_ends_in_any_case(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.harness.rounds", "--log", str(tmp_path / "log.txt"), "--busy", "1"]
     with subprocess.Popen([*command, sys.executable, "-c", "import time; time.sleep(600)"], cwd=ROOT) as process:

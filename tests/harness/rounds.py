@@ -28,6 +28,7 @@ PASSED = re.compile(r"^(?:=+ )?(?:\d+ \w+, )*(\d+) passed\b.* in [\d.]+s", re.MU
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 LINE = re.compile(r"^round (\d+): .*?(\d+) failed")
 GRACE_SECONDS = 60
+MAKES_OWN = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS", "ARGS")
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,12 @@ def busy(count: int) -> Iterator[None]:
 
 def run(command: list[str], output: Path) -> int:
     """The exit status of a command whose output goes to a file; what it started ends with this process."""
+    # A `make` that has started this hands its own variables, ARGS among them, to every `make` below it.
+    environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN}
     with output.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=environment
+        )
         try:
             return process.wait()
         except BaseException:

@@ -32,6 +32,7 @@ class System:
 
     def __init__(self, binary: Path, *, shards: int = SHARDS, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="qa-system-"))
+        self.binary = binary
         self.shards = shards
         clean = {name: value for name, value in server_environment().items() if not name.startswith("QA_")}
         self.environment = clean | {

@@ -7,6 +7,7 @@ device is a GPU; TorchScript runs in torch, if the worker's environment has it. 
 from __future__ import annotations
 
 import logging
+import threading
 
 from qa_cluster.errors import ModelError
 
@@ -14,6 +15,18 @@ from ..model_file import ModelFile
 from .base import CompiledModel, RuntimeLimits
 
 logger = logging.getLogger(__name__)
+
+
+def import_ahead() -> None:
+    """Import the runtime of most models, where the shard has some, while the worker does what it waits for."""
+    threading.Thread(target=_import_openvino, name="import", daemon=True).start()
+
+
+def _import_openvino() -> None:
+    try:
+        from . import openvino  # noqa: F401
+    except ImportError as error:
+        logger.warning("OpenVINO cannot be imported, models run in ONNX Runtime: %s", error)
 
 
 def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
