@@ -43,6 +43,14 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """A session as a shard has it, for one that lacks it."""
+
+    stored: StoredSession
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
 class Dispute:
     """Two shards still differed when this one had done what it can: it asks again at look `due`, or after a change."""
 
@@ -59,6 +67,7 @@ class Neighbours:
         self._host = host
         self._peers = peers
         self._registrar = registrar
+        self._installed = registrar.installed
         self._streams = streams
         self._generation = 0
         self._standing: Standing | None = None
@@ -72,7 +81,7 @@ class Neighbours:
         self._own_slots: list[list[tuple[int, int]]] | None = None
         peers.on("registrations?", self.compare)
         peers.on("unregistered?", self.unregistered)
-        peers.on("session?", lambda _sender, session_id: registrar.stored(session_id))
+        peers.on("session?", self.offer)
 
     async def watch(self) -> None:
         """Look at the other primaries until cancelled."""
@@ -81,6 +90,8 @@ class Neighbours:
                 await self.look()
             except (ClusterError, GearsError) as error:
                 logger.info("the other shards cannot be asked now: %s", error)
+            except Exception:  # the next look may go well: without any, the shard would miss things for ever
+                logger.exception("comparing with the other shards failed")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
@@ -128,14 +139,15 @@ class Neighbours:
             return
         extra = sorted(own.ids - theirs.ids)
         if extra:
-            self._registrar.bury(await self._peers.ask(node, "unregistered?", extra, LOOK_SECONDS))
+            self._installed.bury(await self._peers.ask(node, "unregistered?", extra, LOOK_SECONDS))
         for session_id in self._ahead(theirs):
-            stored = await self._peers.ask(node, "session?", session_id, SESSION_SECONDS, SESSION_SECONDS)
-            if stored is not None and session_id in self._ahead(theirs):
-                self._adopt(node, stored, theirs.orders_of(session_id))
+            offer = await self._peers.ask(node, "session?", session_id, SESSION_SECONDS, SESSION_SECONDS)
+            # things may have changed on both sides meanwhile
+            if offer is not None and session_id in self._ahead(offer.standing):
+                self._adopt(node, offer)
         own = self._refresh()
         if own is not None:
-            self._registrar.order(theirs.orders_after(own))
+            self._installed.order(theirs.orders_after(own))
             self._note_dispute(node, theirs)
 
     def _ahead(self, theirs: Standing) -> list[str]:
@@ -145,11 +157,12 @@ class Neighbours:
             return []
         return theirs.sessions_ahead_of(own, self._buried(theirs.ids - own.ids))
 
-    def _adopt(self, node: str, stored: StoredSession, orders: dict[str, int]) -> None:
+    def _adopt(self, node: str, offer: Offer) -> None:
+        session_id = offer.stored.id
         try:
-            self._registrar.adopt(stored, orders)
+            self._installed.adopt(offer.stored, offer.standing.orders_of(session_id))
         except BaseException as error:  # also SystemExit: the script is not ours
-            logger.error("session %s of shard %s could not be taken: %s", stored.id, node, error_line(error))
+            logger.error("session %s of shard %s could not be taken: %s", session_id, node, error_line(error))
 
     def _note_dispute(self, node: str, theirs: Standing) -> None:
         own = self._refresh()
@@ -167,7 +180,8 @@ class Neighbours:
     def compare(self, sender: str, digest: bytes) -> Comparison:
         """Answer a shard that has sent the digest of what it has registered (message ``registrations?``)."""
         own = self._refresh()
-        if own is None or self._registrar.settling:
+        # a worker that has not looked yet is at its start: it cannot hand out what it has
+        if own is None or self._registrar.settling or not self._looks:
             return Comparison(settling=True)
         if digest == self._digest:
             self._agree(sender, digest)
@@ -178,6 +192,13 @@ class Neighbours:
         if dispute is not None and dispute.theirs != digest:
             del self._disputes[sender]
         return Comparison(settling=False, standing=own)
+
+    def offer(self, _sender: str, session_id: str) -> Offer | None:
+        """Answer a shard that lacks a session (message ``session?``); None when it is not to be had now."""
+        own, stored = self._refresh(), self._installed.stored(session_id)
+        if own is None or stored is None or self._registrar.settling:
+            return None
+        return Offer(stored, Standing(tuple(entry for entry in own.entries if entry.session == session_id)))
 
     def unregistered(self, _sender: str, ids: list[str]) -> list[str]:
         """Those of the registrations that were unregistered here (message ``unregistered?``)."""

@@ -17,8 +17,8 @@ from .sessions import Registration, ScriptSession
 logger = logging.getLogger(__name__)
 
 
-def call_on_registered(host: Host, session: ScriptSession | None, registration: Registration) -> Awaitable[None] | None:
-    """Call it; what it leaves to be awaited, or None when it is over."""
+def call_on_registered(host: Host, session: ScriptSession | None, registration: Registration) -> asyncio.Task[None] | None:
+    """Call it; the task of what it leaves to be done, or None when it is over."""
     if registration.on_registered is None:
         return None
     token = current.set(Execution(registration.id, session))

@@ -68,10 +68,12 @@ static void set_paused(Registration *registration, int paused) {
     notify(&PAUSED, registration->fields[REG_ID], paused);
 }
 
-/* The number of an order that is given now: above all that this shard knows, and as a rule above those of others. */
+/* The number of an order that is given now: above all that this shard knows, and as a rule above those of others. It
+ * stays in the range that other shards and files accept, also where one had a number that no clock gives. */
 static long long next_order(const Registration *registration, int paused) {
     long long now = RedisModule_Milliseconds(), after = (registration->pause_order >> 1) + 1;
-    return (now > after ? now : after) << 1 | paused;
+    long long order = (now > after ? now : after) << 1 | paused;
+    return order <= MAX_PAUSE_ORDER ? order : MAX_PAUSE_ORDER - !!paused;
 }
 
 /* 0: there is no such registration, or it has had that order or a later one. */

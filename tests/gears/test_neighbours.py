@@ -60,6 +60,7 @@ class Shard:
         self.peers = Peers(host)
         streams: Any = SimpleNamespace(look_again=lambda: None)
         registrar: Any = self
+        self.installed = self
         topology = SimpleNamespace(
             shards=[SimpleNamespace(node_id=name) for name in "abc"], ranges_of=lambda _shard: []
         )
