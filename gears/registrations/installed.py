@@ -1,8 +1,8 @@
 """What is registered on this shard: in its module, and in its worker with the functions.
 
-A version of a session that was replaced is kept until the new one is used: it is taken up again, with what its functions
-have in their globals, when the new one is taken back. `onRegistered` runs on every shard, after a restart too: a plain
-function at once, a coroutine in the background.
+A version of a session that was replaced is kept until the new one is used: when the new one is taken back, the old one
+comes back with what its functions have in their globals. `onRegistered` runs on every shard, after a restart too: a
+plain function at once, a coroutine in the background.
 """
 
 from __future__ import annotations

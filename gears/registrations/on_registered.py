@@ -17,7 +17,9 @@ from .sessions import Registration, ScriptSession
 logger = logging.getLogger(__name__)
 
 
-def call_on_registered(host: Host, session: ScriptSession | None, registration: Registration) -> asyncio.Task[None] | None:
+def call_on_registered(
+    host: Host, session: ScriptSession | None, registration: Registration
+) -> asyncio.Task[None] | None:
     """Call it; the task of what it leaves to be done, or None when it is over."""
     if registration.on_registered is None:
         return None

@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any
 
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host

@@ -186,8 +186,8 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 class IdSource:
     """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
 
-    The counter follows the time in microseconds: other shards still know the runs of the worker before this one, clients
-    its executions, and of the versions of a session that different shards have registered the newest is to be found.
+    The counter follows the time in microseconds: other shards still know the runs of the worker before this one,
+    clients know its executions, and of two versions of a session that two shards have the newer one stays.
     """
 
     def __init__(self, shard_id: str) -> None:

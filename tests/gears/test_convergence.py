@@ -157,6 +157,14 @@ def replicate(replica: Server, primary: Server) -> None:
     eventually(lambda: execute(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", ignore=redis.ResponseError)
 
 
+def replica_of(primary: Server, asked: Server) -> str | None:
+    """The id of the replica that a primary has, as another server sees it."""
+    for _, _, *rows in execute(asked, "CLUSTER", "SLOTS"):
+        if rows[0][1] == primary.port and len(rows) > 1:
+            return str(rows[1][2])
+    return None
+
+
 def test_a_session_that_a_dying_worker_left_on_some_shards_comes_to_all(own_cluster: Cluster) -> None:
     first, second, third = own_cluster.nodes
     # the message is in the hands of a worker that does not read it, and dies with it
@@ -177,6 +185,9 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
     with Server(server_binary, settings, worker=WORKER) as replica:
         replica.wait_ready()
         replicate(replica, first)
+        # the others know of it before the primary ends: nobody else could tell them
+        own_id = execute(replica, "CLUSTER", "MYID")
+        eventually(lambda: all(replica_of(first, node) == own_id for node in own_cluster.nodes))
         assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
         trigger, in_, out = ids(first)
         eventually(lambda: ids(replica) == [trigger, in_, out])

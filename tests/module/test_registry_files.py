@@ -91,6 +91,8 @@ def test_files_of_all_encodings_load(
 )
 def test_a_damaged_file_is_refused(server_binary: Path, content: bytes) -> None:
     server = with_file(server_binary, content)
-    with pytest.raises(AssertionError, match="registrations (are damaged|of encoding version 4 cannot be read)"):
-        server.start()
-    server.__exit__(None, None, None)
+    try:
+        with pytest.raises(AssertionError, match=r"registrations (are damaged|of encoding version 4 cannot be read)"):
+            server.start()
+    finally:
+        server.__exit__(None, None, None)
