@@ -1,1 +1,1 @@
-"""Operations: servers, topology and the command line."""
+"""This package operates clusters: servers, topology and the command line."""

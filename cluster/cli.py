@@ -1,4 +1,4 @@
-"""The command `qa-cluster`: options for all commands, and what each kind of error exits with."""
+"""The command `qa-cluster`: it declares the options of all commands and chooses the exit code of each kind of error."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs inside the worker process of a shard: functions, models and scripts."""
+"""This package runs inside the worker process of a shard: functions, models and scripts."""

@@ -19,7 +19,7 @@ from qa_cluster.evaluation.scoring import f1
 from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.reading.manifest import WaveFit
 from qa_cluster.sentences import split_sentences
-from qa_cluster.waves import WAVES, certainty, is_sure
+from qa_cluster.waves import WAVES, certainty, is_sure, wave_ends
 
 from .evaluate import Prediction
 
@@ -103,12 +103,12 @@ class Simulation:
         self.read: FloatArray = np.zeros(shape)
         self.f1: FloatArray = np.zeros(shape)
         for row, (example, candidates) in enumerate(zip(examples, readings, strict=True)):
-            for wave, end in enumerate(ends):
+            # A question with few candidates ends early: its last wave stands for those that it does not have.
+            for wave, end in enumerate(wave_ends(ends, len(candidates[: ends[-1]]))):
                 part = candidates[:end]
-                self.read[row, wave] = len(part)
-                if part:
-                    self.best[row, wave] = certainty(found.score for found, _ in part)
-                    self.f1[row, wave] = f1(_answer(part, rank_weight, no_answer_threshold), example.answers)
+                self.read[row, wave:] = end
+                self.best[row, wave:] = certainty(found.score for found, _ in part)
+                self.f1[row, wave:] = f1(_answer(part, rank_weight, no_answer_threshold), example.answers)
 
     def at(self, threshold: float) -> tuple[FloatArray, FloatArray]:
         """F1 and number of sentences read of every question, stopping at `threshold`."""

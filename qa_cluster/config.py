@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .shard_functions import SENTENCE_ANSWER_TTL_SECONDS
+from .shard_functions import MAX_PIPELINE_REQUESTS, MAX_QUESTION_CHARS, SENTENCE_ANSWER_TTL_SECONDS
 from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
@@ -123,10 +123,13 @@ class Settings:
         maximum=100_000,
     )
 
-    question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=100_000)
+    question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
     body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
     pipeline_max_requests: int = _of(
-        32, "requests of POST /models/{id} at the shards at once; more are answered 503", minimum=1, maximum=64
+        32,
+        "requests of POST /models/{id} at the shards at once; more are answered 503",
+        minimum=1,
+        maximum=MAX_PIPELINE_REQUESTS,
     )
     pipeline_pairs_max: int = _of(
         64, "most pairs of question and context in one request of POST /models/{id}", minimum=1, maximum=1024

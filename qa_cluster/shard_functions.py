@@ -1,4 +1,4 @@
-"""Names and times of the functions on the shards that the code which registers, calls and configures them needs.
+"""Names, times and limits of the functions on the shards, for the code that registers, calls and configures them.
 
 The functions themselves run in the shards' workers (`gears/functions`); services, clients and the set-up of a cluster
 use them by these names.
@@ -16,6 +16,11 @@ READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
 # Argument of `qa.models`: each reader comes with its manifest.
 WITH_MANIFESTS = "manifests"
+
+# The longest question, in code points, and how many requests of `qa.pipeline` a shard works on at once. A service may
+# allow less, never more.
+MAX_QUESTION_CHARS = 4096
+MAX_PIPELINE_REQUESTS = 64
 
 # Option of the module (`RG.CONFIGSET`): how long a shard keeps what one sentence answers to a question.
 SENTENCE_ANSWER_TTL_OPTION = "qa.sentence-answer-ttl-seconds"

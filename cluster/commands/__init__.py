@@ -1,1 +1,1 @@
-"""The command line, one file for each subcommand."""
+"""The command line has one file for each subcommand."""

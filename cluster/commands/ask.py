@@ -1,4 +1,4 @@
-"""`qa-cluster ask`: answers on the terminal."""
+"""`qa-cluster ask`: answers a question on the terminal."""
 
 from __future__ import annotations
 

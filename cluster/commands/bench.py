@@ -1,4 +1,4 @@
-"""`qa-cluster bench`: the measurements of the README."""
+"""`qa-cluster bench`: runs the measurements of the README."""
 
 from __future__ import annotations
 

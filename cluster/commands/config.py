@@ -1,4 +1,4 @@
-"""`qa-cluster config`: every setting, its value and where it comes from."""
+"""`qa-cluster config`: shows every setting, its value and where it comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`qa-cluster demo`: everything at once, on the Python language reference, and nothing left behind."""
+"""`qa-cluster demo`: shows everything at once, on the Python language reference, and leaves nothing behind."""
 
 from __future__ import annotations
 

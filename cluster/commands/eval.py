@@ -1,11 +1,11 @@
-"""`qa-cluster eval`: how good the answers are, of the reader, of the ranking and of the whole system."""
+"""`qa-cluster eval`: measures how good the answers are: of the reader, of the ranking and of the whole system."""
 
 from __future__ import annotations
 
 import json as json_module
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict, Unpack
 
 import typer
 
@@ -23,52 +23,69 @@ from .shared_options import load_settings
 MAX_K = 64
 
 
+QuestionFile = Annotated[
+    Path, typer.Argument(help="Question set: SQuAD-format .json, or .jsonl(.gz).", exists=True, dir_okay=False)
+]
+ReaderFolder = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the reader.", exists=True, file_okay=False, show_default="setting 'reader'"),
+]
+Given = Annotated[bool, typer.Option("--context/--no-context", help="Measure the reader, with the context given.")]
+OfRanking = Annotated[bool, typer.Option("--ranking/--no-ranking", help="Measure recall of the ranking.")]
+OfSystem = Annotated[bool, typer.Option("--system/--no-system", help="Measure the answers of the whole system.")]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        help="Compare with plain PyTorch reading of BM25's best sentences by this checkpoint (extra: bench).",
+        exists=True,
+        file_okay=False,
+    ),
+]
+Running = Annotated[bool, typer.Option("--running", help="Ask the running cluster; it must hold the contexts.")]
+RetrieverK = Annotated[
+    int | None, typer.Option(help="Most sentences read for a question.", min=1, max=MAX_K, show_default="8")
+]
+ContextTokens = Annotated[
+    int | None,
+    typer.Option(
+        help="Budget, in tokens, of a sentence with its neighbours; 0: each sentence alone.",
+        min=0,
+        show_default="the manifest's",
+    ),
+]
+Limit = Annotated[
+    int | None, typer.Option(help="How many questions to ask, spread over the file.", min=1, show_default="all")
+]
+Seed = Annotated[int, typer.Option(help="Random seed of the confidence intervals.", min=0)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Write JSON with every question's answers to this file.", dir_okay=False)
+]
+
+
+class _Parts(TypedDict):
+    """What is measured."""
+
+    given: bool
+    ranking: bool
+    system: bool
+
+
 def evaluate(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    file: Annotated[
-        Path, typer.Argument(help="Question set: SQuAD-format .json, or .jsonl(.gz).", exists=True, dir_okay=False)
-    ],
-    reader: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the reader.", exists=True, file_okay=False, show_default="setting 'reader'"),
-    ] = None,
-    given: Annotated[
-        bool, typer.Option("--context/--no-context", help="Measure the reader, with the context given.")
-    ] = True,
-    ranking: Annotated[bool, typer.Option("--ranking/--no-ranking", help="Measure recall of the ranking.")] = True,
-    system: Annotated[
-        bool, typer.Option("--system/--no-system", help="Measure the answers of the whole system.")
-    ] = True,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="Compare with plain PyTorch reading of BM25's best sentences by this checkpoint (extra: bench).",
-            exists=True,
-            file_okay=False,
-        ),
-    ] = None,
-    running: Annotated[
-        bool, typer.Option("--running", help="Ask the running cluster; it must hold the contexts.")
-    ] = False,
-    retriever_k: Annotated[
-        int | None, typer.Option(help="Most sentences read for a question.", min=1, max=MAX_K, show_default="8")
-    ] = None,
-    context_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="Budget, in tokens, of a sentence with its neighbours; 0: each sentence alone.",
-            min=0,
-            show_default="the manifest's",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="How many questions to ask, spread over the file.", min=1, show_default="all")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the confidence intervals.", min=0)] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write JSON with every question's answers to this file.", dir_okay=False)
-    ] = None,
+    file: QuestionFile,
+    reader: ReaderFolder = None,
+    given: Given = True,
+    ranking: OfRanking = True,
+    system: OfSystem = True,
+    checkpoint: Checkpoint = None,
+    running: Running = False,
+    retriever_k: RetrieverK = None,
+    context_tokens: ContextTokens = None,
+    limit: Limit = None,
+    seed: Seed = 0,
+    json: Json = False,
+    out: Out = None,
 ) -> None:
     """Measure how good the answers to a question set are: of the reader, of the ranking, and of the whole system.
 
@@ -86,17 +103,10 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster eval questions.json --no-context --limit 100 --json | jq '.system.runs[].f1'
     """
-    if not (given or ranking or system):
-        raise typer.BadParameter("all three parts are switched off: there is nothing to measure")
+    parts = _parts(given=given, ranking=ranking, system=system)
     settings = load_settings(context).settings
-    _need_place(out)
-    running = running or bool(settings.cluster_url)
-    if running and file.suffix.lower() != ".json":
-        raise typer.BadParameter(
-            f"{file}: the contexts of JSON lines cannot be ingested, so no running cluster has them"
-        )
-    if running and context_tokens is not None:
-        raise typer.BadParameter("a running cluster reads as its reader was loaded", param_hint="--context-tokens")
+    if running := running or bool(settings.cluster_url):
+        _need_ingestable(file, context_tokens)
     folder = reader or (Path(settings.reader) if settings.reader else bundled_reader())
     plan = EvaluationPlan(
         file=file,
@@ -110,21 +120,44 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         limit=limit,
         seed=seed,
     )
-    if ranking and not any(plan.questions.gold):
-        raise InvalidInput(
-            f"{file}: no question's answer stands in its context, so there is no recall: leave it out with --no-ranking"
+    _measure(plan, parts, json=json, out=out)
+
+
+def _parts(**parts: Unpack[_Parts]) -> _Parts:
+    if not any(parts.values()):
+        raise typer.BadParameter("all three parts are switched off: there is nothing to measure")
+    return parts
+
+
+def _need_ingestable(file: Path, context_tokens: int | None) -> None:
+    """Refuse what a running cluster cannot do: hold such contexts, or read in another way."""
+    if file.suffix.lower() != ".json":
+        raise typer.BadParameter(
+            f"{file}: the contexts of JSON lines cannot be ingested, so no running cluster has them"
         )
-    with until_signal():
-        report, answers = measure(plan, given=given, ranking=ranking, system=system)
-    if out is not None:
-        out.write_text(json_module.dumps({**report, "answers": answers}, indent=1, ensure_ascii=False), "utf-8")
-    if json:
-        console.say_json(report)
-    else:
-        report_tables.show(report)
+    if context_tokens is not None:
+        raise typer.BadParameter("a running cluster reads as its reader was loaded", param_hint="--context-tokens")
 
 
 def _need_place(out: Path | None) -> None:
     """Refuse, before minutes of work, a file that cannot be written."""
     if out is not None and not (out.parent.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK)):
         raise typer.BadParameter(f"{str(out)!r} cannot be written", param_hint="--out")
+
+
+def _measure(plan: EvaluationPlan, parts: _Parts, *, json: bool, out: Path | None) -> None:
+    """Measure, print the report, and write it with all answers."""
+    _need_place(out)
+    if parts["ranking"] and not any(plan.questions.gold):
+        raise InvalidInput(
+            f"{plan.file}: no question's answer stands in its context, so there is no recall: leave it out with"
+            " --no-ranking"
+        )
+    with until_signal():
+        report, answers = measure(plan, **parts)
+    if out is not None:
+        out.write_text(json_module.dumps({**report, "answers": answers}, indent=1, ensure_ascii=False), "utf-8")
+    if json:
+        console.say_json(report)
+    else:
+        report_tables.show(report)

@@ -1,4 +1,4 @@
-"""`qa-cluster status`: what the cluster has, what it lacks, and how its background jobs stand."""
+"""`qa-cluster status`: says what the cluster has, what it lacks, and how its background jobs stand."""
 
 from __future__ import annotations
 

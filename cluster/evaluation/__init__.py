@@ -1,1 +1,1 @@
-"""How good the answers to a question set are: asking, judging, and the tables of `qa-cluster eval`."""
+"""This room measures the answers to a question set: it asks, judges, and makes the tables of `qa-cluster eval`."""

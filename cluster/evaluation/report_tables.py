@@ -1,4 +1,4 @@
-"""The report of `qa-cluster eval` as tables."""
+"""Shows the report of `qa-cluster eval` as tables."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A cluster seen from outside: its nodes, their slots, and commands to all of them."""
+"""This room sees a cluster from outside: its nodes, their slots, and commands to all of them."""

@@ -1,4 +1,4 @@
-"""One step on all shards at once; or again and again, until nothing stands against it or the time is up."""
+"""Takes a step on all shards at once; or again and again, until nothing stands against it or the time is up."""
 
 from __future__ import annotations
 

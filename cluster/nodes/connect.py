@@ -1,4 +1,4 @@
-"""redis-py clients for administration: one server of the cluster at a time, with the login of the settings."""
+"""Makes redis-py clients for administration: one server of the cluster at a time, with the login of the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making one cluster of empty servers, and waiting until all of its servers agree about it.
+"""Makes one cluster of empty servers, and waits until all of its servers agree about it.
 
 Everything goes through the server's own CLUSTER commands. Slots are moved by `resharding`.
 """

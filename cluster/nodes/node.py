@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as any of them reports them, and any command to one server."""
+"""Reads the nodes of a cluster, as any of them reports them, and sends any command to one server."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What makes a cluster answer questions, and what grows it."""
+"""This room makes a cluster answer questions, and lets it grow."""

@@ -1,4 +1,4 @@
-"""Background jobs with rq: a small server of their own, one worker process, bulk pre-tokenization as the job.
+"""Runs background jobs with rq: a small server of their own, one worker process, bulk pre-tokenization as the job.
 
 rq is not made for clusters, so its server is a separate one that is in none. Whoever can write to an rq queue chooses
 what its worker calls; so that server listens on a unix socket of this user (and, when asked for, on loopback), a

@@ -1,4 +1,4 @@
-"""Bulk pre-tokenization of what is stored: started on all shards, followed through their progress keys."""
+"""Starts bulk pre-tokenization of stored sentences on all shards, and follows it through their progress keys."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Readers on a cluster: store, warm, list and measure them."""
+"""This room stores, warms, lists and measures readers on a cluster."""

@@ -1,4 +1,4 @@
-"""How fast a reader is on the shards it is on, through their workers: runs by shape, and a question's reading."""
+"""Measures how fast a reader is on its shards, through their workers: runs by shape, and a question's reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader as three files in a folder, read and checked before any shard hears of it."""
+"""Reads a reader from three files in a folder, and checks them before any shard hears of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which readers are on the shards, and which of them a name means."""
+"""Finds which readers are on the shards, and which of them a name means."""
 
 from __future__ import annotations
 

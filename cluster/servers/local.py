@@ -1,4 +1,4 @@
-"""The local cluster of a data folder: up, down, and what runs.
+"""Starts and stops the local cluster of a data folder, and finds what runs of it.
 
 Each node has a folder ``node-<n>``. What was created is remembered in ``cluster.json``; which servers run is read from
 their pid files every time, so a command that was killed half-way leaves nothing that the next one does not see. Node

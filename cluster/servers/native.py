@@ -1,4 +1,4 @@
-"""Finding the native module, and building it in a checkout."""
+"""Finds the native module, and builds it in a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free loopback ports for cluster nodes: the port itself and its bus port, 10000 above.
+"""Finds free loopback ports for cluster nodes: the port itself and its bus port, 10000 above.
 
 A port is free when it can be bound now. Another program may take it before the server does; the server then fails to
 start and says so.

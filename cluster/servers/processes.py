@@ -1,4 +1,4 @@
-"""Starting and ending processes that are known by their pid and by a marker in their command line.
+"""Starts and ends processes, which it knows by their pid and by a marker in their command line.
 
 A pid alone proves nothing: it may have been given to another program since. So no signal is ever sent unless the
 command line of that pid holds the marker (a path that only our process was started with). Nothing is found by name.

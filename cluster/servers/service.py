@@ -1,4 +1,4 @@
-"""The REST service as a process: started by command line, waited for, stopped."""
+"""Runs the REST service as a process: starts it by its command line, waits for it and stops it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that end a command which has started servers of its own: each of them ends it in order, as Ctrl-C does."""
+"""Lets signals end a command that has started servers of its own in order, as Ctrl-C does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help texts from docstrings."""
+"""Makes help texts from docstrings."""
 
 from __future__ import annotations
 

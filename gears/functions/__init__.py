@@ -1,1 +1,1 @@
-"""The functions qa-cluster registers on every shard, written against the public RG API only."""
+"""These are the functions that qa-cluster registers on every shard; they use the public RG API only."""

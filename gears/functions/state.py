@@ -1,4 +1,4 @@
-"""What the functions of this worker remember from one call to the next: one object, in this place only.
+"""Holds what the functions of this worker remember from one call to the next: one object, in this place only.
 
 Registered functions are stored by their names, so what they remember is the process's and not theirs: it stays when the
 functions are registered again, and a new worker begins without it. Each module describes its part by a dataclass whose

@@ -1,4 +1,4 @@
-"""The queue of a device: its threads run models and scripts, and while a batch runs whatever arrives queues.
+"""The queue of a device: its threads run models and scripts, and work that arrives while a batch runs waits.
 
 Micro-batching without waiting: the next batch of a token model starts with the oldest item and takes the items of the
 same model nearest to it in length, as many as fit the padded-token budget at little padding. Models with a `BATCHSIZE`

@@ -1,4 +1,4 @@
-"""Batches as a model's `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` ask for: requests joined on dimension 0.
+"""Makes the batches that a model's `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` ask for, joined on dimension 0.
 
 The oldest request takes along those of its model whose other dimensions and types are the same, until the rows reach
 the batch size; with fewer rows than the minimum it waits, for as long as its timeout says.

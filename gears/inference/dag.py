@@ -1,4 +1,4 @@
-"""Runs of models and scripts that depend on each other: each step starts when its inputs are there, on its device.
+"""Runs models and scripts that depend on each other: each step starts when its inputs are there, on its device.
 
 Slots hold tensors and are written once. The first failure keeps further steps from starting; those that run end as they
 do. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions are all such runs.

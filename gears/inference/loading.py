@@ -1,4 +1,4 @@
-"""Things that are kept by reference, models and scripts: made on the loading thread, found by any thread.
+"""Keeps models and scripts by reference: the loading thread makes them, and any thread finds them.
 
 A reference names one object's very bytes, so what was made of it never goes stale; the module says when it is gone.
 """

@@ -1,4 +1,4 @@
-"""The models of the shard in this worker: compiled off the loop, warmed, run through the queue of their device."""
+"""Holds the shard's models in this worker: it compiles them off the loop, warms them and runs them by device queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a TorchScript is called with; apart from the scripts, because it needs no torch."""
+"""Declares what a call of a TorchScript hands over; it stands apart from the scripts, because it needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TorchScripts of the shard in this worker: compiled off the loop, called on the threads of their device."""
+"""Holds the shard's TorchScripts in this worker: compiles them off the loop, calls them on their device's threads."""
 
 from __future__ import annotations
 

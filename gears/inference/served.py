@@ -1,4 +1,4 @@
-"""What waits in a device's queue: requests to models, calls of scripts, and the limits on their waiting."""
+"""Declares what waits in a device's queue: requests to models, calls of scripts, and the limits on their waiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors as the worker holds them: numpy arrays, converted from and to the wire's (dtype, shape, blob)."""
+"""The worker holds tensors as numpy arrays; this module converts them from and to the wire's (dtype, shape, blob)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of token models: lengths are padded to multiples of 16 and batches to a few sizes.
+"""Makes batches for token models: it pads lengths to multiples of 16 and batches to a few sizes.
 
 A runtime compiles kernels per shape, so there are few; padding is masked and cut off again, and an item's result does
 not depend on its company.

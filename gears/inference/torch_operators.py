@@ -1,4 +1,4 @@
-"""What TorchScripts can call: `redis.execute`, `redis.asList` and `redisAI.model_execute`, as operators of torch.
+"""Gives TorchScripts `redis.execute`, `redis.asList` and `redisAI.model_execute` to call, as operators of torch.
 
 A call reaches the shard on the thread that runs the script, with the rights of the script's caller. As
 TorchScript has no variable argument lists, `redis.execute` is one operator per number of arguments.

@@ -1,4 +1,4 @@
-"""TorchScripts: compiled from source, their entry points checked, their functions called with tensors.
+"""Compiles TorchScripts from source, checks their entry points and calls their functions with tensors.
 
 Only what belongs to TorchScript is found by name in a script: torch's operators, types and exceptions, and the commands
 of torch_operators. Python's own functions are not: torch would call them, with the rights of the worker's process.

@@ -1,4 +1,4 @@
-"""The jobs of the `AI.*` commands: loading and running models and scripts, and runs of several steps."""
+"""Does the jobs of the `AI.*` commands: it loads and runs models and scripts, and runs several steps at once."""
 
 from __future__ import annotations
 

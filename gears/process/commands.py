@@ -1,4 +1,4 @@
-"""The `RG.*` commands about executions and sessions, whose state the workers keep.
+"""Answers the `RG.*` commands about executions and sessions, because the worker keeps their state.
 
 Each shard that takes part in an execution knows it: what concerns an execution goes to all shards over the bus.
 """

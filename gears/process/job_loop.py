@@ -1,4 +1,4 @@
-"""Fetches jobs and reports them: one `QA.NEXT` is always outstanding, results go out unawaited.
+"""Fetches jobs and reports them: one `QA.NEXT` is always outstanding, and nothing waits for reports to arrive.
 
 Every job is a task with its own context. A job's time limit is kept here too, so that it ends even when the `cancel`
 of the module cannot be fetched. Whatever a function raises ends its job, never the worker.

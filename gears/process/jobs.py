@@ -1,4 +1,4 @@
-"""Jobs: what each kind does. A handler returns the arguments of `QA.DONE` after the id, a notification nothing."""
+"""Does jobs of every kind. A handler returns the arguments of `QA.DONE` after the id, a notification nothing."""
 
 from __future__ import annotations
 

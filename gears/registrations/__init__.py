@@ -1,1 +1,1 @@
-"""What stays when a script has ended: its session and registrations, streams that are read for them, its timers."""
+"""This room keeps what stays when a script has ended: its session and registrations, their streams, its timers."""

@@ -1,4 +1,4 @@
-"""The source of scripts: run in a fresh namespace, with what it asks for noted, and kept for tracebacks to quote."""
+"""Runs the source of scripts in a fresh namespace, notes what it asks for, and keeps it for tracebacks to quote."""
 
 from __future__ import annotations
 

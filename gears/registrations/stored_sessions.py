@@ -1,4 +1,4 @@
-"""How sessions are kept in the module and sent to other shards.
+"""Writes and reads sessions in the form in which the module keeps them and other shards get them.
 
 A session is stored as one cloudpickle of all its registrations, so its functions share their globals when they are
 loaded again. Bytecode of another Python, or of another version of this format, cannot be loaded: then the stored source

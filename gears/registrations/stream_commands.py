@@ -1,4 +1,4 @@
-"""The commands by which streams are read in their consumer group, and what their replies bring."""
+"""Builds the commands that read streams in their consumer group, and reads their replies."""
 
 from __future__ import annotations
 

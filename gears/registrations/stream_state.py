@@ -1,4 +1,4 @@
-"""What the worker keeps of each registration on streams, and of each stream that it reads for it."""
+"""Declares what the worker keeps of each registration on streams, and of each stream that it reads for it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs of functions: their plans and sources, how records pass the steps, and how a run spreads over the shards."""
+"""This room runs functions: their plans and sources, the way of records through the steps, and runs over all shards."""

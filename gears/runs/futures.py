@@ -1,4 +1,4 @@
-"""What lets functions work beyond their step: futures that suspend a record, and coroutines of their own.
+"""Lets functions work beyond their step: with futures that suspend a record, and with coroutines of their own.
 
 A coroutine that a function schedules keeps the execution it belongs to: its rights, and the client of a hooked
 command, which gets its answer when the last of them has ended.

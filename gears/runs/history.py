@@ -1,4 +1,4 @@
-"""The executions that commands can ask about: those that run and the last ones that ended, in bounded number."""
+"""Keeps the executions that commands can ask about: those that run, and a bounded number of those that have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of the shard and their values as functions have them: scanned by pages, read in few round trips."""
+"""Gives functions the shard's keys and values: it scans by pages and reads in few round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a plan runs on one shard: records are pushed through its steps, one after the other.
+"""Runs a plan on one shard: it pushes records through its steps, one after the other.
 
 A `Chain` runs the steps of one stage. Inside one shard a boundary does nothing, so a local run is one chain. A record
 whose step raises is dropped and its error kept; the run goes on. Bulk runs give the event loop its turn every few

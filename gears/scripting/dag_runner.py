@@ -1,4 +1,4 @@
-"""The DAG runner of `redisAI`: tensors, models and scripts put together by name, run on the engine of `AI.DAGEXECUTE`.
+"""The DAG runner of `redisAI` puts tensors, models and scripts together by name; `AI.DAGEXECUTE`'s engine runs them.
 
 >>> import redisAI  # doctest: +SKIP
 >>> runner = redisAI.createDAGRunner()  # doctest: +SKIP

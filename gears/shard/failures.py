@@ -1,4 +1,4 @@
-"""How the failure of a function is reported: the error that scripts raise and see, and its forms on the wire.
+"""Reports the failure of a function: the error that scripts raise and see, and its forms on the wire.
 
 A script gets the list of its traceback's lines (`traceback_text`); a job that fails gets one line that starts with a
 code (`error_line`). Frames of this package are left out: the author of a function looks for their own.

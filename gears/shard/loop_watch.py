@@ -1,4 +1,4 @@
-"""Sees an event loop that a function has blocked for too long, when nobody else can.
+"""Notices an event loop that a function has blocked for too long, when nothing else can.
 
 A job has a deadline in the module, which kills a worker that does not end it. Functions that run without a job (stream
 batches, timers, `onRegistered`, coroutines) have none: this watch, asked by the heartbeat's thread, is theirs.

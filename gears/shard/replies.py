@@ -1,4 +1,4 @@
-"""Values of functions as RESP2, the way RedisGears converted them.
+"""Converts values of functions to RESP2 as RedisGears did.
 
 list -> array; int and bool -> integer; float -> bulk string with six decimals; bytes and str -> bulk string, except a
 str longer than one character that starts with ``+`` (status) or ``-`` (error); all else -> the bulk string

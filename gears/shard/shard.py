@@ -1,4 +1,4 @@
-"""What the worker knows about the shard that started it: its address, its id and the `qa.*` settings."""
+"""Holds what the worker knows about the shard that started it: its address, its id and the `qa.*` settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that a function starts work in its context: with its execution, and with its caller's rights.
+"""Lets the threads that a function starts work in its context: with its execution, and with its caller's rights.
 
 Python 3.11 gives a new thread an empty context. A function that runs with the rights of its caller would get those of
 the worker by starting a thread.

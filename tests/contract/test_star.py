@@ -41,6 +41,9 @@ CLUSTER_ROOMS = dict(
     in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "evaluation", "commands", "cli")
 )
 
+# In a checkout, qa_cluster also finds what lies beside its folder: itself once more, and what no installed package has.
+SECOND_COPIES = {f"qa_cluster.{name}": frozenset[str]() for name in ("qa_cluster", "tests", "setup")}
+
 
 def tree_of(folder: str) -> Tree:
     return Tree.read(ROOT / folder, folder if folder == "qa_cluster" else f"qa_cluster.{folder}")
@@ -50,6 +53,7 @@ def outside(folder: str, tree: Tree) -> list[str]:
     """Imports that break the star."""
     forbidden = {f"qa_cluster.{point}": frozenset[str]() for point in POINTS if point != folder}
     forbidden |= {point: frozenset() for point in POINTS}  # `import gears` from the checkout would be a second copy
+    forbidden |= SECOND_COPIES
     return [
         f"{module} imports {name}"
         for module in tree.sources
@@ -63,6 +67,13 @@ def test_star(folder: str) -> None:
     tree = tree_of(folder)
     assert tree.sources
     assert outside(folder, tree) == []
+
+
+def test_no_test_imports_a_second_copy() -> None:
+    tree = Tree.read(ROOT / "tests", "tests")
+    assert len(tree.sources) > 100
+    found = [(module, name) for module in tree.sources for name in tree.imports(module)]
+    assert [(module, name) for module, name in found if room_of(name, SECOND_COPIES)] == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -206,6 +217,8 @@ def test_a_planted_offence_against_the_star_is_found() -> None:
         "api": ("from qa_cluster.gears import worker", "qa_cluster.gears.worker"),
         "qa_cluster": ("import qa_cluster.models.export", "qa_cluster.models.export"),
         "cluster": ("def f():\n    import gears.worker", "gears.worker"),
+        "models": ("from qa_cluster.qa_cluster.keys import slot", "qa_cluster.qa_cluster.keys.slot"),
+        "gears": ("from qa_cluster.tests import harness", "qa_cluster.tests.harness"),
     }
     for folder, (line, name) in lines.items():
         assert outside(folder, Tree({f"{folder}.x": line})) == [f"{folder}.x imports {name}"]

@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.config import SETTINGS
 from qa_cluster.sentences import split_sentences
 from tests.harness.polling import eventually
 
@@ -170,6 +171,20 @@ def test_one_bad_sentence_does_not_spoil_the_others(shards: Shards) -> None:
     assert isinstance(replies[1], redis.exceptions.MovedError)
     assert "sentence key must be" in str(replies[2])
     assert "NOTFOUND" in str(replies[3])
+
+
+def test_a_shard_takes_the_longest_question_that_a_service_may_be_set_to_and_none_longer(shards: Shards) -> None:
+    longest = SETTINGS["question_max_chars"].maximum
+    assert longest is not None
+    shards.put("longest", CURIE)
+    shards.wait_tokenized("longest")
+    name = sentence_name("longest", 1)
+    question = "Who discovered radium? ".ljust(int(longest), "?")
+    assert read(shards, question, name)[0]["answer"] == "Marie Curie"
+    assert shards.rank(question).candidates
+    assert "TOOLONG" in str(read(shards, f"{question}?", name)[0])
+    with pytest.raises(redis.ResponseError, match="TOOLONG"):
+        shards.rank(f"{question}?")
 
 
 @pytest.mark.parametrize("arguments", [[], ["", "question only"], ["", "", "x:{a}:0"], ["", " ", "x:{a}:0"]])

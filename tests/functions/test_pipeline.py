@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from qa_cluster import keys, pipeline
+from qa_cluster.config import SETTINGS
 from qa_cluster.errors import QueueFull
 from qa_cluster.gears.functions.answering import pipeline as on_shard
 from qa_cluster.huggingface.pipeline import QuestionAnsweringPipeline
@@ -153,6 +154,28 @@ def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized
     long.join()
     whole = time.monotonic() - begun
     assert max(waits) < whole / 2, (waits, whole)
+
+
+async def test_a_shard_takes_as_many_requests_as_a_service_may_be_set_to_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free = asyncio.Event()
+
+    async def read(*_: object) -> list[Any]:
+        await free.wait()
+        return []
+
+    monkeypatch.setattr(on_shard, "_reader", lambda model: SimpleNamespace(manifest=SimpleNamespace(name="m")))
+    monkeypatch.setattr(on_shard, "_results", read)
+    request = json.dumps({"inputs": {"question": "?", "context": "x"}})
+    most = SETTINGS["pipeline_max_requests"].maximum
+    assert most is not None
+    waiting = [asyncio.create_task(on_shard.on_pipeline(["qa.pipeline", "", request])) for _ in range(int(most))]
+    await asyncio.sleep(0)
+    with pytest.raises(QueueFull, match=f"{most} pipeline requests are at this shard"):
+        await on_shard.on_pipeline(["qa.pipeline", "", request])
+    free.set()
+    assert len(await asyncio.gather(*waiting)) == most
 
 
 async def test_requests_have_so_many_characters_together_and_a_single_one_more(monkeypatch: pytest.MonkeyPatch) -> None:

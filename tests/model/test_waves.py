@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
 from qa_cluster.asking.assembly import distinct
@@ -13,6 +14,7 @@ from qa_cluster.keys import SentenceRef
 from qa_cluster.models.evaluate import Prediction
 from qa_cluster.models.waves import Simulation, fit_waves
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
+from qa_cluster.waves import wave_ends
 
 EXAMPLES = [Example(f"Where does person{i} live?", f"Person{i} lives in town{i}.", (f"town{i}",)) for i in range(300)]
 
@@ -63,6 +65,18 @@ def test_waves_stop_as_soon_as_one_is_sure() -> None:
     assert [column.tolist() for column in found.at(0.5)] == [[0.0], [1.0]]
     assert [column.tolist() for column in found.at(7.0)] == [[1.0], [2.0]]
     assert [column.tolist() for column in found.at(8.0)] == [[0.0], [3.0]]
+
+
+@pytest.mark.parametrize("count", range(12))
+def test_waves_end_where_services_end_them(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(ends: tuple[int, ...]) -> list[float]:
+        found = Simulation([Example("q", "c", ("x",))], [[(prediction("x", 1.0), 1.0)] * count], 0.3, 0.0, ends)
+        assert (found.f1[0] > 0).tolist() == np.isfinite(found.best[0]).tolist() == [count > 0] * len(ends)
+        return list(dict.fromkeys(found.read[0].tolist()))
+
+    assert read((1, 3, 8)) == (wave_ends((1, 3, 8), min(count, 8)) or [0])
+    monkeypatch.setattr("qa_cluster.models.waves.wave_ends", lambda _, sentences: [sentences] if sentences else [])
+    assert read((1, 3, 8)) == [min(count, 8)]
 
 
 @pytest.mark.parametrize("threshold", [0.0, 3.0, 10.0])

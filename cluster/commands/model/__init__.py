@@ -1,1 +1,1 @@
-"""`qa-cluster model`: train and export readers, and choose which of them answer. One file for each subcommand."""
+"""`qa-cluster model`: trains and exports readers, and chooses which of them answer. One file for each subcommand."""

@@ -1,4 +1,4 @@
-"""`qa-cluster model card`: what a reader is."""
+"""`qa-cluster model card`: says what a reader is."""
 
 from __future__ import annotations
 

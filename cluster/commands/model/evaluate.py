@@ -1,4 +1,4 @@
-"""`qa-cluster model evaluate`: exact match and F1 of a reader, in a process of its own."""
+"""`qa-cluster model evaluate`: measures exact match and F1 of a reader, in a process of its own."""
 
 from __future__ import annotations
 

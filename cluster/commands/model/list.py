@@ -1,4 +1,4 @@
-"""`qa-cluster model list`: the readers on the shards."""
+"""`qa-cluster model list`: lists the readers on the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands about readers on the shards share: their options, and where they work."""
+"""The commands about readers on the shards share this: their options, and the place where they work."""
 
 from __future__ import annotations
 

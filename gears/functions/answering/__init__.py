@@ -1,1 +1,1 @@
-"""Ranking and reading: from a question to answers."""
+"""This room ranks and reads: it leads from a question to answers."""

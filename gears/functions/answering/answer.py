@@ -1,4 +1,4 @@
-"""Reads sentences: what answers a GET of a `bertqa...` key that is not there yet, and the trigger `qa.read`.
+"""Reads sentences: for a GET of a `bertqa...` key that is not there yet, and for the trigger `qa.read`.
 
 However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
 document it was read from still stands when it is stored; else the new version is read, for the clients that began to
@@ -29,10 +29,14 @@ from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, parse_sentence, slot
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
-from qa_cluster.shard_functions import READ_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL_SECONDS
+from qa_cluster.shard_functions import (
+    MAX_QUESTION_CHARS,
+    READ_TRIGGER,
+    SENTENCE_ANSWER_TTL_OPTION,
+    SENTENCE_ANSWER_TTL_SECONDS,
+)
 
 SETTING_AGE_SECONDS = 10.0
-MAX_QUESTION_LENGTH = 4096
 MAX_ATTEMPTS = 8
 # How long the reader of a sentence is kept waiting while its slot is on its way.
 SETTLE_SECONDS = 5.0
@@ -240,8 +244,8 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
 
 
 async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> bytes | None:
-    if len(question) > MAX_QUESTION_LENGTH:
-        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_LENGTH}")
+    if len(question) > MAX_QUESTION_CHARS:
+        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     for attempt in range(MAX_ATTEMPTS):
         reader = loaded.named(model)
         place = _place(model, reader)

@@ -1,4 +1,4 @@
-"""What is read of a sentence: its passage from what is stored, and the passage read by a model.
+"""Makes the passage of a sentence from what is stored, and lets a model read it.
 
 Two sentences whose neighbours make the same passage have it read once for both, also when they are asked for one after
 the other, as waves are.

@@ -23,11 +23,10 @@ from qa_cluster.huggingface.inputs import Sample
 from qa_cluster.huggingface.parameters import Parameters
 from qa_cluster.huggingface.request import SHARD_LIMITS, PipelineRequest, parse_request
 from qa_cluster.reading.windows import Window
-from qa_cluster.shard_functions import PIPELINE_TRIGGER
+from qa_cluster.shard_functions import MAX_PIPELINE_REQUESTS, PIPELINE_TRIGGER
 
 # A batch's worth: what a question may have to wait for.
 PORTION_TOKENS = 1024
-MAX_REQUESTS = 64
 # Of all requests together, a single one may have more: what is prepared of a code point takes some 10 to 60 bytes.
 MAX_CHARS = 16_000_000
 # Tokenizing takes a microsecond or so a code point, too long a text must not keep the event loop from others.
@@ -59,8 +58,8 @@ async def on_pipeline(arguments: list[Any]) -> str:
         raise InvalidInput(f"request is not JSON: {error}") from error
     reader = _reader(model)
     load = state.of(_Load)
-    if load.requests >= MAX_REQUESTS:
-        raise QueueFull(f"{MAX_REQUESTS} pipeline requests are at this shard already: try again later")
+    if load.requests >= MAX_PIPELINE_REQUESTS:
+        raise QueueFull(f"{MAX_PIPELINE_REQUESTS} pipeline requests are at this shard already: try again later")
     chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
     if load.requests and load.chars + chars > MAX_CHARS:
         raise QueueFull(

@@ -1,1 +1,1 @@
-"""From a stored document to sentences, tokens and postings."""
+"""This room makes sentences, tokens and postings of a stored document."""

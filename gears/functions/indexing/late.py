@@ -1,4 +1,4 @@
-"""Work on partitions whose slots are on their way: put off until they rest, and done if that is here.
+"""Puts off work on partitions whose slots are on their way until they rest, and does it if that is here.
 
 What moves is complete again on the other side, but work on it in between finds half of it on either.
 """

@@ -1,1 +1,1 @@
-"""The readers of a shard: their keys, copies and warming."""
+"""This room keeps the readers of a shard: their keys, copies and warming."""

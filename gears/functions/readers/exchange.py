@@ -1,4 +1,4 @@
-"""What shards ask each other about their readers: which there are, and the pieces of one."""
+"""Exchanges readers with other shards: which ones there are, and the pieces of one."""
 
 from __future__ import annotations
 

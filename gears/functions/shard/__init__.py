@@ -1,1 +1,1 @@
-"""Slots, partitions and locks of the shard the functions run on."""
+"""This room knows the slots, partitions and locks of the shard that the functions run on."""

@@ -1,4 +1,4 @@
-"""Script calls and pipelines as the functions use them."""
+"""Sends script calls and pipelines for the functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One lock per name, there only while somebody holds it or waits for it."""
+"""There is one lock per name, only while somebody holds it or waits for it."""
 
 from __future__ import annotations
 

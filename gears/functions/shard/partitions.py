@@ -1,4 +1,4 @@
-"""Which partitions this shard holds.
+"""Finds which partitions this shard holds.
 
 Their tags follow from the number of partitions, one key on one shard. The first use asks that shard, and uses
 meanwhile wait for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody

@@ -1,4 +1,4 @@
-"""What this shard serves: whether it is a primary, which slots it has, and which of them are on their way.
+"""Finds what this shard serves: whether it is a primary, which slots it has, and which of them are on their way.
 
 Read from `CLUSTER NODES`, the one reply that holds all of it. A replica sees the slots of its primary.
 """

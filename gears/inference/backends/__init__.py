@@ -1,1 +1,1 @@
-"""The runtimes that run models, behind one interface: OpenVINO, ONNX Runtime and torch."""
+"""This room holds the runtimes that run models, behind one interface: OpenVINO, ONNX Runtime and torch."""

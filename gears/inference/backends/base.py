@@ -1,4 +1,4 @@
-"""What a compiled model offers, whatever runtime it is in, and the limits that a runtime is given.
+"""Declares what a compiled model offers, whatever runtime it is in, and the limits of a runtime.
 
 A *token model* is one whose inputs are `input_ids`, `attention_mask` and perhaps `token_type_ids`, all [batch, length]
 with both dimensions free, and whose outputs have the same two dimensions: its requests may be padded and batched

@@ -1,4 +1,4 @@
-"""Which runtime takes a model.
+"""Chooses the runtime that takes a model.
 
 ONNX files run in OpenVINO on CPU, and in ONNX Runtime where OpenVINO cannot take them, a memory limit is set or the
 device is a GPU; TorchScript runs in torch, if the worker's environment has it. The runtimes are imported late.
