@@ -198,6 +198,18 @@ async def test_nothing_is_compared_while_a_session_is_published(bus: Bus) -> Non
     assert "a-9" in bus.shards["b"].entries
 
 
+async def test_a_worker_hands_out_nothing_before_its_start_is_over_and_while_a_session_is_published(bus: Bus) -> None:
+    shard = bus.shards["c"]
+    assert shard.neighbours.compare("a", b"another").settling
+    await bus.looks()
+    assert shard.neighbours.compare("a", b"another").standing == shard.standing()
+    offer = shard.neighbours.offer("a", "s")
+    assert offer is not None
+    assert (offer.stored.id, offer.standing.ids) == ("s", {"a-1", "a-2"})
+    shard.settling = True
+    assert shard.neighbours.offer("a", "s") is None
+
+
 async def test_a_replica_is_silent_until_it_is_promoted(bus: Bus) -> None:
     promoted = bus.shards["c"]
     promoted.replica = True
