@@ -1,4 +1,4 @@
-"""Labelled examples to train on, read from SQuAD-format JSON and from JSON lines; which are dropped, and why.
+"""Labelled examples to train on, from SQuAD-format JSON, JSON lines and written passages; which are dropped, and why.
 
 Every fault in a file's form is an error that names the line or question. A label that does not fit its context is a
 fault of the data, not of the form: the example is dropped and counted.
@@ -17,25 +17,11 @@ from typing import Any
 from qa_cluster.errors import InvalidInput
 from qa_cluster.reading.tokenization import is_unicode
 
-NO_ANSWER = -1
+from .labelled import NO_ANSWER, Labelled
+from .passages import passage_of
+
 WRONG_OFFSET = "the answer does not stand at answer_start"
 EMPTY_ANSWER = "the answer is empty"
-
-
-@dataclass(frozen=True, slots=True)
-class Labelled:
-    """One question about one context. `answer_start` counts code points; -1: the context does not hold the answer."""
-
-    question: str
-    context: str
-    answer: str
-    answer_start: int
-    source: str = ""
-
-    def to_json(self) -> str:
-        """Return the example as one line of a JSON-lines file."""
-        row = {name: getattr(self, name) for name in ("question", "context", "answer", "answer_start", "source")}
-        return json.dumps(row, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +69,12 @@ def _examples(path: Path, data: bytes) -> Iterator[Labelled]:
 def _from_lines(path: Path, data: bytes) -> Iterator[Labelled]:
     for number, line in enumerate(data.decode().split("\n"), start=1):
         if line.strip():
-            yield _labelled(_parsed(line, f"{str(path)!r} line {number}"), f"{str(path)!r} line {number}")
+            where = f"{str(path)!r} line {number}"
+            row = _parsed(line, where)
+            if isinstance(row, dict) and "questions" in row:
+                yield from passage_of(row, where).examples()
+            else:
+                yield _labelled(row, where)
 
 
 def _parsed(text: str, where: str) -> Any:

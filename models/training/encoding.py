@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .data import NO_ANSWER, Labelled
+from .labelled import NO_ANSWER, Labelled
 
 _CHUNK = 512
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from qa_cluster.errors import InvalidInput
 
-from .data import Labelled
+from .labelled import Labelled
 
 MAX_LOSS = 8
 """An example is not held out where that would cost the training more than so many others."""

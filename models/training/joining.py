@@ -9,8 +9,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from .data import NO_ANSWER, Labelled
 from .holdout import sentence_keys
+from .labelled import NO_ANSWER, Labelled
 
 CHARACTERS_PER_TOKEN = 4
 MIN_QUESTION_WORDS = 6

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from qa_cluster.evaluation.scoring import exact_match, f1
 
 from .base import Base
-from .data import Labelled
 from .encoding import Encoder, Windows
+from .labelled import Labelled
 from .loop import pad
 
 MAX_ANSWER_TOKENS = 30

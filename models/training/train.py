@@ -15,10 +15,11 @@ from typing import Any
 from qa_cluster.errors import InvalidInput, ModelError
 
 from .base import Base, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
-from .data import Dataset, Labelled, load_dataset, write_examples
+from .data import Dataset, load_dataset, write_examples
 from .encoding import Encoder, Windows
 from .holdout import hold_out
 from .joining import join_contexts
+from .labelled import Labelled
 from .loop import StageLoop
 from .measure import measure
 from .progress import Watcher

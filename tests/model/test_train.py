@@ -15,8 +15,9 @@ from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.checkpoint import load_checkpoint
 from qa_cluster.models.training.base import Machine, load_base
-from qa_cluster.models.training.data import Labelled, load_dataset
+from qa_cluster.models.training.data import load_dataset
 from qa_cluster.models.training.encoding import Encoder
+from qa_cluster.models.training.labelled import Labelled
 from qa_cluster.models.training.loop import StageLoop
 from qa_cluster.models.training.state import Position
 from qa_cluster.models.training.train import HELD_OUT_FILE, RECORD_FILE, train

@@ -1,0 +1,126 @@
+"""Passages that were written for this project, each with its questions: `models/training/written/*.jsonl.gz`.
+
+A line holds `domain`, `title` and `section` (where the passage stands in its document), `text` and `questions`; a
+question has an `answer`, the words of the text from their first occurrence on, or null where the passage does not
+answer it, a `kind` and a `style`. `faults` is the check that every such file has to pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.reading.tokenization import is_unicode
+
+from .labelled import NO_ANSWER, Labelled
+
+DOMAINS = frozenset({"encyclopedic", "software", "law", "biomedicine", "news", "support"})
+STYLES = frozenset({"full", "casual", "keyword"})
+KINDS = frozenset(
+    {
+        *("who", "when", "where", "how many", "how much", "how long", "what", "which", "which option", "default"),
+        *("expansion", "definition", "why", "how", "condition", "consequence", "requirement", "exception", "name"),
+    }
+)
+MAX_ANSWER_WORDS = 20
+MIN_WORDS, MAX_WORDS = 15, 230
+_POINTS = re.compile(r"\b(this|the) (passage|text)\b|\babove\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a passage; `answer` is None where the passage does not hold it."""
+
+    question: str
+    answer: str | None
+    kind: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A passage of a document with its questions."""
+
+    domain: str
+    title: str
+    section: str
+    text: str
+    questions: tuple[Question, ...]
+
+    def examples(self) -> Iterator[Labelled]:
+        """Its questions as labelled examples; the source is the domain."""
+        for asked in self.questions:
+            start = NO_ANSWER if asked.answer is None else self.text.find(asked.answer)
+            yield Labelled(asked.question, self.text, asked.answer or "", start, self.domain)
+
+
+def passage_of(row: dict[str, Any], where: str) -> Passage:
+    """The passage of a line; InvalidInput, which begins with `where`, says what is missing or no string."""
+    texts = [row.get(name) for name in ("domain", "title", "section", "text")]
+    questions = row.get("questions")
+    if not all(isinstance(text, str) and is_unicode(text) for text in texts) or not isinstance(questions, list):
+        raise InvalidInput(f"{where} needs domain, title, section and text as strings and questions as an array")
+    domain, title, section, text = map(str, texts)
+    return Passage(domain, title, section, text, tuple(_question(each, where) for each in questions))
+
+
+def _question(row: Any, where: str) -> Question:
+    values = [row.get(name) for name in ("question", "kind", "style")] if isinstance(row, dict) else []
+    answer = row.get("answer") if isinstance(row, dict) else ""
+    if not values or not all(isinstance(value, str) and is_unicode(value) for value in values):
+        raise InvalidInput(f"{where}: a question needs question, kind and style as strings")
+    if answer is not None and (not isinstance(answer, str) or not is_unicode(answer)):
+        raise InvalidInput(f"{where}: an answer is a string, or null where the passage does not hold it")
+    question, kind, style = map(str, values)
+    return Question(question, answer, kind, style)
+
+
+def faults(passages: Iterable[Passage]) -> list[str]:
+    """What is wrong with passages: labels that do not fit, doubles, questions that point at the passage."""
+    found: list[str] = []
+    texts: set[str] = set()
+    questions: set[str] = set()
+    for passage in passages:
+        where = f"{passage.title!r}"
+        if passage.domain not in DOMAINS:
+            found.append(f"{where}: unknown domain {passage.domain!r}")
+        if not MIN_WORDS <= len(passage.text.split()) <= MAX_WORDS:
+            found.append(f"{where}: {len(passage.text.split())} words, {MIN_WORDS} to {MAX_WORDS} are taken")
+        if (text := folded(passage.text)) in texts:
+            found.append(f"{where}: its text is there twice")
+        texts.add(text)
+        for asked in passage.questions:
+            if (question := folded(asked.question)) in questions:
+                found.append(f"{where}: asked twice: {asked.question!r}")
+            questions.add(question)
+            found += [f"{where}: {fault}: {asked.question!r}" for fault in _faults_of(asked, passage.text)]
+    return found
+
+
+def folded(text: str) -> str:
+    """Words in lower case, for comparing."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def _faults_of(asked: Question, text: str) -> Iterator[str]:
+    if asked.kind not in KINDS:
+        yield f"unknown kind {asked.kind!r}"
+    if asked.style not in STYLES:
+        yield f"unknown style {asked.style!r}"
+    if _POINTS.search(asked.question):
+        yield "points at the passage"
+    answer = asked.answer
+    if answer is None:
+        return
+    start, end = text.find(answer), text.find(answer) + len(answer)
+    if not answer.strip() or answer != answer.strip() or start < 0:
+        yield f"the answer {answer!r} does not stand in the text"
+    elif text[start - 1 : start].isalnum() and answer[0].isalnum():
+        yield f"the answer {answer!r} begins inside a word"
+    elif text[end : end + 1].isalnum() and answer[-1].isalnum():
+        yield f"the answer {answer!r} ends inside a word"
+    if len(answer.split()) > MAX_ANSWER_WORDS:
+        yield f"the answer has {len(answer.split())} words"
