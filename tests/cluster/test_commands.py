@@ -21,7 +21,7 @@ import redis
 
 from qa_cluster.cluster.cli import main
 from qa_cluster.cluster.servers.ports import free_node_ports
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
 from tests.harness.polling import eventually
 

@@ -28,7 +28,7 @@ from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError
 from qa_cluster.ranking.bm25 import merge
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
 from tests.harness.processes import descendants
