@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "corpus/stored_index.h"
 #include "functions/hook.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
@@ -53,6 +54,15 @@ static void add_queue(RedisModuleInfoCtx *info) {
     number(info, "hook_misses", hook_stats.misses);
     number(info, "hook_inferences", hook_stats.inferences);
     number(info, "events_dropped", hook_stats.dropped_events);
+}
+
+static void add_index(RedisModuleInfoCtx *info) {
+    StoredTotals totals = stored_index_totals();
+    RedisModule_InfoAddSection(info, "index");
+    number(info, "indexes", totals.indexes);
+    number(info, "index_documents", totals.documents);
+    number(info, "index_sentences", totals.sentences);
+    number(info, "index_bytes", totals.bytes);
 }
 
 /* Under the names that RedisGears gave them. Its allocator's numbers are the worker's resident memory. */
@@ -163,6 +173,7 @@ static void on_info(RedisModuleInfoCtx *info, int for_crash_report) {
     add_worker(info);
     add_queue(info);
     if (for_crash_report) return;
+    add_index(info);
     add_jobs(info);
     add_gears(info);
     add_ai(info);

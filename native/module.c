@@ -2,17 +2,18 @@
  *
  * ROOMS. server/ is what the module needs of the server: the API, settings, keys, arguments and replies, the links of
  * the worker. jobs/ is the queue of what the worker is asked to do. values/ are the tensors, models and scripts behind
- * keys, ai/ the AI.* commands on them. functions/ are registrations and what calls them: events, the keymiss hook,
+ * keys, ai/ the AI.* commands on them. index/ is a library that knows nothing of the server, corpus/ its indexes behind
+ * keys and the QA.INDEX.* commands. functions/ are registrations and what calls them: events, the keymiss hook,
  * triggers, streams. worker/ is the worker process and what it says. Each knows only rooms before it (functions/
- * neither values/ nor ai/); what a lower room needs of a higher one, it is given at load time: jobs_attach,
- * atomic_attach.
+ * neither values/ nor ai/, corpus/ only server/ and index/); what a lower room needs of a higher one, it is given at
+ * load time: jobs_attach, atomic_attach.
  *
  * THREADS. None that does anything but free memory. Whatever the module does happens on the server's main thread: in
  * commands, in the replies of blocked clients, in keyspace notifications, in timers and in event loop callbacks (the
  * control socket and the output of the worker). So no state is ever seen half changed. The server may free values of
  * deleted keys on a background thread of its own: there the `free` of a data type gives up what its value alone owns
- * and leaves the rest to the main thread, on a list under the only lock (runnable.c). The memory of a large model is
- * given back by a short-lived thread of ours (blob.c).
+ * and leaves the rest to the main thread, on a list under a lock (runnable.c). The other lock is that of the list of
+ * all indexes (stored_index.c). The memory of a large model is given back by a short-lived thread of ours (blob.c).
  *
  * What takes long is done elsewhere: the worker, a process of its own, started by supervisor.c with posix_spawn (not
  * fork: the data set may be large, and a fork's page tables cost time in proportion). It talks to the server as an
@@ -48,6 +49,8 @@
 #include "ai/cmd_scriptrun.h"
 #include "ai/cmd_tensor.h"
 #include "cmd_rg.h"
+#include "corpus/cmd_index_read.h"
+#include "corpus/cmd_index_write.h"
 #include "functions/atomic.h"
 #include "functions/calling.h"
 #include "functions/hook.h"
@@ -67,6 +70,7 @@
 
 /* Each part comes after those that it needs. The worker's user is made of the commands registered before it, and the
  * supervisor, which will start a worker, comes last. */
+/* clang-format off */
 static int (*const PARTS[])(RedisModuleCtx *) = {
     jobs_on_load,
     link_on_load,
@@ -85,12 +89,15 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     runnable_on_load,
     dag_on_load,
     ai_config_on_load,
+    index_write_on_load,
+    index_read_on_load,
     qa_commands_on_load,
     rg_on_load,
     info_on_load,
     link_create_user,
     supervisor_on_load,
 };
+/* clang-format on */
 
 EXPORTED int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     const char *missing = module_api_load(ctx);

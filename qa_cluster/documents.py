@@ -178,9 +178,7 @@ def document_keys(document_id: str, tag: str) -> tuple[str, ...]:
         keys.document_key(document_id, tag),
         keys.sentence_key(document_id, tag),
         keys.answers_key(document_id, tag),
-        keys.docs_key(tag),
-        keys.stats_key(tag),
-        keys.garbage_key(tag),
+        keys.index_key(tag),
         keys.epoch_key(tag),
         keys.flight_key(tag),
     )

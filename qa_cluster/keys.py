@@ -22,6 +22,7 @@ PARAGRAPHS_PREFIX = "paragraphs:"
 DOCUMENT_PREFIX = "document:"
 SENTENCE_PREFIX = "sentence:"
 TOKENS_PREFIX = "tokenized:bert:qa:"
+INDEX_PREFIX = "index:"
 ANSWER_PREFIX = "bertqa"
 
 _TAG_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -159,24 +160,9 @@ def whole_answer_key(tag: str, digest: str) -> str:
     return f"answer:{{{tag}}}:{digest}"
 
 
-def terms_prefix(tag: str) -> str:
-    """What the posting keys of a partition begin with; the term follows."""
-    return f"terms:{{{tag}}}:"
-
-
-def docs_key(tag: str) -> str:
-    """Numbers of the ranked documents of a partition."""
-    return f"docs:{{{tag}}}"
-
-
-def stats_key(tag: str) -> str:
-    """Statistics of a partition."""
-    return f"stats:{{{tag}}}"
-
-
-def garbage_key(tag: str) -> str:
-    """Dropped document versions of a partition whose postings are still there."""
-    return f"garbage:{{{tag}}}"
+def index_key(tag: str) -> str:
+    """The inverted index of the sentences of a partition."""
+    return f"{INDEX_PREFIX}{{{tag}}}"
 
 
 def epoch_key(tag: str) -> str:

@@ -155,7 +155,7 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
             problems.append(f"the native module is not loaded (no {', '.join(absent)})")
         else:
             _look_at_functions(node, client, facts, problems)
-        _look_at_corpus(node, client, partitions, facts)
+            _look_at_corpus(node, client, partitions, facts)
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         facts["reachable"] = False
         problems.append(f"does not answer, and nothing is answered from its documents: {error}")
@@ -213,15 +213,11 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
     if partitions is None:
         tags = _tags_in_use(client)
     here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
-    with client.pipeline(transaction=False) as pipeline:
-        for tag in here:
-            pipeline.hlen(keys.docs_key(tag))
-            pipeline.hget(keys.stats_key(tag), "sentences")
-        pipeline.hgetall(keys.progress_key(node.tag))
-        replies = pipeline.execute()
-    facts["documents"] = sum(replies[:-1:2])
-    facts["sentences"] = sum(int(value or 0) for value in replies[1:-1:2])
-    facts["progress"] = pairs(replies[-1])
+    replies = [command(client, "QA.INDEX.INFO", keys.index_key(tag)) for tag in here]
+    indexes = [pairs(reply) for reply in replies if reply]
+    facts["documents"] = sum(int(index["documents"]) for index in indexes)
+    facts["sentences"] = sum(int(index["sentences"]) for index in indexes)
+    facts["progress"] = pairs(client.hgetall(keys.progress_key(node.tag)))
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
@@ -230,7 +226,7 @@ def _tags_in_use(client: redis.Redis) -> list[str]:
     found: set[str] = set()
     cursor = -1
     while cursor != 0 and time.monotonic() < until:
-        cursor, names = client.scan(max(cursor, 0), match=keys.docs_key("*"), count=_SCAN_KEYS)
+        cursor, names = client.scan(max(cursor, 0), match=keys.index_key("*"), count=_SCAN_KEYS)
         found |= {str(_text(name)).partition("{")[2].removesuffix("}") for name in names}
     return sorted(found)
 

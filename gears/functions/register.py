@@ -10,7 +10,7 @@ from typing import Any
 
 from qa_cluster.gears.functions import watch
 from qa_cluster.gears.functions.answering import answer, pipeline, rank
-from qa_cluster.gears.functions.indexing import garbage, split, tokenize
+from qa_cluster.gears.functions.indexing import split, tokenize
 from qa_cluster.gears.functions.readers import report
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.shard_functions import (
@@ -27,7 +27,6 @@ def register_all() -> None:
     _on_keys("paragraphs:*", split.on_paragraphs, "split documents")
     _on_keys("sentence:*", tokenize.on_sentences, "tokenize and index sentences")
     _on_keys("bert-qa:*", watch.on_reader_file, "take up a new reader")
-    _on_keys("garbage:*", garbage.on_garbage, "remove postings of dropped versions")
     rg.GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
         answer.on_missing_answer
     ).register(prefix="bertqa*", eventTypes=["keymiss"], commands=["get"], mode="async_local", readValue=False)

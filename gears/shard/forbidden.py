@@ -23,10 +23,16 @@ _CHANGE_LINK = frozenset(
 )
 
 
+def is_internal(command: str) -> bool:
+    """Whether a command is one between worker and module: those of the index are for everybody."""
+    name = command.upper()
+    return name.startswith("QA.") and not name.startswith("QA.INDEX.")
+
+
 def refuse_forbidden(command: str) -> None:
     """Raise GearsError for a command that a function may not run."""
     name = command.upper()
-    if name.startswith("QA."):
+    if is_internal(name):
         raise GearsError(f"NOPERM {command} is internal to the worker")
     if name in WAIT_FOR_WORKER:
         raise GearsError(f"ERR {command} can not run inside a function: it would wait for the worker that runs it")

@@ -15,6 +15,7 @@ from typing import Any
 from .atomic import AtomicBlock
 from .executions import IdSource, current
 from .failures import GearsError
+from .forbidden import is_internal
 from .link import Argument, AsyncLink, LinkPool, Reply
 from .loop_watch import LoopWatch
 from .shard import ShardInfo
@@ -80,7 +81,7 @@ class Host:
         name, user = str(arguments[0]).upper(), execution.user.encode("utf-8", "surrogateescape")
         if name in _PUBLIC_FORMS:
             self.execute_own("QA.AS", user, _PUBLIC_FORMS[name], *arguments[1:], "META")
-        return arguments if name.startswith("QA.") else ("QA.AS", user, *arguments)
+        return arguments if is_internal(name) else ("QA.AS", user, *arguments)
 
 
 _bound: list[Host] = []

@@ -166,8 +166,8 @@ static void take_along(Index *index) {
 
 IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
                         IndexPending **out) {
-    if (!id_length || id_length > INDEX_MAX_DOCUMENT_ID || fields_length > INDEX_MAX_FIELDS) return INDEX_INVALID;
-    if (fields_length && !fields_valid(fields, fields_length)) return INDEX_INVALID;
+    if (!id_length || id_length > INDEX_MAX_DOCUMENT_ID || !index_fields_valid(fields, fields_length))
+        return INDEX_INVALID;
     if (index->next_id > MAX_ID) return INDEX_FULL;
     take_along(index);
     uint32_t number = new_document(index, id, id_length, fields, fields_length);

@@ -63,3 +63,7 @@ bool fields_valid(const uint8_t *bytes, size_t length) {
     }
     return at == end;
 }
+
+bool index_fields_valid(const void *bytes, size_t length) {
+    return !length || (length <= INDEX_MAX_FIELDS && fields_valid(bytes, length));
+}

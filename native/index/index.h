@@ -64,6 +64,7 @@
 enum {
     INDEX_MAX_DOCUMENT_ID = 65536, /* bytes; at least one */
     INDEX_MAX_TERM = 256,          /* bytes; at least one */
+    INDEX_MAX_LENGTH = 65535,      /* terms of a packed sentence, and the frequency of any of them */
     INDEX_MAX_FIELDS = 65536,      /* bytes of a document's fields */
     INDEX_MAX_QUESTION_TERMS = 32,
     INDEX_MAX_HITS = 1000,
@@ -117,6 +118,22 @@ IndexStatus index_begin(Index *index, const void *id, size_t id_length, const vo
                         IndexPending **pending);
 /* Appends sentences. A refused call leaves a document that can only be aborted. */
 IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, size_t count);
+
+/* What index_packed_check() finds out. */
+typedef struct IndexPacked {
+    size_t sentences;
+    uint32_t most_terms; /* distinct ones of a sentence */
+    const char *problem; /* of bytes that are not valid, and where it is */
+    size_t offset;
+} IndexPacked;
+
+/* Sentences in the form that sentences.c describes: false when they are not valid. */
+bool index_packed_check(const void *bytes, size_t length, IndexPacked *packed);
+/* Appends sentences that were found valid. */
+IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed);
+/* Whether index_begin() takes these fields. */
+bool index_fields_valid(const void *bytes, size_t length);
+
 /* INDEX_EXISTS leaves the document open: remove the other and commit again. */
 IndexStatus index_commit(IndexPending *pending);
 void index_abort(IndexPending *pending);

@@ -1,12 +1,13 @@
 # What is built of the index on its own: unit tests and a slice of fuzzing for `check`, the library that tests/index drives,
 # the long fuzz run, the benchmark.
 INDEX_PARTS := $(patsubst %.c,%.o,$(wildcard index/*.c))
-INDEX_TESTS := test_index test_index_parts test_index_load
+INDEX_TESTS := test_index test_index_parts test_index_load test_index_sentences
 
 check: $(INDEX_TESTS:%=build/check/%)
 .PHONY: fuzz-index bench-index
-fuzz-index: build/check/test_index_load
+fuzz-index: build/check/test_index_load build/check/test_index_sentences
 	build/check/test_index_load 1000000
+	build/check/test_index_sentences 10000000
 bench-index: build/check/bench_index
 	build/check/bench_index
 

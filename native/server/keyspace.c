@@ -33,6 +33,10 @@ void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleTyp
     RedisModule_UnlinkKey(key); /* what was there may be large: it is freed by a thread of the server */
     RedisModule_ModuleTypeSetValue(key, type, value);
     RedisModule_CloseKey(key);
+    keyspace_changed(ctx, name, event);
+}
+
+void keyspace_changed(RedisModuleCtx *ctx, RedisModuleString *name, const char *event) {
     RedisModule_SignalModifiedKey(ctx, name);
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, event, name);
 }

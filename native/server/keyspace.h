@@ -20,6 +20,9 @@ KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
 void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value,
                     const char *event);
 
+/* The value at `name` was changed where it is. Replicating is the caller's. */
+void keyspace_changed(RedisModuleCtx *ctx, RedisModuleString *name, const char *event);
+
 /* Deletes the key and announces it. Replicating is the caller's. */
 void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name);
 

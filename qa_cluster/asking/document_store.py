@@ -174,7 +174,7 @@ class DocumentStore:
             return await self._shards.execute_once(key, "EVAL", source, *arguments)
 
         reply = await self._shards.retrying(attempt, seconds)
-        epoch = epoch_key(call.keys[7].partition("{")[2].removesuffix("}"))
+        epoch = epoch_key(key.rpartition("{")[2].removesuffix("}"))
         try:
             await self._shards.execute_once(epoch, "GET", epoch)
         except (ReplyError, ConnectionLost):

@@ -1,15 +1,15 @@
 """Ranks sentences by the question's terms: BM25 plus the edges of the term graph.
 
-A shard calls `select` on its postings and returns what `merge` needs to score the candidates of all shards exactly,
-under the document frequencies of the whole corpus. An edge is a pair of the question's terms; a sentence that holds
-both ends earns the geometric mean of their weights. Pure functions; reading postings is the caller's job.
+A shard's index finds its best sentences (``native/index/rank.c``); `merge` scores those of all shards exactly, under
+the document frequencies of the whole corpus. An edge is a pair of the question's terms; a sentence that holds both ends
+earns the geometric mean of their weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +17,6 @@ import numpy.typing as npt
 from qa_cluster.errors import ClusterError
 
 EDGE_WEIGHT = 0.3
-# Postings of rare terms are candidates until they are so many; of the other terms only the best few are.
-CANDIDATE_BUDGET = 2048
-BEST_OF_COMMON = 256
-
-IdArray = npt.NDArray[np.int64]
-WeightArray = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class TermPostings:
-    """Postings of one term on a shard: ids in ascending order with their weights, and the positions of the best.
-
-    Attributes:
-        frequency: how many sentences hold the term; more than there are ids when only the best were read.
-        best: positions of the heaviest postings, heaviest first.
-    """
-
-    ids: IdArray
-    weights: WeightArray
-    best: npt.NDArray[np.int64]
-    frequency: int
-
-    @classmethod
-    def build(cls, ids: IdArray, weights: WeightArray, frequency: int) -> TermPostings:
-        """From postings in any order."""
-        order = np.argsort(ids, kind="stable")
-        ids, weights = ids[order], weights[order]
-        best = np.argsort(-weights, kind="stable")[:BEST_OF_COMMON]
-        return cls(ids, weights, best, frequency)
-
-    @property
-    def complete(self) -> bool:
-        """Whether these are all postings of the term."""
-        return len(self.ids) >= self.frequency
-
-
-class WeightLookup(Protocol):
-    """Finds the weights of given sentences for the term at a position, where its postings are not complete."""
-
-    def __call__(self, term: int, ids: IdArray) -> WeightArray:
-        """One weight per id, 0 where the sentence does not hold the term."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,56 +53,6 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
     roots = np.sqrt(weighted).sum(axis=1)
     result: npt.NDArray[np.float64] = single + EDGE_WEIGHT * 0.5 * (roots * roots - single)
     return result
-
-
-def select(
-    postings: Sequence[TermPostings], sentences: int, count: int, lookup: WeightLookup
-) -> tuple[IdArray, WeightArray]:
-    """The ``count`` best sentences of a shard under its own frequencies: ids and a row of weights each, best first.
-
-    The work is bounded however common a term is: rare terms give all their sentences, common ones their heaviest, and
-    are then only looked up for sentences that are candidates already.
-    """
-    ids = _candidate_ids(postings)
-    if not len(ids):
-        return ids, np.zeros((0, len(postings)), dtype=np.float32)
-    weights = np.zeros((len(ids), len(postings)), dtype=np.float32)
-    for column, term in enumerate(postings):
-        if len(term.ids):
-            places = np.searchsorted(term.ids, ids)
-            places[places == len(term.ids)] = 0
-            weights[:, column] = np.where(term.ids[places] == ids, term.weights[places], 0)
-    term_idf = idf(sentences, [term.frequency for term in postings])
-    incomplete = [column for column, term in enumerate(postings) if not term.complete]
-    if incomplete:
-        # What was not read of a term is at most as heavy as the lightest that was: the rest cannot win by it.
-        shortlist = _best(scores(weights, term_idf), ids, 4 * count)
-        ids, weights = ids[shortlist], weights[shortlist]
-        for column in incomplete:
-            missing = np.flatnonzero(weights[:, column] == 0)
-            if len(missing):
-                weights[missing, column] = lookup(column, ids[missing])
-    order = _best(scores(weights, term_idf), ids, count)
-    return ids[order], weights[order]
-
-
-def _candidate_ids(postings: Sequence[TermPostings]) -> IdArray:
-    parts: list[IdArray] = []
-    room = CANDIDATE_BUDGET
-    for term in sorted(postings, key=lambda term: term.frequency):
-        if term.complete and len(term.ids) <= room:
-            parts.append(term.ids)
-            room -= len(term.ids)
-        else:
-            parts.append(term.ids[term.best])
-    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
-
-
-def _best(values: npt.NDArray[np.float64], ids: IdArray, count: int) -> npt.NDArray[np.int64]:
-    if len(values) > count:
-        top = np.argpartition(-values, count - 1)[:count]
-        return top[np.lexsort((ids[top], -values[top]))]
-    return np.lexsort((ids, -values))
 
 
 def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:

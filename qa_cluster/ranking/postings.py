@@ -1,13 +1,12 @@
-"""The inverted index of one document: which sentence holds which term, with what weight.
+"""What the index keeps of a sentence: its terms, how often each occurs, and how many there are.
 
-The weight is BM25's saturated term frequency. Sentence lengths are compared with a fixed reference instead of the
-corpus average, so that a stored weight stays right when documents come and go: 15 terms is about the mean sentence of
-both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
+The index weighs a term by BM25's saturated frequency. It compares a sentence's length with a fixed reference instead of
+the corpus average, so that a stored weight stays right when documents come and go: 15 terms is about the mean sentence
+of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,16 +24,10 @@ REFERENCE_LENGTH = 15.0
 MAX_STEP_SENTENCES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class SentencePostings:
-    """Weights of the terms of every sentence of a document, and their lengths in terms together."""
-
-    weights: list[dict[str, float]]
-    terms_total: int
-
-
 def weight(frequency: int, length: int) -> float:
     """The BM25 weight, without idf, of a term that occurs so often in a sentence of so many terms.
+
+    The index keeps it in 8 bits (``native/index/codes.c``); this is the exact one.
 
     >>> weight(1, 15)
     1.0
@@ -42,23 +35,45 @@ def weight(frequency: int, length: int) -> float:
     return round(frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH)), 4)
 
 
-def build_postings(sentences: Sequence[str]) -> SentencePostings:
-    """The postings of a document's sentences."""
-    weights: list[dict[str, float]] = []
-    total = 0
+def weights_of(sentence: str) -> dict[str, float]:
+    """The terms of a sentence with their weights."""
+    terms = analyze(sentence)
+    return {term: weight(count, len(terms)) for term, count in Counter(terms).items()}
+
+
+def pack_sentences(sentences: Sequence[str]) -> bytes:
+    """The terms of sentences as ``QA.INDEX.PUT`` takes them (``docs/index.md``).
+
+    >>> pack_sentences(["A cat sees a cat.", "No!"]).hex(" ")
+    '03 02 02 03 63 61 74 01 03 73 65 65 00 00'
+    """
+    packed = bytearray()
     for sentence in sentences:
         terms = analyze(sentence)
-        total += len(terms)
-        weights.append({term: weight(count, len(terms)) for term, count in Counter(terms).items()})
-    return SentencePostings(weights, total)
+        counts = sorted((term.encode(), count) for term, count in Counter(terms).items())
+        _append(packed, len(terms))
+        _append(packed, len(counts))
+        for term, count in counts:
+            _append(packed, count)
+            _append(packed, len(term))
+            packed += term
+    return bytes(packed)
+
+
+def _append(packed: bytearray, number: int) -> None:
+    """A varint: seven bits a byte, the lowest first."""
+    while number > 0x7F:
+        packed.append(number & 0x7F | 0x80)
+        number >>= 7
+    packed.append(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexWriter:
-    """The script calls that store tokens and postings of one version of a document.
+    """The script calls that store the tokens of one version of a document and index it.
 
-    A small document is one call. A large one is written in steps that each hold the shard for a few milliseconds only;
-    it is ranked when the last one is through. Each step is refused once the version has changed.
+    A small document is one call. The tokens of a large one are written in steps that each hold the shard for a few
+    milliseconds only; it is ranked when the last one is through. Each step is refused once the version has changed.
     """
 
     document_id: str
@@ -69,7 +84,7 @@ class IndexWriter:
     fingerprint: int
     spans: Sequence[tuple[int, int]]
     tokens: Sequence[TextTokens]
-    postings: SentencePostings
+    packed: bytes
 
     def steps(self) -> Iterator[tuple[int, int, str]]:
         """First sentence, last sentence and kind of every step, in order."""
@@ -78,45 +93,21 @@ class IndexWriter:
             last = min(first + MAX_STEP_SENTENCES, count)
             yield first, last, ("b" if first == 0 else "") + ("c" if last == count else "")
 
-    def call(self, first: int, last: int, kind: str, number: str) -> ScriptCall:
-        """One step; ``number`` is what the reply to the first step ended with, empty for that step itself."""
-        by_term: dict[str, list[float]] = {}
-        for i in range(first, last):
-            for term, value in self.postings.weights[i].items():
-                by_term.setdefault(term, []).extend((i, value))
+    def call(self, first: int, last: int, kind: str, attempt: str) -> ScriptCall:
+        """One step; ``attempt`` is what the reply to the first step ended with, empty for that step itself."""
         arrays: list[str | bytes | int] = []
         for i in range(first, last):
             (_, columns), blob = pack_sentence(*self.spans[i], self.tokens[i], self.fingerprint)
             arrays.extend((i, columns, blob))
         args = (
             keys.tokens_prefix(self.document_id, self.tag),
-            keys.terms_prefix(self.tag),
             self.version,
             self.splitter,
             self.tokenizer,
-            keys.encode_id(self.document_id),
             kind,
-            number,
+            attempt,
             len(self.spans),
-            self.postings.terms_total,
-            json.dumps(self._sentences_by_term(), ensure_ascii=False, separators=(",", ":")) if "b" in kind else "",
-            json.dumps(by_term, ensure_ascii=False, separators=(",", ":")),
+            self.packed if "c" in kind else b"",
             *arrays,
         )
         return ScriptCall("index_document", document_keys(self.document_id, self.tag), args)
-
-    def _sentences_by_term(self) -> dict[str, list[int]]:
-        sentences: dict[str, list[int]] = {}
-        for i, weights in enumerate(self.postings.weights):
-            for term in weights:
-                sentences.setdefault(term, []).append(i)
-        return sentences
-
-
-def removals(tag: str, entry: str, batch: int = 500) -> Iterator[tuple[str, ...]]:
-    """The ``ZREM`` commands that remove the postings of one garbage entry, ``batch`` members each at most."""
-    garbage = json.loads(entry)
-    for term, sentences in garbage["terms"].items():
-        for first in range(0, len(sentences), batch):
-            members = (f"{garbage['number']}.{i}" for i in sentences[first : first + batch])
-            yield ("ZREM", keys.terms_prefix(tag) + term, *members)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import Stemmer
 
-ANALYZER_VERSION = f"1-snowball-{Stemmer.version()}"
+ANALYZER_VERSION = f"2-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
 
 # Scripts written without spaces between words, and Hangul, whose particles hang on the word: matched by pairs of

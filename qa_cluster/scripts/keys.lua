@@ -1,8 +1,9 @@
 -- What all document scripts share: their keys, which live in one slot, and the removal of what was derived from a version.
 -- KEYS are those of `documents.document_keys`; the tensors of the document are named by the prefix in ARGV[1].
-local PARAGRAPHS, DOCUMENT, SENTENCE, ANSWERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local DOCS, STATS, GARBAGE, EPOCH = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local PARAGRAPHS, DOCUMENT, SENTENCE, ANSWERS, INDEX, EPOCH = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local TOKENS = ARGV[1]
+-- The index knows a document by its id as it stands in keys.
+local ID = DOCUMENT:match('^document:(.*):{[^{}]+}$')
 
 -- An epoch begins at the time of its creation, so that no value comes twice, not even after the keys were flushed.
 local function move_epoch()
@@ -20,21 +21,10 @@ local function drop_answers()
   redis.call('UNLINK', ANSWERS)
 end
 
--- Takes the document's number out of the ranking; its postings are removed later, from what is noted in the garbage list.
+-- Takes the document out of the ranking; whether it was there.
 local function drop_index()
-  local record = redis.call('HMGET', DOCUMENT, 'number', 'sentences', 'terms', 'terms_total', 'tokenized')
-  if not record[1] then
-    return false
-  end
-  redis.call('HDEL', DOCS, record[1])
-  if record[5] then
-    redis.call('HINCRBY', STATS, 'sentences', -tonumber(record[2]))
-    redis.call('HINCRBY', STATS, 'terms', -tonumber(record[4]))
-  end
-  redis.call('RPUSH', GARBAGE,
-    '{"number":' .. record[1] .. ',"sentences":' .. record[2] .. ',"terms":' .. record[3] .. '}')
-  redis.call('HDEL', DOCUMENT, 'number', 'terms', 'terms_total', 'tokenized', 'tokenizer')
-  return true
+  redis.call('HDEL', DOCUMENT, 'tokenized', 'tokenizer')
+  return redis.call('QA.INDEX.DEL', INDEX, ID) == 1
 end
 
 local function drop_version()

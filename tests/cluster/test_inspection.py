@@ -21,7 +21,7 @@ from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, 
 from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, ModelError
-from qa_cluster.keys import PARTITIONS_KEY, docs_key, partition_tags, slot
+from qa_cluster.keys import PARTITIONS_KEY, paragraphs_key, partition_tags, slot
 from tests.harness.polling import eventually
 
 from .conftest import MakeCluster
@@ -66,17 +66,17 @@ def test_a_shard_that_is_down_is_reported(make_cluster: MakeCluster) -> None:
     with cluster_client(cluster.settings, url) as client:
         client.set(PARTITIONS_KEY, 12)
         for tag in tags:
-            client.hset(docs_key(tag), "document", 1)
+            client.set(paragraphs_key("d", tag), "Text.")
     whole = inspect_cluster(Settings(), url)
-    assert [shard.documents for shard in whole.shards] == [4, 4, 4]
     knows = next(index for index, (a, b) in enumerate(slot_ranges(3)) if a <= slot(PARTITIONS_KEY) <= b)
+    assert [shard.keys for shard in whole.shards] == [4 + (index == knows) for index in range(3)]
     os.kill(cluster.processes(state)[knows].pid, signal.SIGKILL)
     wait_ended(cluster, 2)
     report = inspect_cluster(Settings(), cluster.url())
     assert not report.ready
     assert report.down == (f"127.0.0.1:{state.ports[knows]}",)
     assert report.partitions is None
-    assert [shard.documents for shard in report.shards] == [4 * (index != knows) for index in range(3)]
+    assert [shard.keys for shard in report.shards] == [4 * (index != knows) for index in range(3)]
     problems = report.all_problems()
     assert any("does not answer" in text for text in problems)
     assert not any("not set" in text for text in problems)

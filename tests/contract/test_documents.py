@@ -40,17 +40,19 @@ def spans(text: str) -> list[str]:
 
 
 def test_commands_of_the_module(server_binary: Path) -> None:
-    named = set(re.findall(r"`((?:AI|RG)\.[A-Z_]+)`", section("commands.md", "On the wire"))) | set(
-        re.findall(r"^\| `(QA\.[A-Z]+)", TEXTS["worker-protocol.md"], re.MULTILINE)
+    public = set(re.findall(r"`((?:AI|RG|QA\.INDEX)\.[A-Z_]+)`", section("commands.md", "On the wire")))
+    assert {name for name in public if name.startswith("QA.")} == set(
+        re.findall(r"^\| `(QA\.INDEX\.[A-Z]+)", TEXTS["index.md"], re.MULTILINE)
     )
+    named = public | set(re.findall(r"^\| `(QA\.[A-Z]+)", TEXTS["worker-protocol.md"], re.MULTILINE))
     with Server(server_binary) as server, server.client() as client:
         known = {name.decode() if isinstance(name, bytes) else name for name in client.execute_command("COMMAND LIST")}
     present = {name.upper() for name in known if name.lower().startswith(("ai.", "rg.", "qa."))}
     assert named == present - PRIVATE
 
 
-def test_every_ai_command_is_fuzzed_with_arguments_of_its_own() -> None:
-    named = set(re.findall(r"`(AI\.[A-Z_]+)`", section("commands.md", "On the wire")))
+def test_every_command_on_keys_is_fuzzed_with_arguments_of_its_own() -> None:
+    named = set(re.findall(r"`((?:AI|QA\.INDEX)\.[A-Z_]+)`", section("commands.md", "On the wire")))
     assert len(named) > 20
     assert named - SHAPES.keys() == set()
 

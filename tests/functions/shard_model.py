@@ -8,15 +8,13 @@ import numpy as np
 import redis
 
 from qa_cluster import documents, keys
-from qa_cluster.ranking.postings import IndexWriter, build_postings
+from qa_cluster.ranking.postings import IndexWriter, pack_sentences
 from qa_cluster.reading.tokenization import TextTokens
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.sentences import split_sentences
 
 TAG = "06S"
 _NO_TOKENS = TextTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
-# Arguments of index_document before the tensors: a plain server has no AI.TENSORSET.
-_INDEX_ARGUMENTS = 12
 
 
 def command(client: redis.Redis, *words: object, **options: object) -> Any:
@@ -66,17 +64,16 @@ def writer(document_id: str, version: str, text: str, splitter: str = "1") -> In
         fingerprint=1,
         spans=spans,
         tokens=[_NO_TOKENS] * len(spans),
-        postings=build_postings([text[a:b] for a, b in spans]),
+        packed=pack_sentences([text[a:b] for a, b in spans]),
     )
 
 
 def index(client: redis.Redis, document_id: str, version: str, text: str, splitter: str = "1") -> str:
     """All steps of indexing; the status of the last one."""
-    status, number = "", ""
+    status, attempt = "", ""
     steps = writer(document_id, version, text, splitter)
     for first, last, kind in steps.steps():
-        call = steps.call(first, last, kind, number)
-        status, number = run(client, ScriptCall(call.script, call.keys, call.args[:_INDEX_ARGUMENTS]))
+        status, attempt = run(client, steps.call(first, last, kind, attempt))
         if status != "stored":
             break
     return status

@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from qa_cluster import documents, keys
-from qa_cluster.ranking.postings import removals
 from tests.harness.polling import eventually
 
 from . import shard_model as shard
@@ -37,7 +36,26 @@ def contents(client: redis.Redis) -> dict[str, Any]:
         "set": client.smembers,
         "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
     }
-    return {key: reads[str(client.type(key))](key) for key in client.scan_iter()}
+    kept = {key: str(client.type(key)) for key in client.scan_iter()}
+    return {
+        key: reads[kind](key) if kind in reads else shard.command(client, "DEBUG", "DIGEST-VALUE", key)
+        for key, kind in kept.items()
+    }
+
+
+def indexed(client: redis.Redis) -> tuple[int, int, int] | None:
+    """Documents, sentences and terms in the index; None without one."""
+    reply = shard.command(client, "QA.INDEX.INFO", keys.index_key(TAG))
+    if reply is None:
+        return None
+    found = dict(zip(reply[::2], reply[1::2], strict=True))
+    return found["documents"], found["sentences"], found["terms"]
+
+
+def frequencies(client: redis.Redis, *terms: str) -> list[int]:
+    """How many sentences hold each term."""
+    reply = shard.command(client, "QA.INDEX.STATS", keys.index_key(TAG), "TERMS", len(terms), *terms)
+    return list(reply[2])
 
 
 def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
@@ -45,9 +63,11 @@ def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
     record = shard.record(client, "a_b: {x}")
     assert record is not None
     assert (record.version, record.sentences, record.tokenized) == (version, 3, True)
-    assert client.zrange(keys.terms_prefix(TAG) + "cat", 0, -1) == ["1.0", "1.2"]
-    assert client.hgetall(keys.docs_key(TAG)) == {"1": "a_b: %7Bx%7D"}
-    assert client.hgetall(keys.stats_key(TAG)) == {"next": "1", "sentences": "3", "terms": "8"}
+    assert indexed(client) == (1, 3, 8)
+    command = ("QA.INDEX.RANK", keys.index_key(TAG), 8, 0, "TERMS", 1, "cat", 0)
+    sentences, terms, (frequency,), hits = shard.command(client, *command)
+    assert (sentences, terms, frequency) == (3, 8, 2)
+    assert [hit[:2] for hit in hits] == [["a_b: %7Bx%7D", 0], ["a_b: %7Bx%7D", 2]]
 
 
 def test_the_same_version_again_changes_nothing(client: redis.Redis) -> None:
@@ -77,18 +97,12 @@ def test_a_condition_that_holds(client: redis.Redis) -> None:
     assert shard.delete(client, "d", second.version).status == "deleted"
 
 
-def test_nothing_of_a_deleted_document_is_left_but_its_garbage(client: redis.Redis) -> None:
+def test_nothing_of_a_deleted_document_is_left(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
     assert shard.delete(client, "d").status == "deleted"
     assert shard.delete(client, "d") == documents.DeleteResult("missing", "")
-    left = {key for key in client.scan_iter() if not key.startswith("terms:")}
-    assert left == {keys.garbage_key(TAG), keys.stats_key(TAG), keys.epoch_key(TAG)}
-    assert client.hmget(keys.stats_key(TAG), "sentences", "terms") == ["0", "0"]
-    for entry in client.lrange(keys.garbage_key(TAG), 0, -1):
-        for command in removals(TAG, str(entry)):
-            shard.command(client, *command)
-    assert not list(client.scan_iter(match="terms:*"))
+    assert set(client.scan_iter()) == {keys.epoch_key(TAG)}
 
 
 def test_every_change_moves_the_epoch(client: redis.Redis) -> None:
@@ -134,15 +148,30 @@ def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_
     kinds = [kind for _, _, kind in steps.steps()]
     assert kinds == ["b", *[""] * (len(kinds) - 2), "c"]
     assert shard.index(client, "d", version, text) == "stored"
-    assert client.zcard(keys.terms_prefix(TAG) + "word3") == len(range(3, 5000, 700))
+    # of a document that is as large the index counts the terms in steps
+    eventually(lambda: frequencies(client, "word3") == [len(range(3, 5000, 700))])
     other = "Other text."
     newer = shard.put(client, "d", other).version
     shard.split(client, "d", newer, other)
     assert shard.index(client, "d", newer, other) == "stored"
-    for entry in client.lrange(keys.garbage_key(TAG), 0, -1):
-        for command in removals(TAG, str(entry)):
-            shard.command(client, *command)
-    assert {key.rpartition(":")[2] for key in client.scan_iter(match="terms:*")} == {"other", "text"}
+    assert indexed(client) == (1, 1, 2)
+    eventually(lambda: frequencies(client, "word3", "other", "text") == [0, 1, 1])
+
+
+def test_steps_of_two_attempts_do_not_mix(client: redis.Redis) -> None:
+    text = " ".join(f"Sentence number{i} is here." for i in range(250))
+    version = shard.put(client, "d", text).version
+    shard.split(client, "d", version, text)
+    steps = shard.writer("d", version, text)
+    begin, middle, end = steps.steps()
+    _, first = shard.run(client, steps.call(*begin, ""))
+    _, second = shard.run(client, steps.call(*begin, ""))
+    assert shard.run(client, steps.call(*middle, first)) == ["stale", ""]
+    assert shard.run(client, steps.call(*middle, second)) == ["stored", second]
+    assert shard.run(client, steps.call(*end, first)) == ["stale", ""]
+    assert indexed(client) is None
+    assert shard.run(client, steps.call(*end, second)) == ["stored", second]
+    assert indexed(client) == (1, 250, 750)
 
 
 def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:
@@ -157,12 +186,11 @@ def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client
     assert record is not None
     assert (record.sentences, record.splitter, record.tokenized) == (3, "2", False)
     assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
-    assert client.hgetall(keys.docs_key(TAG)) == {}
-    assert client.llen(keys.garbage_key(TAG)) == 1
+    assert indexed(client) is None
     # tokenized meanwhile, from sentences that are no more
     assert shard.index(client, "d", version, TEXT, "whole") == "stale"
     assert shard.index(client, "d", version, TEXT, "2") == "stored"
-    assert client.hgetall(keys.stats_key(TAG)) == {"next": "2", "sentences": "3", "terms": "8"}
+    assert indexed(client) == (1, 3, 8)
 
 
 def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Redis) -> None:
@@ -196,6 +224,7 @@ def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> 
 
 def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
+    client.delete(keys.tokens_key(keys.SentenceRef("d", TAG, 1)))
     call = documents.read_sentence(keys.SentenceRef("d", TAG, 1), "Who?")
     sentence = documents.parse_sentence_record(shard.run(client, call))
     assert sentence is not None

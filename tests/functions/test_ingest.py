@@ -37,8 +37,8 @@ def test_a_document_is_found_changed_and_gone(shards: Shards) -> None:
     assert len(later.epochs) == PARTITIONS
     shards.delete("zebra")
     assert "zebra" not in shards.ranked_documents("okapis")
-    eventually(lambda: not shards.client.exists(keys.garbage_key(tag("zebra"))))
-    assert not shards.client.exists(keys.terms_prefix(tag("zebra")) + "okapi")
+    index = keys.index_key(tag("zebra"))
+    assert shards.on(shards.node_of(index), "QA.INDEX.STATS", index, "TERMS", 1, "okapi")[2] == [0]
 
 
 def test_a_plain_set_is_enough_and_a_plain_del_too(shards: Shards) -> None:
@@ -124,6 +124,29 @@ def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Sha
     again = shards.rank("ospreys poles")
     assert {f"{name}:{{{tag(name)}}}:{i}" for i in (0, 1)} <= {found.sentence for found in again.candidates}
     assert again.epochs[tag(name)] > ranking.epochs[tag(name)]
+    shards.delete(name)
+
+
+def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shards: Shards) -> None:
+    name = "dodo"
+    here = tag(name)
+    shards.put(name, "Dodos lived on Mauritius.")
+    shards.wait_tokenized(name)
+    # as versions before the index of the module left it
+    shards.on(shards.node_of(keys.index_key(here)), "QA.INDEX.DEL", keys.index_key(here), name)
+    shards.client.hset(keys.document_key(name, here), mapping={"tokenizer": "another-1-snowball", "number": "7"})
+    shards.client.hset(f"docs:{{{here}}}", "7", name)
+    shards.client.hset(f"stats:{{{here}}}", mapping={"next": 7, "sentences": 1, "terms": 3})
+    shards.client.rpush(f"garbage:{{{here}}}", '{"number":3,"sentences":1,"terms":{"dodo":[0]}}')
+    for number in range(700):
+        shards.client.zadd(f"terms:{{{here}}}:term{number}", {"7.0": 1.0})
+    assert name not in shards.ranked_documents("dodos")
+
+    shards.register("UPGRADE")
+
+    eventually(lambda: name in shards.ranked_documents("dodos"), SECONDS)
+    eventually(lambda: not shards.client.exists(f"stats:{{{here}}}"), SECONDS)
+    assert not shards.client.exists(f"docs:{{{here}}}", f"garbage:{{{here}}}", f"terms:{{{here}}}:term699")
     shards.delete(name)
 
 

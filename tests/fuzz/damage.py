@@ -44,6 +44,8 @@ def _fill(server: Server) -> bool:
         client.execute_command("AI.TENSORSET", "t2", "STRING", 2, "VALUES", "a", "bc")
         model = ["AI.MODELSTORE", "m1", "ONNX", "CPU", "TAG", "t", "BATCHSIZE", 4, "MINBATCHSIZE", 2]
         client.execute_command(*model, "BLOB", b"a model" * 20)
+        for document in ("a", "b"):
+            client.execute_command("QA.INDEX.PUT", "ix1", document, b"", b"\3\2\1\1a\2\1b" * 5)
         if "AI.SCRIPTSTORE" in names:
             client.execute_command("AI.SCRIPTSTORE", "sc1", "CPU", "ENTRY_POINTS", 1, "bar", "SOURCE", SOURCE)
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from qa_cluster.gears.shard.forbidden import is_internal
 from tests.fuzz.shapes import SHAPES, bare
 from tests.fuzz.words import KEYS, OURS, PLAIN, Command, Word, word, words
 
@@ -49,8 +50,8 @@ class Generator:
         self.names = sorted(name.upper() for name in names)
         self.blocking = [name for name in BLOCKING if name in self.names]
         self.favourites = [name for name in FAVOURITES if name in self.names]
-        self.internal = [name for name in self.names if name.startswith("QA.")]
-        self.public = [name for name in self.names if not name.startswith("QA.")]
+        self.internal = [name for name in self.names if is_internal(name)]
+        self.public = [name for name in self.names if not is_internal(name)]
 
     def command(self, chance: random.Random) -> Command:
         """A command of any kind."""

@@ -7,8 +7,8 @@ the hostile worker, on its links, as well.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
+from tests.fuzz.index_shapes import INDEX_MAKERS, Maker
 from tests.fuzz.words import (
     FUNCTIONS,
     KEYS,
@@ -28,7 +28,6 @@ from tests.fuzz.words import (
     words,
 )
 
-Maker = Callable[[random.Random], Command]
 SIZES = {"FLOAT": 4, "DOUBLE": 8, "INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8, "UINT8": 1, "UINT16": 2, "BOOL": 1}
 SOURCE = "def bar(tensors: List[Tensor], keys: List[str], args: List[str]):\n    return tensors[0]\n"
 
@@ -103,7 +102,7 @@ def scriptset(chance: random.Random) -> Command:
 def scriptexecute(chance: random.Random) -> Command:
     parts: list[Command] = []
     if chance.random() < 0.4:
-        parts.append(counted("KEYS", some(chance, KEYS[:9])))
+        parts.append(counted("KEYS", some(chance, KEYS[:11])))
     parts.append(counted("INPUTS", some(chance, TENSORS)))
     if chance.random() < 0.4:
         parts.append(counted("ARGS", words(chance, 2)))
@@ -172,7 +171,7 @@ def trigger(chance: random.Random) -> Command:
 
 
 def triggeronkey(chance: random.Random) -> Command:
-    return ["RG.TRIGGERONKEY", chance.choice(TRIGGERS), chance.choice(KEYS[:9]), *words(chance, 2)]
+    return ["RG.TRIGGERONKEY", chance.choice(TRIGGERS), chance.choice(KEYS[:11]), *words(chance, 2)]
 
 
 def of_id(name: str, *more: Command) -> Maker:
@@ -243,6 +242,7 @@ def stream(chance: random.Random) -> Command:
 
 
 MAKERS: list[tuple[str, Maker]] = [
+    *INDEX_MAKERS,
     ("AI.TENSORSET", tensorset),
     ("AI.TENSORGET", tensorget),
     ("AI.MODELSTORE", modelstore),
@@ -291,8 +291,8 @@ MAKERS: list[tuple[str, Maker]] = [
     ("QA.HELLO", lambda chance: ["QA.HELLO", 2, "0" * 64]),
     ("QA.BEAT", lambda chance: ["QA.BEAT", *[chance.choice([0, 1, 2**62, -1]) for _ in range(6)]]),
     ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),
-    ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:9])]),
-    ("QA.SCRIPTREF", lambda chance: ["QA.SCRIPTREF", chance.choice(KEYS[:9])]),
+    ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:11])]),
+    ("QA.SCRIPTREF", lambda chance: ["QA.SCRIPTREF", chance.choice(KEYS[:11])]),
     ("QA.MODEL", lambda chance: ["QA.MODEL", chance.randint(0, 400)]),
     (
         "QA.MODELPART",

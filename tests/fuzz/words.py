@@ -11,7 +11,8 @@ Command = list[Word]
 TENSORS = ["t1", "t2"]
 MODELS = ["m1", "m2"]
 SCRIPTS = ["sc1", "sc2"]
-OURS = [*TENSORS, *MODELS, *SCRIPTS]  # the keys whose values are of the module's types
+INDEXES = ["ix1", "ix2"]
+OURS = [*TENSORS, *MODELS, *SCRIPTS, *INDEXES]  # the keys whose values are of the module's types
 PLAIN = ["s", "list", "ev:1", "ev:stream", "hook:a", "hook:hang", "miss:1"]
 KEYS = [*OURS, *PLAIN, "absent", "", "a\r\n+OK", "\0", "k" * 3000]
 NUMBERS: list[Word] = [0, 1, 2, 3, -1, -128, 127, 256, 65535, 2**31, 2**32 + 1, 2**62, -(2**63), 2**63, 2**64]
@@ -55,6 +56,8 @@ KEYWORDS = [
     "BACKENDSPATH",
     "LOADBACKEND",
     "STATS",
+    "FILTER",
+    "TERMS",
 ]
 DEVICES = ["CPU", "CPU:1", "GPU", "GPU:0", "cpu", "CPU:", "CPU:99999999", "TPU", ""]
 FUNCTIONS = ["bar", "baz", "absent", ""]

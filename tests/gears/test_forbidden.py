@@ -21,7 +21,7 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 ANSWERS_THE_WORKER_AT_ONCE = {"RG.INNERHOOK"}
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _FUNCTION = re.compile(r"^(?!typedef|struct|enum)[a-z][\w \t*]*?(\w+)\([^;{}]*\) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r'\{\s*"((?:AI|RG)\.\w+)",\s*(?!NULL)(\w+),\s*"', re.IGNORECASE)
+_COMMAND = re.compile(r'\{\s*"((?:AI|RG|QA\.INDEX)\.\w+)",\s*(?!NULL)(\w+),\s*"', re.IGNORECASE)
 
 
 class Source:
@@ -68,7 +68,7 @@ def test_what_waits_for_the_worker_is_what_the_module_says() -> None:
 
 def test_no_command_of_the_module_is_overlooked(shard: Server) -> None:
     named = {name.upper() for name in execute(shard, "COMMAND LIST", "FILTERBY", "MODULE", "qa")}
-    assert module_source().handlers.keys() == {name for name in named if name.startswith(("AI.", "RG."))}
+    assert module_source().handlers.keys() == {name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX."))}
 
 
 def test_a_planted_command_that_blocks_is_found() -> None:
@@ -90,5 +90,5 @@ def test_forbidden_commands_are_refused_however_they_are_written(command: str) -
 
 
 def test_others_are_not() -> None:
-    for command in ("GET", "AI.TENSORGET", "RG.DUMPREGISTRATIONS"):
+    for command in ("GET", "AI.TENSORGET", "RG.DUMPREGISTRATIONS", "qa.index.put"):
         refuse_forbidden(command)

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 K1, B, REFERENCE_LENGTH, EDGE_WEIGHT = 1.2, 0.75, 15.0, 0.3
@@ -46,6 +47,7 @@ class Document:
     sentences: list[tuple[int, Sentence, dict[str, float]]] = field(default_factory=list)
 
 
+@cache
 def quantised(frequency: int, length: int) -> float:
     """The weight of the nearest code, by ratio."""
     exact = frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import redis
 
@@ -36,7 +36,9 @@ def corruptions(dump: bytes, count: int) -> Iterator[bytes]:
         yield bytes(damaged) + footer
 
 
-def restore_corrupted(client: redis.Redis, key: str, count: int) -> int:
+def restore_corrupted(
+    client: redis.Redis, key: str, count: int, use: Callable[[str], object] = lambda key: None
+) -> int:
     """Restores corrupted payloads of a key as `damaged`; those accepted must be usable. Returns the number refused."""
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     refused = 0
@@ -52,4 +54,5 @@ def restore_corrupted(client: redis.Redis, key: str, count: int) -> int:
         else:
             client.dump("damaged")
             client.memory_usage("damaged")
+            use("damaged")
     return refused

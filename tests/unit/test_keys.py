@@ -44,10 +44,7 @@ def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: st
         keys.answers_key(document_id, tag),
         keys.tokens_key(sentence),
         keys.answer_key(sentence, "Who {is} this?"),
-        keys.terms_prefix(tag) + "term",
-        keys.docs_key(tag),
-        keys.stats_key(tag),
-        keys.garbage_key(tag),
+        keys.index_key(tag),
         keys.epoch_key(tag),
     ]
     assert {keys.slot(key) for key in built} == {keys.slot(tag)}

@@ -1,8 +1,8 @@
 """Repairs what events have missed: at start, after a failover, after a full queue, when a reader or slot has come.
 
 Looks at every document of the shard and brings it through splitting and tokenizing where that is not done for its
-current text, by the current splitter and the current tokenizer; then works off the garbage. Cached answers of another
-reader, or of another version, go.
+current text, by the current splitter and the current tokenizer; then removes the index of an earlier version. Cached
+answers of another reader, or of another version, go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from qa_cluster.errors import InvalidInput, QAError
-from qa_cluster.gears.functions.indexing import garbage, late, split, tokenize
+from qa_cluster.gears.functions.indexing import earlier_index, late, split, tokenize
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.functions.shard.slots import View
@@ -118,7 +118,7 @@ async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
             if _wanted(found, tags) and found is not None:
                 await _tried(counts, found[1], work(*found))
     for tag in tags or await partitions.local_tags():
-        await _tried({}, tag, garbage.collect(tag))
+        await _tried({}, tag, earlier_index.remove(tag))
     if tags is None:
         await _forward_untagged()
     return counts

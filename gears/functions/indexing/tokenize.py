@@ -17,7 +17,7 @@ from qa_cluster.gears.functions.shard.calls import run_script
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SENTENCE_PREFIX, document_key, parse_tagged, sentence_key, tokens_prefix
-from qa_cluster.ranking.postings import IndexWriter, build_postings
+from qa_cluster.ranking.postings import IndexWriter, pack_sentences
 from qa_cluster.reading.tokenization import pack_sentence
 from qa_cluster.scripts import ScriptCall
 
@@ -83,11 +83,11 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
         fingerprint=reader.tokenizer.fingerprint,
         spans=spans,
         tokens=reader.tokenizer.encode_texts(texts),
-        postings=build_postings(texts),
+        packed=pack_sentences(texts),
     )
-    number = ""
+    attempt = ""
     for first, last, kind in writer.steps():
-        status, number = run_script(writer.call(first, last, kind, number))
+        status, attempt = run_script(writer.call(first, last, kind, attempt))
         if status != "stored":
             return "stale"
     return "tokenized"

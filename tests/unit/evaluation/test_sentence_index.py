@@ -9,7 +9,7 @@ import pytest
 
 from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking.bm25 import idf, scores
-from qa_cluster.ranking.postings import build_postings
+from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms
 
 chooser = random.Random(3)
@@ -20,7 +20,7 @@ SENTENCES = [" ".join(chooser.choices(WORDS, k=chooser.randint(3, 12))) for _ in
 @pytest.mark.parametrize("question", ["word3 word50", "word0 word1 word2 unheard", "word7"])
 def test_best_sentences_are_those_of_all(question: str) -> None:
     terms = question_terms(question)
-    rows = [[row.get(term, 0.0) for term in terms] for row in build_postings(SENTENCES).weights]
+    rows = [[row.get(term, 0.0) for term in terms] for row in map(weights_of, SENTENCES)]
     frequencies = [sum(term in analyze(sentence) for sentence in SENTENCES) for term in terms]
     values = scores(np.array(rows), idf(len(SENTENCES), frequencies))
     expected = sorted(range(len(SENTENCES)), key=lambda i: (-values[i], i))[:8]

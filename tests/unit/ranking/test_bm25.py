@@ -1,4 +1,4 @@
-"""Ranking: shards merged are one index, common terms cost little, and nothing is worse than BM25."""
+"""Ranking: shards merged are one index, and nothing is worse than BM25."""
 
 from __future__ import annotations
 
@@ -11,48 +11,30 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import ClusterError
+from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
-from qa_cluster.ranking.bm25 import TermPostings, WeightArray, merge, select
-from qa_cluster.ranking.postings import build_postings
+from qa_cluster.ranking.bm25 import merge
+from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms
 from qa_cluster.sentences import split_sentences
-
-NOTHING = TermPostings.build(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), 0)
 
 
 class Shard:
     """An index in memory that answers as `qa.rank` does."""
 
-    def __init__(self, sentences: dict[str, str], read_limit: int | None = None) -> None:
+    def __init__(self, sentences: dict[str, str]) -> None:
         self.names = list(sentences)
-        self.rows = build_postings(list(sentences.values())).weights
-        self.read_limit = read_limit
-        self.lookups = 0
-        self.by_term: dict[str, dict[int, float]] = {}
-        for i, row in enumerate(self.rows):
-            for term, weight in row.items():
-                self.by_term.setdefault(term, {})[i] = weight
-
-    def _postings(self, term: str) -> TermPostings:
-        found = self.by_term.get(term, {})
-        best = sorted(found.items(), key=lambda item: -item[1])[: self.read_limit]
-        ids = np.array([i for i, _ in best], dtype=np.int64)
-        return TermPostings.build(ids, np.array([w for _, w in best], dtype=np.float32), len(found))
+        self.index = SentenceIndex(list(sentences.values()))
+        self.rows = [weights_of(sentence) for sentence in sentences.values()]
 
     def rank(self, question: str, count: int) -> dict[str, Any]:
         terms = question_terms(question)
-
-        def lookup(term: int, ids: np.ndarray) -> WeightArray:
-            self.lookups += 1
-            return np.array([self.by_term[terms[term]].get(int(i), 0) for i in ids], dtype=np.float32)
-
-        postings = [self._postings(term) for term in terms]
-        ids, weights = select(postings, len(self.names), count, lookup)
+        best = [number for number, _ in self.index.rank(question, count)]
         return {
             "epochs": {self.names[0]: 1},
             "sentences": len(self.names),
-            "df": [term.frequency for term in postings],
-            "candidates": [[self.names[i], row] for i, row in zip(ids.tolist(), weights.tolist(), strict=True)],
+            "df": [sum(term in row for row in self.rows) for term in terms],
+            "candidates": [[self.names[i], [self.rows[i].get(term, 0.0) for term in terms]] for i in best],
         }
 
 
@@ -83,20 +65,6 @@ def test_scores_are_bm25_and_edges() -> None:
     assert bm25.scores(weights, idf).tolist() == pytest.approx([4 + 0.3 * np.sqrt(2 * 2), 1.0])
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_reading_only_the_best_postings_of_common_terms_loses_nothing_at_the_top(question: str) -> None:
-    sentences = corpus(20_000)
-    full = merge([Shard(sentences).rank(question, 16)], 8)
-    bounded = merge([Shard(sentences, read_limit=1024).rank(question, 16)], 8)
-    assert bounded.candidates[0].score == pytest.approx(full.candidates[0].score, rel=0.03)
-
-
-def test_candidates_are_bounded_however_common_a_term_is() -> None:
-    ids = np.arange(100_000, dtype=np.int64)
-    common = TermPostings.build(ids, np.ones(len(ids), dtype=np.float32), len(ids))
-    assert len(bm25._candidate_ids([common] * 8)) <= bm25.BEST_OF_COMMON * 8
-
-
 def test_equal_scores_are_in_the_order_of_their_keys() -> None:
     reply = {"epochs": {}, "sentences": 3, "df": [3], "candidates": [["c", [1.0]], ["a", [1.0]], ["b", [1.0]]]}
     assert [c.sentence for c in merge([reply], 2).candidates] == ["a", "b"]
@@ -104,8 +72,6 @@ def test_equal_scores_are_in_the_order_of_their_keys() -> None:
 
 def test_no_terms_and_no_candidates() -> None:
     assert merge([{"epochs": {"t": 1}, "sentences": 3, "df": [], "candidates": []}], 5).candidates == []
-    assert len(select([], 10, 5, lambda _term, ids: np.zeros(len(ids), dtype=np.float32))[0]) == 0
-    assert len(select([NOTHING], 10, 5, lambda _term, ids: np.zeros(len(ids), dtype=np.float32))[0]) == 0
 
 
 @pytest.mark.parametrize("reply", [{}, {"epochs": {}, "sentences": 1, "df": [1], "candidates": [1]}])

@@ -1,0 +1,245 @@
+/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET and QA.INDEX.INFO: what an index answers. A key that is
+ * not there is an index in which nothing is. */
+#include "corpus/cmd_index_read.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "corpus/index_type.h"
+#include "server/args.h"
+#include "server/commands.h"
+#include "server/pairs.h"
+
+#define MAX_SENTENCES ((1LL << 48) - 1) /* ids have no more */
+
+/* A document that is looked at costs up to some 200 ns. */
+enum { MAX_LISTED = 1000, LIST_STEPS = 10000, MAX_ERROR = 200 };
+
+/* NULL or an error line. */
+static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index **index) {
+    StoredIndex *stored;
+    const char *error = index_key_read(ctx, key, &stored);
+    if (!error && stored) error = index_key_check_complete(stored);
+    if (!error) *index = stored ? stored->index : stored_index_none();
+    return error;
+}
+
+/* ---- Arguments ---- */
+
+/* [FILTER bytes]. The caller frees the filter in any case. */
+static const char *parse_filter(Cursor *cursor, IndexFilter **filter) {
+    size_t length;
+    *filter = NULL;
+    if (!cursor_accept(cursor, "FILTER")) return NULL;
+    if (cursor->at == cursor->argc) return "ERR FILTER must be followed by a filter";
+    const char *bytes = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &length);
+    *filter = index_filter_new(stored_index_none(), bytes, length);
+    return *filter ? NULL : "ERR filter is not valid";
+}
+
+static void free_filter(IndexFilter *filter) { index_filter_free(stored_index_none(), filter); }
+
+typedef struct Terms {
+    IndexTerm items[INDEX_MAX_QUESTION_TERMS];
+    long long count;
+} Terms;
+
+static bool is_known(const Terms *terms, long long count, const IndexTerm *term) {
+    for (long long i = 0; i < count; i++)
+        if (terms->items[i].length == term->length && !memcmp(terms->items[i].bytes, term->bytes, term->length))
+            return true;
+    return false;
+}
+
+/* TERMS n (term [frequency]){n}, to the end of the arguments. */
+static const char *parse_terms(Cursor *cursor, bool with_frequencies, Terms *terms) {
+    int words = with_frequencies ? 2 : 1;
+    if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in another place";
+    if (!cursor_count(cursor, INDEX_MAX_QUESTION_TERMS, &terms->count))
+        return "ERR number of terms must be between 0 and 32";
+    if (cursor->argc - cursor->at != terms->count * words) return "ERR number of terms does not match the arguments";
+    for (long long i = 0; i < terms->count; i++) {
+        IndexTerm *term = &terms->items[i];
+        long long frequency = 0;
+        term->bytes = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &term->length);
+        if (with_frequencies && !cursor_count(cursor, MAX_SENTENCES, &frequency))
+            return "ERR document frequency must be between 0 and 281474976710655";
+        if (is_known(terms, i, term)) return "ERR a term comes twice";
+        term->frequency = (uint64_t)frequency;
+    }
+    return NULL;
+}
+
+/* ---- QA.INDEX.RANK, QA.INDEX.STATS ---- */
+
+static void reply_statistics(RedisModuleCtx *ctx, const IndexRanking *ranking, long long terms) {
+    RedisModule_ReplyWithLongLong(ctx, (long long)ranking->sentences);
+    RedisModule_ReplyWithLongLong(ctx, (long long)ranking->terms);
+    RedisModule_ReplyWithArray(ctx, terms);
+    for (long long i = 0; i < terms; i++) RedisModule_ReplyWithLongLong(ctx, (long long)ranking->frequencies[i]);
+}
+
+static void reply_hits(RedisModuleCtx *ctx, const IndexRanking *ranking, long long terms) {
+    RedisModule_ReplyWithArray(ctx, (long)ranking->count);
+    for (size_t i = 0; i < ranking->count; i++) {
+        const IndexHit *hit = &ranking->hits[i];
+        RedisModule_ReplyWithArray(ctx, 4);
+        RedisModule_ReplyWithStringBuffer(ctx, hit->document, hit->document_length);
+        RedisModule_ReplyWithLongLong(ctx, hit->sentence);
+        RedisModule_ReplyWithDouble(ctx, hit->score);
+        RedisModule_ReplyWithArray(ctx, terms);
+        for (long long j = 0; j < terms; j++)
+            RedisModule_ReplyWithDouble(ctx, ranking->weights[i * (size_t)terms + (size_t)j]);
+    }
+}
+
+/* Arguments were checked, so the library takes the query. */
+static void rank(RedisModuleCtx *ctx, Index *index, const IndexQuery *query) {
+    uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
+    IndexRanking ranking = {.frequencies = frequencies};
+    ranking.hits = RedisModule_Alloc((query->k + 1) * sizeof *ranking.hits);
+    ranking.weights = RedisModule_Alloc((query->k * query->count + 1) * sizeof *ranking.weights);
+    index_rank(index, query, &ranking);
+    RedisModule_ReplyWithArray(ctx, 4);
+    reply_statistics(ctx, &ranking, (long long)query->count);
+    reply_hits(ctx, &ranking, (long long)query->count);
+    RedisModule_Free(ranking.weights);
+    RedisModule_Free(ranking.hits);
+}
+
+static const char *parse_rank(Cursor *cursor, IndexQuery *query, Terms *terms, IndexFilter **filter) {
+    long long k, sentences;
+    *filter = NULL;
+    if (!cursor_count(cursor, INDEX_MAX_HITS, &k)) return "ERR k must be between 0 and 1000";
+    if (!cursor_count(cursor, MAX_SENTENCES, &sentences))
+        return "ERR number of sentences must be between 0 and 281474976710655";
+    const char *error = parse_filter(cursor, filter);
+    if (!error) error = parse_terms(cursor, true, terms);
+    if (!error)
+        *query = (IndexQuery){terms->items,  (size_t)terms->count, (size_t)k,
+                              sentences > 0, (uint64_t)sentences,  *filter};
+    return error;
+}
+
+/* QA.INDEX.RANK key k sentences [FILTER filter] TERMS n (term frequency){n} */
+static int QA_INDEX_RANK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 6) return RedisModule_WrongArity(ctx);
+    Cursor cursor = {argv, argc, 2};
+    Index *index;
+    IndexQuery query;
+    IndexFilter *filter;
+    Terms terms;
+    const char *error = parse_rank(&cursor, &query, &terms, &filter);
+    if (!error) error = open_index(ctx, argv[1], &index);
+    if (error) RedisModule_ReplyWithError(ctx, error);
+    else rank(ctx, index, &query);
+    free_filter(filter);
+    return REDISMODULE_OK;
+}
+
+/* QA.INDEX.STATS key TERMS n term{n} */
+static int QA_INDEX_STATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    Cursor cursor = {argv, argc, 2};
+    Index *index;
+    Terms terms;
+    const char *error = parse_terms(&cursor, false, &terms);
+    if (!error) error = open_index(ctx, argv[1], &index);
+    if (error) return RedisModule_ReplyWithError(ctx, error);
+    uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
+    IndexQuery query = {.terms = terms.items, .count = (size_t)terms.count};
+    IndexRanking ranking = {.frequencies = frequencies};
+    index_rank(index, &query, &ranking);
+    RedisModule_ReplyWithArray(ctx, 3);
+    reply_statistics(ctx, &ranking, terms.count);
+    return REDISMODULE_OK;
+}
+
+/* ---- QA.INDEX.LIST, QA.INDEX.GET ---- */
+
+static void list(RedisModuleCtx *ctx, Index *index, uint64_t at, size_t count, const IndexFilter *filter) {
+    IndexDocument *documents = RedisModule_Alloc((count + 1) * sizeof *documents);
+    size_t found = index_list(index, &at, filter, LIST_STEPS, documents, count);
+    RedisModule_ReplyWithArray(ctx, 2);
+    RedisModule_ReplyWithLongLong(ctx, (long long)at);
+    RedisModule_ReplyWithArray(ctx, (long)found);
+    for (size_t i = 0; i < found; i++) {
+        RedisModule_ReplyWithArray(ctx, 3);
+        RedisModule_ReplyWithStringBuffer(ctx, documents[i].id, documents[i].id_length);
+        RedisModule_ReplyWithLongLong(ctx, documents[i].sentences);
+        RedisModule_ReplyWithLongLong(ctx, (long long)documents[i].terms);
+    }
+    RedisModule_Free(documents);
+}
+
+static const char *parse_list(Cursor *cursor, long long *at, long long *count, IndexFilter **filter) {
+    *filter = NULL;
+    if (!cursor_count(cursor, INT64_MAX, at)) return "ERR invalid cursor";
+    if (!cursor_count(cursor, MAX_LISTED, count) || !*count) return "ERR count must be between 1 and 1000";
+    const char *error = parse_filter(cursor, filter);
+    return !error && cursor->at != cursor->argc ? "ERR syntax error: only FILTER may follow" : error;
+}
+
+/* QA.INDEX.LIST key cursor count [FILTER filter] */
+static int QA_INDEX_LIST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    Cursor cursor = {argv, argc, 2};
+    Index *index;
+    IndexFilter *filter;
+    long long at, count;
+    const char *error = parse_list(&cursor, &at, &count, &filter);
+    if (!error) error = open_index(ctx, argv[1], &index);
+    if (error) RedisModule_ReplyWithError(ctx, error);
+    else list(ctx, index, (uint64_t)at, (size_t)count, filter);
+    free_filter(filter);
+    return REDISMODULE_OK;
+}
+
+/* QA.INDEX.GET key document */
+static int QA_INDEX_GET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    Index *index;
+    IndexDocument document;
+    const char *error = open_index(ctx, argv[1], &index);
+    if (error) return RedisModule_ReplyWithError(ctx, error);
+    size_t length;
+    const char *id = RedisModule_StringPtrLen(argv[2], &length);
+    if (index_get(index, id, length, &document) != INDEX_OK) return RedisModule_ReplyWithNull(ctx);
+    RedisModule_ReplyWithArray(ctx, 3);
+    RedisModule_ReplyWithLongLong(ctx, document.sentences);
+    RedisModule_ReplyWithLongLong(ctx, (long long)document.terms);
+    return RedisModule_ReplyWithStringBuffer(ctx, document.fields, document.fields_length);
+}
+
+/* ---- QA.INDEX.INFO ---- */
+
+/* QA.INDEX.INFO key */
+static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    Index *index;
+    const char *error = open_index(ctx, argv[1], &index);
+    if (error) return RedisModule_ReplyWithError(ctx, error);
+    if (index == stored_index_none()) return RedisModule_ReplyWithNull(ctx);
+    IndexCounts counts = index_counts(index);
+    RedisModule_ReplyWithArray(ctx, 16);
+    pair_number(ctx, "documents", (long long)counts.documents);
+    pair_number(ctx, "sentences", (long long)counts.sentences);
+    pair_number(ctx, "terms", (long long)counts.terms);
+    pair_number(ctx, "distinct_terms", (long long)counts.distinct_terms);
+    pair_number(ctx, "postings", (long long)counts.postings);
+    pair_number(ctx, "dead_postings", (long long)counts.dead_postings);
+    pair_number(ctx, "bytes", (long long)counts.bytes);
+    pair_number(ctx, "document_id_bytes", (long long)counts.document_id_bytes);
+    return REDISMODULE_OK;
+}
+
+int index_read_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"QA.INDEX.RANK", QA_INDEX_RANK_RedisCommand, "readonly", 1, 1, 1, NULL},
+        {"QA.INDEX.STATS", QA_INDEX_STATS_RedisCommand, "readonly", 1, 1, 1, NULL},
+        {"QA.INDEX.LIST", QA_INDEX_LIST_RedisCommand, "readonly", 1, 1, 1, NULL},
+        {"QA.INDEX.GET", QA_INDEX_GET_RedisCommand, "readonly", 1, 1, 1, NULL},
+        {"QA.INDEX.INFO", QA_INDEX_INFO_RedisCommand, "readonly", 1, 1, 1, NULL},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
+}

@@ -1,0 +1,9 @@
+/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET, QA.INDEX.INFO */
+#ifndef QA_CMD_INDEX_READ_H
+#define QA_CMD_INDEX_READ_H
+
+#include "server/module_api.h"
+
+int index_read_on_load(RedisModuleCtx *ctx);
+
+#endif

@@ -1,0 +1,122 @@
+/* A document's sentences in their binary form, which is how they come from outside: checked as a whole, then added.
+ *
+ *     sentences: one after the other, to the end of the bytes
+ *     sentence:  length in terms, with repetitions; number of distinct terms; the terms, ascending as bytes
+ *     term:      frequency, length, bytes
+ *
+ * Numbers are varints: seven bits a byte, the lowest first, the top bit set in all bytes but the last; three bytes at
+ * most. That terms ascend makes it cheap to see that none comes twice. No sum of lengths can become more than a payload
+ * may say (load.c): 2^16 for each two bytes. */
+#include "index/internal.h"
+
+static bool fail(IndexPacked *packed, const char *problem, size_t offset) {
+    packed->problem = problem;
+    packed->offset = offset;
+    return false;
+}
+
+/* Reads a number that a number of three bytes may be; NULL when there is none. */
+static const uint8_t *get_number(const uint8_t *at, const uint8_t *end, uint32_t *number) {
+    *number = 0;
+    for (unsigned shift = 0; shift < 21 && at < end; shift += 7) {
+        *number |= (uint32_t)(*at & 0x7f) << shift;
+        if (!(*at++ & 0x80)) return at;
+    }
+    return NULL;
+}
+
+typedef struct Term {
+    const uint8_t *bytes;
+    uint32_t length, frequency;
+} Term;
+
+static bool is_after(const Term *term, const Term *previous) {
+    uint32_t shorter = term->length < previous->length ? term->length : previous->length;
+    int order = memcmp(term->bytes, previous->bytes, shorter);
+    return order > 0 || (order == 0 && term->length > previous->length);
+}
+
+/* NULL when the term is not valid: packed says why. */
+static const uint8_t *check_term(const uint8_t *start, const uint8_t *at, const uint8_t *end, Term *term,
+                                 IndexPacked *packed) {
+    const uint8_t *here = at;
+    Term previous = *term;
+    if (!(at = get_number(at, end, &term->frequency)) || !term->frequency || term->frequency > INDEX_MAX_LENGTH) {
+        fail(packed, "a frequency must be between 1 and 65535", (size_t)(here - start));
+        return NULL;
+    }
+    here = at;
+    if (!(at = get_number(at, end, &term->length)) || !term->length || term->length > INDEX_MAX_TERM) {
+        fail(packed, "a term must have 1 to 256 bytes", (size_t)(here - start));
+        return NULL;
+    }
+    term->bytes = at;
+    if ((size_t)(end - at) < term->length) {
+        fail(packed, "a term goes beyond the end", (size_t)(at - start));
+        return NULL;
+    }
+    if (previous.bytes && !is_after(term, &previous)) {
+        fail(packed, "the terms of a sentence must ascend", (size_t)(at - start));
+        return NULL;
+    }
+    return at + term->length;
+}
+
+bool index_packed_check(const void *bytes, size_t length, IndexPacked *packed) {
+    const uint8_t *start = bytes, *at = start, *end = start + length;
+    *packed = (IndexPacked){0};
+    for (; at < end; packed->sentences++) {
+        const uint8_t *here = at;
+        uint32_t terms, count;
+        if (!(at = get_number(at, end, &terms)) || terms > INDEX_MAX_LENGTH)
+            return fail(packed, "a sentence must have 0 to 65535 terms", (size_t)(here - start));
+        here = at;
+        if (!(at = get_number(at, end, &count)) || count > INDEX_MAX_LENGTH)
+            return fail(packed, "a sentence must have 0 to 65535 distinct terms", (size_t)(here - start));
+        if (count > packed->most_terms) packed->most_terms = count;
+        Term term = {0};
+        for (; count; count--)
+            if (!(at = check_term(start, at, end, &term, packed))) return false;
+    }
+    return true;
+}
+
+enum { BATCH_SENTENCES = 256, BATCH_POSTINGS = 2048 };
+
+typedef struct Batch {
+    IndexSentence sentences[BATCH_SENTENCES];
+    size_t count, used; /* sentences; postings */
+    IndexPosting postings[];
+} Batch;
+
+static IndexStatus add_batch(IndexPending *pending, Batch *batch) {
+    IndexStatus status = index_add(pending, batch->sentences, batch->count);
+    batch->count = batch->used = 0;
+    return status;
+}
+
+/* Many sentences at a time: the forward list is the shorter for it. */
+IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed) {
+    Index *index = pending->index;
+    size_t room = packed->most_terms > BATCH_POSTINGS ? packed->most_terms : BATCH_POSTINGS;
+    size_t batch_bytes = sizeof(Batch) + room * sizeof(IndexPosting);
+    Batch *batch = memory_alloc(index, batch_bytes);
+    batch->count = batch->used = 0;
+    const uint8_t *at = bytes, *end = at + length;
+    IndexStatus status = INDEX_OK;
+    while (at < end && status == INDEX_OK) {
+        uint32_t terms, count;
+        at = get_number(get_number(at, end, &terms), end, &count);
+        if (batch->count == BATCH_SENTENCES || count > room - batch->used) status = add_batch(pending, batch);
+        batch->sentences[batch->count++] = (IndexSentence){batch->postings + batch->used, count, terms};
+        for (; count; count--) {
+            IndexPosting *posting = &batch->postings[batch->used++];
+            at = get_number(get_number(at, end, &posting->frequency), end, &posting->term_length);
+            posting->term = at;
+            at += posting->term_length;
+        }
+    }
+    if (status == INDEX_OK) status = add_batch(pending, batch);
+    memory_free(index, batch, batch_bytes);
+    return status;
+}

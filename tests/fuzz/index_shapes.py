@@ -1,0 +1,80 @@
+"""Well formed QA.INDEX.* commands, a maker for each, some of whose binary arguments are damaged already."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.fuzz.words import INDEXES, Command, junk
+
+Maker = Callable[[random.Random], Command]
+
+
+def varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first."""
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + varint(number >> 7)
+
+
+def packed_sentences(chance: random.Random) -> bytes:
+    """Mostly good sentences of an index."""
+    made = b""
+    for _ in range(chance.choice([0, 1, 1, 3, 40])):
+        terms = sorted(chance.sample([b"a", b"b", b"c", b"d" * 256, b"ab", b"\0"], chance.randint(0, 5)))
+        made += varint(chance.choice([0, 5, 65535])) + varint(len(terms))
+        made += b"".join(varint(chance.choice([1, 1, 300])) + varint(len(term)) + term for term in terms)
+    if chance.random() < 0.2 and made:
+        at = chance.randrange(len(made))
+        made = chance.choice([made[:at], made[:at] + bytes([chance.randrange(256)]) + made[at + 1 :]])
+    return made
+
+
+FIELDS = [b"", b"", b"\0\0", b"\1\0\1y\1\0n\0\0\0\0\0\0\x9f@", b"\1\0\1y\2\0s\1\0as\1\0b", b"\1\0"]
+FILTERS = [b"&\0\0", b"!|\0\0", b"=\0s\1\0a", b"i\0\2\0\0\0s\1\0as\1\0b", b">\1yn\0\0\0\0\0\0\0@", b"!" * 40]
+DOCUMENTS = ["a", "b", "c", "d" * 300]
+
+
+def index_put(chance: random.Random) -> Command:
+    made: Command = ["QA.INDEX.PUT", chance.choice(INDEXES)]
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        made += [chance.choice(DOCUMENTS), chance.choice(FIELDS), packed_sentences(chance)]
+    return made
+
+
+def filtered(chance: random.Random) -> Command:
+    """Sometimes a filter."""
+    return ["FILTER", chance.choice(FILTERS) if chance.random() < 0.9 else junk(chance)] * (chance.random() < 0.4)
+
+
+def index_rank(chance: random.Random) -> Command:
+    """Any number of terms, of which few are in it."""
+    terms = chance.sample(["a", "b", "c", "ab", "", "none", *map(str, range(30))], chance.choice([0, 1, 3, 4, 32, 33]))
+    pairs = [argument for term in terms for argument in (term, chance.choice([0, 1, 7, 2**48 - 1]))]
+    numbers: Command = [chance.choice([0, 1, 8, 1000, 1001]), chance.choice([0, 0, 5, 2**48])]
+    return ["QA.INDEX.RANK", chance.choice(INDEXES), *numbers, *filtered(chance), "TERMS", len(terms), *pairs]
+
+
+def index_load(chance: random.Random) -> Command:
+    """A payload from the first part on, or one that is none."""
+    part = chance.choice([b"", b"", b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", junk(chance)])
+    return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 2**63 - 1]), part]
+
+
+INDEX_MAKERS: list[tuple[str, Maker]] = [
+    ("QA.INDEX.PUT", index_put),
+    ("QA.INDEX.RANK", index_rank),
+    ("QA.INDEX.LOAD", index_load),
+    ("QA.INDEX.DEL", lambda chance: ["QA.INDEX.DEL", chance.choice(INDEXES), *chance.choices(DOCUMENTS, k=3)]),
+    ("QA.INDEX.STATS", lambda chance: ["QA.INDEX.STATS", chance.choice(INDEXES), "TERMS", 2, "a", "none"]),
+    (
+        "QA.INDEX.LIST",
+        lambda chance: [
+            "QA.INDEX.LIST",
+            chance.choice(INDEXES),
+            chance.choice([0, 1, 50, 2**62]),
+            chance.choice([0, 1, 1000, 1001]),
+            *filtered(chance),
+        ],
+    ),
+    ("QA.INDEX.GET", lambda chance: ["QA.INDEX.GET", chance.choice(INDEXES), chance.choice(DOCUMENTS)]),
+    ("QA.INDEX.INFO", lambda chance: ["QA.INDEX.INFO", chance.choice(INDEXES)]),
+]
