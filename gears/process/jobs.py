@@ -63,11 +63,11 @@ class Jobs:
         }
         self.notifications: dict[str, Callable[[Job], None]] = {
             "model.drop": lambda job: runtime.models.drop(int(job.arguments[0])),
-            "unregister": lambda job: runtime.registrar.unregister(job.arguments[0].decode()),
+            "unregister": lambda job: runtime.registrar.installed.unregister(job.arguments[0].decode()),
             "message": lambda job: runtime.peers.receive(job.arguments[0].decode(), job.arguments[1]),
             "stream": lambda job: runtime.streams.notice(job.arguments[0].decode(), job.arguments[1]),
             "pause": lambda job: runtime.streams.pause(job.arguments[0].decode(), job.arguments[1] in (1, b"1")),
-            "promoted": lambda _: runtime.registrar.promoted(),
+            "promoted": lambda _: runtime.registrar.installed.promoted(),
         }
 
     async def _script(self, job: Job) -> JobResult:
@@ -112,7 +112,7 @@ class Jobs:
         return ("OK",)
 
     async def _on_registered(self, job: Job) -> JobResult:
-        self._runtime.registrar.repair(job.arguments[0].decode())
+        self._runtime.registrar.installed.repair(job.arguments[0].decode())
         return ("OK",)
 
     async def _command(self, job: Job) -> JobResult:

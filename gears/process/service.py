@@ -18,6 +18,7 @@ from ..inference.backends.choose import import_ahead
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import Devices
 from ..inference.model_store import ModelStore
+from ..registrations.installed import Installed
 from ..registrations.neighbours import Neighbours
 from ..registrations.registrar import Registrar
 from ..registrations.sessions import SessionRegistry
@@ -86,6 +87,7 @@ class WorkerService:
         limit_memory(info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048))
         host = self._host(links, info)
         runtime = self._assemble(host)
+        neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
         host.watch.begin()
         beat = Heartbeat(self._start, runtime.models.devices, host.watch, self._end_threadsafe)
         beat.begin()
@@ -100,10 +102,9 @@ class WorkerService:
             await self._cluster_up(host)
         await runtime.models.load_all()
         # asked for only now: what another shard has registered here meanwhile is in the reply
-        runtime.registrar.restore(host.execute("QA.SESSIONS"))
+        runtime.registrar.installed.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY")
         logger.info("worker %d is ready", info.worker)
-        neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
         watching = self._loop.create_task(neighbours.watch())
         await self._over
         watching.cancel()
@@ -134,18 +135,19 @@ class WorkerService:
         distributor = Distributor(host, peers, history, settings, sessions.get)
         timers = Timers(host)
         streams = Streams(host, history, distributor)
-        registrar = Registrar(
+        installed = Installed(
             host,
-            peers,
             sessions=sessions,
             history=history,
             streams=streams,
             timers=timers,
             names=script_globals(),
         )
+        registrar = Registrar(host, peers, installed)
         runtime = Runtime(host, peers, models, history, settings, distributor, sessions, timers, streams, registrar)
         peers.on("register", registrar.take)
         peers.on("registered", registrar.confirmed)
+        peers.on("replaced", registrar.replaced)
         peers.on("run", distributor.join)
         peers.on("records", distributor.packet)
         peers.on("state", distributor.state)

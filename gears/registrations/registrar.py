@@ -1,32 +1,28 @@
 """Registering: a session's registrations go to this shard's module and to all other shards, or nowhere.
 
 The own shard is the first to take a new version of a session (and validates it), then all others do; if one refuses or
-is silent, all get the old version back, and get it again until they confirm. `onRegistered` then runs on every shard,
-as it does after a restart: a plain function at once, a coroutine in the background.
+is silent, all that have it get the old version back, and get it again until they confirm. Only then the session is used
+(`Installed.use`).
+
+Registrations that have been replaced, or taken back with a version that was refused, are unregistered in the module of
+every shard that can be reached: a shard that has missed it cannot bring them back (`neighbours`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any
 
-from ..runs.history import ExecutionHistory
-from ..shard.atomic import guarded
-from ..shard.executions import Execution, current
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.peers import Peers
-from .script_source import forget_source
-from .sessions import Registration, ScriptSession, SessionRegistry
-from .stored_sessions import Change, StoredSession, dump, with_ids
-from .streams import Streams
-from .timers import Timers
+from .installed import Installed
+from .sessions import Registration, ScriptSession
+from .stored_sessions import Change, StoredSession, dump
 
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
@@ -36,37 +32,23 @@ CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
 
 class Registrar:
-    """Installs sessions on this shard and passes them on; a source that is run again finds `names`."""
+    """Installs sessions on this shard and passes them on."""
 
-    def __init__(
-        self,
-        host: Host,
-        peers: Peers,
-        *,
-        sessions: SessionRegistry,
-        history: ExecutionHistory,
-        streams: Streams,
-        timers: Timers,
-        names: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, host: Host, peers: Peers, installed: Installed) -> None:
+        self.installed = installed
         self._host = host
         self._peers = peers
-        self._sessions = sessions
-        self._history = history
-        self._streams = streams
-        self._timers = timers
-        self._names = names
-        self._payloads: dict[str, StoredSession] = {}
-        # the version that a session had before the one that is being published: taken up again when that is refused
-        self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
         self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publishing = asyncio.Lock()
         self._numbers = itertools.count(time.time_ns())  # above those of the worker before this one
         self._taken: dict[str, int] = {}
-        # when sessions were taken back: a shard that has not heard of it yet may still send them to one that asks
-        self._dropped: dict[str, float] = {}
         self._undoing: asyncio.Task[None] | None = None
+
+    @property
+    def settling(self) -> bool:
+        """Whether a session is being published, by this shard or by another: what shards have differs then."""
+        return self._publishing.locked() or bool(self._unconfirmed)
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
         """Register a session on all shards; on any failure nothing has changed and GearsError says why."""
@@ -78,34 +60,56 @@ class Registrar:
             await asyncio.wait({self._undoing})
         payload = dump(session.registrations.values(), session.requirements)
         stored = StoredSession(session.id, session.description, session.script_source, payload)
-        undo = [Change(self._payloads.get(session.id), None if session.id in self._payloads else session.id)]
+        before, known = self.installed.stored(session.id), self.installed.session(session.id)
+        fresh = tuple(name for name in session.registrations if known is None or name not in known.registrations)
+        undo = [Change(before, None if before is not None else session.id, undone=fresh)]
         if replaced is not None and replaced != session.id:
-            undo.append(Change(self._payloads.get(replaced)))
+            undo.append(Change(self.installed.stored(replaced), undone=fresh))
         change = Change(stored, replaced if replaced != session.id else None, next(self._numbers))
         others = self._peers.others()
         try:
-            self._install(change, session)
+            replaced_ids = self.installed.install(change, session)
+        except BaseException:  # no other shard has heard of it
+            self._put_back(undo)
+            raise
+        try:
             await self._peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
         except BaseException:
-            self._undo(undo)
+            self._put_back(undo)
+            self._bury_or_log(list(fresh))
             self._undoing = self._spawn(self._undo_elsewhere(undo, others))
             raise
-        self._run_on_registered(session.id)
+        self.installed.use(session.id)
         for node in others:
             self._peers.send(node, "registered", session.id)
+            if replaced_ids:
+                self._peers.send(node, "replaced", replaced_ids)
+        self._bury_or_log(replaced_ids)
 
-    def _undo(self, steps: list[Change]) -> None:
+    def _put_back(self, steps: list[Change]) -> None:
         for step in steps:
             try:
-                self._install(step)
+                if self._is_due(step):
+                    self.installed.install(step)
             except GearsError as error:
                 logger.error("an earlier version of a session could not be put back: %s", error)
 
+    def _is_due(self, change: Change) -> bool:
+        """Whether a change is to be carried out: one that takes back must not undo what yet another shard did since."""
+        session_id = change.stored.id if change.stored is not None else change.removed
+        session = self.installed.session(session_id) if session_id is not None else None
+        return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
+
+    def _bury_or_log(self, registration_ids: list[str]) -> None:
+        try:
+            self.installed.bury(registration_ids)
+        except GearsError as error:
+            logger.error("registrations that are no more may come back: %s", error)
+
     async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
-        request = self._peers.request_all
         for change in steps:
             step = replace(change, number=next(self._numbers))
-            sent = (request([node], "register", step, UNDO_SECONDS) for node in others)
+            sent = (self._peers.request_all([node], "register", step, UNDO_SECONDS) for node in others)
             for outcome in await asyncio.gather(*sent, return_exceptions=True):
                 if isinstance(outcome, Exception):
                     logger.error("a shard did not put a session back: %s", error_line(outcome))
@@ -116,7 +120,7 @@ class Registrar:
 
     async def _extend(self, session: ScriptSession, registration: Registration) -> None:
         async with self._publishing:
-            now = self._sessions.get(session.id) or session
+            now = self.installed.session(session.id) or session
             if now.dead:
                 raise GearsError(f"ERR session {session.id} has been replaced or unregistered: it registers no more")
             registrations = {**now.registrations, registration.id: registration}
@@ -124,26 +128,32 @@ class Registrar:
 
     def take(self, sender: str, change: Change) -> None:
         """Install what another shard's worker published; used when that says so, or has died before it could."""
-        if 0 < change.number <= self._taken.get(sender, 0):
+        if change.number <= self._taken.get(sender, 0):
             return
-        if change.stored is not None and not change.number and self._dropped_lately(change.stored.id):
-            return
-        new = change.stored is not None and self._known_as(change.stored) is None
-        self._install(change)
-        self._taken[sender] = max(change.number, self._taken.get(sender, 0))
-        if change.stored is not None and new:
-            late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, change.stored.id)
-            self._expect(change.stored.id, late)
+        if self._is_due(change):
+            new = change.stored is not None and not self.installed.is_known(change.stored)
+            self.installed.install(change)
+            self._expect_confirmation(sender, change, new=new)
+        self.installed.bury(list(change.undone))
+        self._taken[sender] = change.number
 
-    def _dropped_lately(self, session_id: str) -> bool:
-        oldest = time.monotonic() - UNDO_SECONDS
-        self._dropped = {known: when for known, when in self._dropped.items() if when > oldest}
-        return session_id in self._dropped
+    def _expect_confirmation(self, sender: str, change: Change, *, new: bool) -> None:
+        if change.removed is not None:
+            self._expect(change.removed, None)
+        if change.stored is not None:
+            # what was in use before is back in use; anything else waits for its publisher's word
+            session_id = change.stored.id
+            late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id) if new else None
+            self._expect(session_id, late)
 
     def confirmed(self, sender: str, session_id: str) -> None:
         """All shards have taken a session: its `onRegistered` may run."""
         self._expect(session_id, None)
-        self._run_on_registered(session_id)
+        self.installed.use(session_id)
+
+    def replaced(self, sender: str, registration_ids: list[str]) -> None:
+        """All shards have taken the version that came in place of these registrations."""
+        self.installed.bury(registration_ids)
 
     def _expect(self, session_id: str, late: asyncio.TimerHandle | None) -> None:
         before = self._unconfirmed.pop(session_id, None)
@@ -151,139 +161,6 @@ class Registrar:
             before.cancel()
         if late is not None:
             self._unconfirmed[session_id] = late
-
-    def missing(self, known: list[str]) -> list[Change]:
-        """The sessions of this shard that another one does not have."""
-        return [Change(stored) for name, stored in self._payloads.items() if name not in known]
-
-    @property
-    def session_ids(self) -> list[str]:
-        """Ids of the sessions that are registered on this shard."""
-        return list(self._payloads)
-
-    def restore(self, entries: Iterable[list[bytes]]) -> None:
-        """Take the sessions the module kept, at start."""
-        for session_id, description, source, payload, *ids in entries:
-            stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
-            registered = [known.decode() for known in ids]
-            for taken in (*registered, stored.id):
-                self._host.ids.skip_past(taken)  # those of a session that cannot be restored are taken too
-            try:
-                session = with_ids(stored.restore(self._names), registered)
-                stored = stored.only(session)
-            except BaseException as error:  # one broken script must not keep the shard without a worker
-                logger.error("session %s could not be restored: %s", stored.id, error_line(error))
-                continue
-            self._payloads[stored.id] = stored
-            self._sessions.adopt(session)
-            self._run_on_registered(session.id)
-
-    def unregister(self, registration_id: str) -> None:
-        """The module dropped a registration: nothing that is kept here may bring it back."""
-        session = self._sessions.remove_registration(registration_id)
-        self._history.forget_registration(registration_id)
-        self._streams.stop(registration_id)
-        if session is None:
-            return
-        if not session.registrations:
-            forget_source(session.id)
-            self._timers.stop_session(session.id)
-            self._payloads.pop(session.id, None)
-        elif (stored := self._payloads.get(session.id)) is not None:
-            # what other shards are given; those in use carry what their globals have become since
-            self._payloads[session.id] = stored.only(session)
-
-    def repair(self, registration_id: str) -> None:
-        """Make up for events of a registration that were dropped."""
-        session, registration = self._sessions.registration(registration_id)
-        self._activate(session, registration)
-
-    def promoted(self) -> None:
-        """The shard is a primary now: what a primary does at its start is to be done."""
-        self._streams.promoted()
-        for session in self._sessions.all():
-            self._run_on_registered(session.id)
-
-    def _install(self, change: Change, live: ScriptSession | None = None) -> None:
-        """Carry out a change; `live` is the session itself where the script has just run."""
-        removed: list[str] = []
-        if change.removed is not None:
-            self._host.execute("QA.REGISTER", change.removed, "", "", "", 0)
-            self._keep_previous(change.removed)
-            self._payloads.pop(change.removed, None)
-            self._dropped[change.removed] = time.monotonic()
-            removed += self._sessions.remove(change.removed)
-        if change.stored is not None:
-            self._dropped.pop(change.stored.id, None)
-            self._register(change.stored, removed, live)
-        for registration_id in removed:
-            self._history.forget_registration(registration_id)
-            self._streams.stop(registration_id)
-
-    def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
-        # restored also where it is not needed: what is stored must be a session again after a restart
-        restored = stored.restore(self._names)
-        known = self._known_as(stored)
-        session = known or live or restored
-        self._host.execute(*session.register_command(stored.payload))
-        if known is None:
-            self._keep_previous(stored.id)
-        if session.registrations:
-            self._payloads[stored.id] = stored
-            removed += self._sessions.adopt(session)
-        else:
-            self._payloads.pop(stored.id, None)
-            removed += self._sessions.remove(stored.id)
-        for registration in session.registrations.values() if known is not None else ():
-            self._streams.start(session, registration)
-
-    def _known_as(self, stored: StoredSession) -> ScriptSession | None:
-        """The session with its functions' state, when what is stored is the version in use or the one before it."""
-        before = self._previous.get(stored.id)
-        if before is not None and before[0] == stored:
-            return before[1]
-        return self._sessions.get(stored.id) if self._payloads.get(stored.id) == stored else None
-
-    def _keep_previous(self, session_id: str) -> None:
-        stored, session = self._payloads.get(session_id), self._sessions.get(session_id)
-        if stored is not None and session is not None:
-            self._previous[session_id] = (stored, session)
-
-    def _run_on_registered(self, session_id: str) -> None:
-        self._previous.clear()
-        self._timers.stop_dead()
-        session = self._sessions.get(session_id)
-        for registration in list(session.registrations.values()) if session else ():
-            self._activate(session, registration)
-
-    def _activate(self, session: ScriptSession | None, registration: Registration) -> None:
-        if session is not None:
-            self._streams.start(session, registration)
-        self._call_on_registered(session, registration)
-
-    def _call_on_registered(self, session: ScriptSession | None, registration: Registration) -> None:
-        if registration.on_registered is None:
-            return
-        # it may run again: what it started the last time would go on beside what it starts now
-        self._timers.stop_owned(registration.id)
-        token = current.set(Execution(registration.id, session))
-        try:
-            outcome = registration.on_registered()
-            if inspect.iscoroutine(outcome):
-                self._spawn(self._finish(registration.id, guarded(outcome, self._host.atomic)))
-        except BaseException as error:  # also SystemExit: a function must not end the worker
-            logger.error("onRegistered of %s failed: %s", registration.id, error_line(error))
-        finally:
-            current.reset(token)
-
-    @staticmethod
-    async def _finish(registration_id: str, outcome: Awaitable[Any]) -> None:
-        try:
-            await outcome
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            logger.error("onRegistered of %s failed: %s", registration_id, error_line(error))
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._log_failure(work))

@@ -103,9 +103,12 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 class Change:
     """What a shard is to do: take `stored`, drop the session `removed`.
 
-    A change that may be sent again has a number, which grows: what has been unregistered since must not come back.
+    Each that is sent has a number, which grows: it may be sent again, and what came since must stay. One that takes a
+    version back names the registrations that are `undone`: they are unregistered, and the rest is left alone where
+    another version has come in their place.
     """
 
     stored: StoredSession | None
     removed: str | None = None
     number: int = 0
+    undone: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ what must find its way back to the job: the overriding reply of a hooked command
 from __future__ import annotations
 
 import asyncio
-import itertools
+import threading
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -186,20 +186,24 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 class IdSource:
     """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
 
-    The counter begins at the time in microseconds: other shards still know the runs of the worker before this one, and
-    clients its executions.
+    The counter follows the time in microseconds: other shards still know the runs of the worker before this one,
+    clients know its executions, and of two versions of a session that two shards have the newer one stays.
     """
 
     def __init__(self, shard_id: str) -> None:
         self._shard_id = shard_id
-        self._counter = itertools.count(time.time_ns() // 1000)
+        self._last = 0
+        self._lock = threading.Lock()
 
     def next(self) -> str:
         """A new id."""
-        return f"{self._shard_id}-{next(self._counter)}"
+        with self._lock:
+            self._last = max(self._last + 1, time.time_ns() // 1000)
+            return f"{self._shard_id}-{self._last}"
 
     def skip_past(self, used: str) -> None:
         """Never hand out `used` or an earlier id again."""
         shard_id, _, number = used.rpartition("-")
         if shard_id == self._shard_id and number.isdigit():
-            self._counter = itertools.count(max(next(self._counter), int(number) + 1))
+            with self._lock:
+                self._last = max(self._last, int(number))

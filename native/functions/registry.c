@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "functions/hooked_commands.h"
+#include "functions/tombstones.h"
 #include "server/caller.h"
 #include "server/commands.h"
 #include "server/links.h"
@@ -23,7 +24,8 @@ typedef struct Session {
     struct Session *next;
 } Session;
 
-enum { ENCODING_VERSION = 2, MAX_REGISTRATIONS = 10000, PAUSED_RETRY_MS = 100 }; /* 1: without the status of streams */
+/* Encoding 1 is without the status of streams, 2 without orders of pauses and without tombstones. */
+enum { ENCODING_VERSION = 3, MAX_REGISTRATIONS = 10000, PAUSED_RETRY_MS = 100 };
 
 static Session *sessions;
 static Registration *registrations;
@@ -32,10 +34,13 @@ static unsigned char first_bytes[256 / 8]; /* of the prefixes of KeysReader regi
 static int any_keys;                       /* is there a KeysReader registration? */
 static RedisModuleType *type;
 static long long stale_since_ms; /* 0: the worker knows the sessions */
+static long long generation = 1; /* of what QA.REGISTRATIONS says */
 
 static void mark_stale(void) { stale_since_ms = RedisModule_Milliseconds(); }
 void registry_forget_stale(void) { stale_since_ms = 0; }
 long long registry_stale_ms(void) { return stale_since_ms ? RedisModule_Milliseconds() - stale_since_ms + 1 : 0; }
+
+void registry_changed(void) { generation++; }
 
 Registration *registry_first(void) { return registrations; }
 size_t registry_sessions(void) { return session_count; }
@@ -246,6 +251,7 @@ static void index_sessions(void) {
     hooked_commands_clear();
     for (const Registration *at = registrations; at; at = at->next)
         if (at->source == SOURCE_KEYS) index_keys(at);
+    registry_changed();
 }
 
 /* A registration that stays (same id) keeps its counters. */
@@ -257,6 +263,7 @@ static void keep_counters(Session *session, Session *old) {
             if (!same(now->fields[REG_ID], then->fields[REG_ID])) continue;
             now->overflowed = then->overflowed;
             now->paused = then->paused;
+            now->pause_order = then->pause_order;
             now->status = then->status;
             now->counters = then->counters;
             then->counters.last_error = NULL;
@@ -281,9 +288,21 @@ static void replace_session(Session *old, Session *session) {
 
 static void clear(void) {
     while (sessions) replace_session(sessions, NULL);
+    tombstones_clear();
 }
 
-/* ---- QA.REGISTER, QA.SESSIONS ---- */
+/* NULL, or an error (to be freed): what was unregistered does not come back. */
+static RedisModuleString *check_tombstones(const Session *session) {
+    for (long long i = 0; i < session->count; i++) {
+        RedisModuleString *id = session->registrations[i]->fields[REG_ID];
+        if (tombstones_has(id))
+            return RedisModule_CreateStringPrintf(NULL, "UNREGISTERED registration has been unregistered: %s",
+                                                  RedisModule_StringPtrLen(id, NULL));
+    }
+    return NULL;
+}
+
+/* ---- QA.REGISTER, QA.SESSIONS, QA.REGISTRATIONS ---- */
 
 static Session *parse_session(RedisModuleString **argv, long long count) {
     Session *session = RedisModule_Calloc(1, sizeof *session);
@@ -322,6 +341,7 @@ static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     for (long long i = 0; session && !error && i < count; i++)
         error = check_registration(ctx, session->registrations[i]);
     if (session && !error) error = check_conflicts(session, old);
+    if (session && !error && !caller_is_log(ctx)) error = check_tombstones(session);
     if (error) {
         RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
         RedisModule_FreeString(NULL, error);
@@ -353,6 +373,29 @@ static int QA_SESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     return REDISMODULE_OK;
 }
 
+static int QA_REGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    long long known;
+    if (!link_require(ctx, "QA.REGISTRATIONS")) return REDISMODULE_OK;
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    if (RedisModule_StringToLongLong(argv[1], &known) != REDISMODULE_OK)
+        return RedisModule_ReplyWithError(ctx, "ERR generation is not an integer");
+    if (!server_is_active_primary(ctx)) { /* its primary compares */
+        RedisModule_ReplyWithArray(ctx, 1);
+        return RedisModule_ReplyWithLongLong(ctx, 0);
+    }
+    if (known == generation) return RedisModule_ReplyWithNull(ctx);
+    RedisModule_ReplyWithArray(ctx, (long)(1 + 3 * registration_count));
+    RedisModule_ReplyWithLongLong(ctx, generation);
+    for (const Session *session = sessions; session; session = session->next) {
+        for (long long i = 0; i < session->count; i++) {
+            RedisModule_ReplyWithString(ctx, session->fields[0]);
+            RedisModule_ReplyWithString(ctx, session->registrations[i]->fields[REG_ID]);
+            RedisModule_ReplyWithLongLong(ctx, session->registrations[i]->pause_order);
+        }
+    }
+    return REDISMODULE_OK;
+}
+
 /* ---- Removing one ---- */
 
 int registry_remove(RedisModuleString *id) {
@@ -378,12 +421,18 @@ enum { SAVED_RUNNING, SAVED_PAUSED, SAVED_ABORTED }; /* stored in RDB files: nev
 static void save_status(RedisModuleIO *rdb, const Registration *registration) {
     int aborted = registration->status == STREAM_ABORTED;
     RedisModule_SaveUnsigned(rdb, registration->paused ? SAVED_PAUSED : aborted ? SAVED_ABORTED : SAVED_RUNNING);
+    RedisModule_SaveUnsigned(rdb, (uint64_t)registration->pause_order);
 }
 
-static void load_status(RedisModuleIO *rdb, Registration *registration) {
+/* 0: it is damaged. */
+static int load_status(RedisModuleIO *rdb, Registration *registration, int encver) {
     uint64_t saved = RedisModule_LoadUnsigned(rdb);
     registration->paused = saved == SAVED_PAUSED;
     registration->status = saved == SAVED_ABORTED ? STREAM_ABORTED : STREAM_OK;
+    if (encver < 3) return 1;
+    uint64_t order = RedisModule_LoadUnsigned(rdb);
+    registration->pause_order = order > MAX_PAUSE_ORDER ? 0 : (long long)order;
+    return order <= MAX_PAUSE_ORDER;
 }
 
 static void aux_save(RedisModuleIO *rdb, int when) {
@@ -397,12 +446,13 @@ static void aux_save(RedisModuleIO *rdb, int when) {
             save_status(rdb, session->registrations[i]);
         }
     }
+    tombstones_save(rdb);
 }
 
 /* With nothing to save the file stays loadable by a server without the module (where the server knows of this
  * callback). */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
-    if (session_count) aux_save(rdb, when);
+    if (session_count || tombstones_count()) aux_save(rdb, when);
 }
 
 static int load_strings(RedisModuleIO *rdb, RedisModuleString **strings, int count) {
@@ -430,10 +480,10 @@ static Session *load_session(RedisModuleIO *rdb, int encver) {
         if (!load_strings(rdb, fields, REG_FIELDS)) break;
         session->registrations[i] = new_registration(fields);
         session->count++;
-        if (encver > 1) load_status(rdb, session->registrations[i]);
+        int good = encver < 2 || load_status(rdb, session->registrations[i], encver);
         size_t length;
         const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
-        if (RedisModule_IsIOError(rdb) || !resp_valid(args, length, 0))
+        if (!good || RedisModule_IsIOError(rdb) || !resp_valid(args, length, 0))
             count = 0; /* RG.DUMPREGISTRATIONS replies with them */
     }
     if (session->count && (uint64_t)session->count == count) return session;
@@ -458,6 +508,10 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
         }
         replace_session(NULL, session);
     }
+    if (encver > 2 && !tombstones_load(rdb)) {
+        RedisModule_LogIOError(rdb, "warning", "registrations are damaged: those that were unregistered");
+        return REDISMODULE_ERR;
+    }
     return REDISMODULE_OK;
 }
 
@@ -466,9 +520,9 @@ static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub
     (void)ctx;
     (void)event;
     (void)data;
-    if (subevent > REDISMODULE_SUBEVENT_LOADING_REPL_START || !sessions) return;
+    if (subevent > REDISMODULE_SUBEVENT_LOADING_REPL_START) return;
+    if (sessions) mark_stale();
     clear();
-    mark_stale();
 }
 
 /* ---- An AOF that is rewritten as commands (aof-use-rdb-preamble no) ---- */
@@ -483,10 +537,12 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
     RedisModule_Replicate(ctx, "QA.REGISTER", "v", argv, count);
     for (long long i = 0; i < session->count; i++) {
         const Registration *registration = session->registrations[i];
-        if (registration->paused)
-            RedisModule_Replicate(ctx, "RG.PAUSEREGISTRATIONS", "s", registration->fields[REG_ID]);
+        if (registration->pause_order)
+            RedisModule_Replicate(ctx, "QA.PAUSE", "sl", registration->fields[REG_ID], registration->pause_order);
         if (registration->status == STREAM_ABORTED)
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "ABORTED");
+        if (registration->paused && !(registration->pause_order & 1)) /* by its function, on this shard only */
+            RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "PAUSED");
     }
     RedisModule_FreeString(NULL, argv[4]);
     RedisModule_Free(argv);
@@ -494,13 +550,15 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
 
 static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
     (void)data;
-    if (!session_count || !server_is_active_primary(ctx) || !server_setting_is(ctx, "aof-use-rdb-preamble", "no"))
+    if ((!session_count && !tombstones_count()) || !server_is_active_primary(ctx) ||
+        !server_setting_is(ctx, "aof-use-rdb-preamble", "no"))
         return;
     if (RedisModule_AvoidReplicaTraffic()) {
         RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_fork_timer, NULL);
         return;
     }
     for (Session *session = sessions; session; session = session->next) replicate_session(ctx, session);
+    tombstones_replicate(ctx);
 }
 
 /* Only keys can be written by a rewrite. It begins with a new file for what happens after the fork: the registrations
@@ -528,6 +586,7 @@ int registry_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
         {"qa.register", QA_REGISTER_RedisCommand, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
         {"qa.sessions", QA_SESSIONS_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
+        {"qa.registrations", QA_REGISTRATIONS_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
     };
     RedisModuleTypeMethods methods = {
         .version = REDISMODULE_TYPE_METHOD_VERSION,
@@ -542,7 +601,8 @@ int registry_on_load(RedisModuleCtx *ctx) {
     type = RedisModule_CreateDataType(ctx, "qa-regstr", ENCODING_VERSION, &methods);
     RedisModuleEvent loading = {REDISMODULE_EVENT_LOADING, 1};
     RedisModuleEvent fork = {REDISMODULE_EVENT_FORK_CHILD, 1};
-    if (!type || RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK ||
+    if (!type || tombstones_on_load(ctx) != REDISMODULE_OK ||
+        RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK ||
         RedisModule_SubscribeToServerEvent(ctx, fork, on_fork) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);

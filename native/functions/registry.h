@@ -23,6 +23,8 @@ typedef enum { SOURCE_KEYS, SOURCE_COMMAND, SOURCE_STREAM } Source;
 /* What a StreamReader says of itself; the order is that of the names in registry_stats.c. */
 typedef enum { STREAM_OK, STREAM_WAITING, STREAM_ABORTED, STREAM_PAUSED } StreamStatus;
 
+#define MAX_PAUSE_ORDER (1LL << 60) /* a time in milliseconds is far below */
+
 typedef struct RunCounters {
     unsigned long long triggered, succeeded, failed, aborted;
     long long last_run_us, total_run_us, last_lag_ms, total_lag_ms;
@@ -39,6 +41,9 @@ typedef struct Registration {
     int in_order;    /* CommandReader: one job at a time */
     int overflowed;  /* events were dropped since its last onregistered job */
     int paused;      /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
+    /* Which RG.PAUSEREGISTRATIONS or RG.UNPAUSEREGISTRATIONS was the last: a number that grows, odd for a pause. 0:
+     * there was none. Of several shards' the greatest holds. */
+    long long pause_order;
     StreamStatus status;
     RunCounters counters;
 } Registration;
@@ -48,6 +53,9 @@ int registry_on_load(RedisModuleCtx *ctx);
 /* For how long the worker has not known sessions that came by replication or from a file; 0: it knows all of them. */
 long long registry_stale_ms(void);
 void registry_forget_stale(void);
+
+/* What QA.REGISTRATIONS says has changed. */
+void registry_changed(void);
 
 Registration *registry_first(void);
 Registration *registry_find(RedisModuleString *id);

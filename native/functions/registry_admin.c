@@ -1,6 +1,10 @@
 /* Changes of single registrations. A command changes this shard at once, its replicas by replication, and the other
  * shards by a message on the cluster bus: one letter and the registration's id. A message is applied in a timer, where
- * writing and replicating are allowed, and never by a replica. The worker gets a notice of a removal and of a pause. */
+ * writing and replicating are allowed, and never by a replica. The worker gets a notice of a removal and of a pause.
+ *
+ * A message may be lost, and shards may be told of changes in any order. So a removal leaves a tombstone, and each
+ * order to pause or to go on is numbered: the greatest number holds. The workers compare what their shards have, and
+ * bring what one has missed with QA.UNREGISTER and QA.PAUSE, which is also how replicas and the AOF get it. */
 #include "functions/registry_admin.h"
 
 #include <stdio.h>
@@ -9,14 +13,18 @@
 
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "functions/tombstones.h"
 #include "jobs/jobs.h"
 #include "server/caller.h"
+#include "server/commands.h"
+#include "server/links.h"
 #include "server/server.h"
 
 enum { PAUSED_RETRY_MS = 100 };
 
-/* A change as the cluster bus carries it: this letter, then the registration's id. */
-typedef enum { UNREGISTER = 'U', ABORT = 'A', PAUSE = 'P', RESUME = 'R', CLEAR = 'C' } Verb;
+/* A change as the cluster bus carries it: this letter, then the registration's id; before the id an ORDER has its
+ * number and a space. */
+typedef enum { UNREGISTER = 'U', ABORT = 'A', ORDER = 'O', CLEAR = 'C' } Verb;
 
 /* ---- Notices ---- */
 
@@ -54,50 +62,78 @@ static void notify(const JobClass *class, RedisModuleString *id, int paused) {
 
 /* ---- Applying ---- */
 
-static int set_paused(RedisModuleString *id, int paused) {
-    Registration *registration = registry_find(id);
-    if (!registration || registration->source != SOURCE_STREAM) return 0;
+static void set_paused(Registration *registration, int paused) {
     registration->paused = paused;
     registration->status = STREAM_OK; /* what it says next will tell */
-    notify(&PAUSED, id, paused);
+    notify(&PAUSED, registration->fields[REG_ID], paused);
+}
+
+/* The number of an order that is given now: above all that this shard knows, and as a rule above those of others. It
+ * stays in the range that other shards and files accept, also where one had a number that no clock gives. */
+static long long next_order(const Registration *registration, int paused) {
+    long long now = RedisModule_Milliseconds(), after = (registration->pause_order >> 1) + 1;
+    long long order = (now > after ? now : after) << 1 | paused;
+    return order <= MAX_PAUSE_ORDER ? order : MAX_PAUSE_ORDER - !!paused;
+}
+
+/* 0: there is no such registration, or it has had that order or a later one. */
+static int apply_order(RedisModuleString *id, long long order) {
+    Registration *registration = registry_find(id);
+    if (!registration || registration->source != SOURCE_STREAM || order <= registration->pause_order) return 0;
+    registration->pause_order = order;
+    registry_changed();
+    set_paused(registration, order & 1);
     return 1;
 }
 
-/* In a context that may write keys, for jobs are ended. 0: there is no such registration. */
-static int apply(RedisModuleCtx *ctx, Verb verb, RedisModuleString *id) {
-    switch (verb) {
-    case PAUSE: return set_paused(id, 1);
-    case RESUME: return set_paused(id, 0);
-    case CLEAR: registry_clear_stats(); return 1;
-    case ABORT:
-    case UNREGISTER: break;
-    }
+typedef enum { NOTHING, BURIED, REMOVED } Removal;
+
+/* In a context that may write keys, for jobs are ended. BURIED: there is no such registration, and it will not come. */
+static Removal unregister(RedisModuleCtx *ctx, RedisModuleString *id, int abort) {
     RedisModuleString *kept = RedisModule_CreateStringFromString(NULL, id);
-    int removed = registry_remove(id);
+    int removed = registry_remove(id), buried = tombstones_add(kept);
     if (removed) notify(&UNREGISTERED, kept, 0);
-    if (removed && verb == ABORT)
+    if (removed && abort)
         jobs_abort(ctx, kept, "ERR execution was aborted: its registration was removed with ABORTPENDING");
     RedisModule_FreeString(NULL, kept);
-    return removed;
+    return removed ? REMOVED : buried ? BURIED : NOTHING;
 }
 
 /* ---- The cluster bus ---- */
 
-static void broadcast(RedisModuleCtx *ctx, Verb verb, RedisModuleString *id) {
+static void broadcast(RedisModuleCtx *ctx, Verb verb, RedisModuleString *id, long long order) {
     if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER) || caller_is_log(ctx)) return;
+    enum { NUMBER = 24 };
     size_t length = 0;
     const char *text = id ? RedisModule_StringPtrLen(id, &length) : "";
-    char *payload = RedisModule_Alloc(length + 1);
+    char *payload = RedisModule_Alloc(1 + NUMBER + length);
     *payload = (char)verb;
-    memcpy(payload + 1, text, length);
-    RedisModule_SendClusterMessage(ctx, NULL, CLUSTER_ADMIN, payload, (uint32_t)length + 1);
+    size_t size = 1;
+    if (verb == ORDER) size += (size_t)snprintf(payload + 1, NUMBER, "%lld ", order);
+    memcpy(payload + size, text, length);
+    RedisModule_SendClusterMessage(ctx, NULL, CLUSTER_ADMIN, payload, (uint32_t)(size + length));
     RedisModule_Free(payload);
 }
 
 typedef struct Change {
     Verb verb;
     RedisModuleString *id;
+    long long order;
 } Change;
+
+static void apply(RedisModuleCtx *ctx, const Change *change) {
+    switch (change->verb) {
+    case CLEAR: registry_clear_stats(); return; /* replicas count nothing */
+    case ORDER:
+        if (apply_order(change->id, change->order))
+            RedisModule_Replicate(ctx, "QA.PAUSE", "sl", change->id, change->order);
+        return;
+    case ABORT:
+    case UNREGISTER:
+        if (unregister(ctx, change->id, change->verb == ABORT) != NOTHING)
+            RedisModule_Replicate(ctx, "QA.UNREGISTER", "s", change->id);
+    }
+}
 
 static void on_change_timer(RedisModuleCtx *ctx, void *data) {
     Change *change = data;
@@ -106,15 +142,28 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
         return;
     }
     /* A pause may have been for a failover: a replica changes nothing of its own accord. */
-    if (server_is_active_primary(ctx) && apply(ctx, change->verb, change->id)) {
-        const char *command = change->verb == PAUSE    ? "RG.PAUSEREGISTRATIONS"
-                              : change->verb == RESUME ? "RG.UNPAUSEREGISTRATIONS"
-                              : change->verb == CLEAR  ? NULL /* replicas count nothing */
-                                                       : "RG.UNREGISTER";
-        if (command) RedisModule_Replicate(ctx, command, "s", change->id);
-    }
+    if (server_is_active_primary(ctx)) apply(ctx, change);
     RedisModule_FreeString(NULL, change->id);
     RedisModule_Free(change);
+}
+
+static int is_order(long long order) { return order > 0 && order <= MAX_PAUSE_ORDER; }
+
+/* Of the `length` bytes at `text`; 0: they are none. */
+static int parse_change(Change *change, const char *text, size_t length) {
+    change->order = 0;
+    if (change->verb == ORDER) {
+        const char *space = memchr(text, ' ', length);
+        if (!space) return 0;
+        RedisModuleString *number = RedisModule_CreateString(NULL, text, (size_t)(space - text));
+        int good = RedisModule_StringToLongLong(number, &change->order) == REDISMODULE_OK && is_order(change->order);
+        RedisModule_FreeString(NULL, number);
+        if (!good) return 0;
+        length -= (size_t)(space + 1 - text);
+        text = space + 1;
+    }
+    change->id = RedisModule_CreateString(NULL, text, length);
+    return 1;
 }
 
 /* One of these commands ran on another shard. Replicas get it from their primary. Replicating needs a command or
@@ -122,14 +171,15 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
  * itself. */
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
                                uint32_t length) {
-    static const char VERBS[] = {UNREGISTER, ABORT, PAUSE, RESUME, CLEAR};
+    static const char VERBS[] = {UNREGISTER, ABORT, ORDER, CLEAR};
     (void)sender;
     (void)type;
     if (!length || !memchr(VERBS, *payload, sizeof VERBS) || !server_is_active_primary(ctx)) return;
     Change *change = RedisModule_Alloc(sizeof *change);
     change->verb = (Verb)*payload;
-    change->id = RedisModule_CreateString(NULL, (const char *)payload + 1, length - 1);
-    RedisModule_CreateTimer(ctx, 0, on_change_timer, change);
+    if (parse_change(change, (const char *)payload + 1, length - 1))
+        RedisModule_CreateTimer(ctx, 0, on_change_timer, change);
+    else RedisModule_Free(change);
 }
 
 /* ---- The commands ---- */
@@ -140,16 +190,19 @@ int RG_UNREGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     if (argc == 3 && strcasecmp(RedisModule_StringPtrLen(argv[2], NULL), "abortpending"))
         return RedisModule_ReplyWithError(ctx, "ERR unknown argument of RG.UNREGISTER, expected ABORTPENDING");
     Verb verb = argc == 3 ? ABORT : UNREGISTER;
-    if (!apply(ctx, verb, argv[1])) return RedisModule_ReplyWithError(ctx, "execution is not registered");
+    /* the log says again what was accepted: the tombstone is due also where the registration is no more */
+    if (!caller_is_log(ctx) && !registry_find(argv[1]))
+        return RedisModule_ReplyWithError(ctx, "execution is not registered");
+    unregister(ctx, argv[1], verb == ABORT);
     RedisModule_ReplicateVerbatim(ctx);
-    broadcast(ctx, verb, argv[1]);
+    broadcast(ctx, verb, argv[1], 0);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
 int RG_PAUSEREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
     const char *name = RedisModule_StringPtrLen(argv[0], NULL);
-    Verb verb = strcasecmp(name, "rg.pauseregistrations") ? RESUME : PAUSE;
+    int paused = !strcasecmp(name, "rg.pauseregistrations");
     if (!caller_is_log(ctx) && !caller_require_admin(ctx, name)) return REDISMODULE_OK;
     for (int i = 1; i < argc; i++) {
         const Registration *registration = registry_find(argv[i]);
@@ -161,10 +214,17 @@ int RG_PAUSEREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
         return RedisModule_ReplyWithError(ctx, error);
     }
     for (int i = 1; i < argc; i++) {
-        apply(ctx, verb, argv[i]);
-        broadcast(ctx, verb, argv[i]);
+        Registration *registration = registry_find(argv[i]);
+        if (caller_is_log(ctx)) { /* of a version without numbers: when it was is not known, so it is no new order */
+            set_paused(registration, paused);
+            continue;
+        }
+        long long order = next_order(registration, paused);
+        apply_order(argv[i], order);
+        RedisModule_Replicate(ctx, "QA.PAUSE", "sl", argv[i], order);
+        broadcast(ctx, ORDER, argv[i], order);
     }
-    RedisModule_ReplicateVerbatim(ctx);
+    if (caller_is_log(ctx)) RedisModule_ReplicateVerbatim(ctx);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
@@ -172,12 +232,43 @@ int RG_CLEARREGISTRATIONSSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleStri
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, "rg.clearregistrationsstats")) return REDISMODULE_OK;
-    apply(ctx, CLEAR, NULL);
-    broadcast(ctx, CLEAR, NULL);
+    registry_clear_stats();
+    broadcast(ctx, CLEAR, NULL, 0);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+/* ---- What other shards are ahead by: QA.UNREGISTER, QA.PAUSE ---- */
+
+static int QA_UNREGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (!caller_is_log(ctx) && !link_require(ctx, "QA.UNREGISTER")) return REDISMODULE_OK;
+    if (argc < 2) return RedisModule_WrongArity(ctx);
+    int changed = 0;
+    for (int i = 1; i < argc; i++) changed |= unregister(ctx, argv[i], 0) != NOTHING;
+    if (changed) RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+static int QA_PAUSE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (!caller_is_log(ctx) && !link_require(ctx, "QA.PAUSE")) return REDISMODULE_OK;
+    if (argc < 3 || argc % 2 == 0) return RedisModule_WrongArity(ctx);
+    long long order;
+    for (int i = 2; i < argc; i += 2)
+        if (RedisModule_StringToLongLong(argv[i], &order) != REDISMODULE_OK || !is_order(order))
+            return RedisModule_ReplyWithError(ctx, "ERR number of an order is out of range");
+    int changed = 0;
+    for (int i = 1; i < argc; i += 2) {
+        RedisModule_StringToLongLong(argv[i + 1], &order);
+        changed |= apply_order(argv[i], order);
+    }
+    if (changed) RedisModule_ReplicateVerbatim(ctx);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
 int registry_admin_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"qa.unregister", QA_UNREGISTER_RedisCommand, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
+        {"qa.pause", QA_PAUSE_RedisCommand, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
+    };
     RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_ADMIN, on_cluster_message);
-    return REDISMODULE_OK;
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

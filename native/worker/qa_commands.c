@@ -20,7 +20,7 @@
 #include "server/server.h"
 #include "worker/supervisor.h"
 
-enum { PROTOCOL = 2, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
+enum { PROTOCOL = 3, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
 enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
 
 typedef struct Waiter {

@@ -305,7 +305,7 @@ static int introduce(RedisModuleCtx *ctx) {
     char host[64], message[1024], rest[256];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
-    snprintf(message, sizeof message, "{\"protocol\": 2, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
+    snprintf(message, sizeof message, "{\"protocol\": 3, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
              info.number);
     /* The server has changed directory since it bound a relative path: useless to the worker. */
     if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);

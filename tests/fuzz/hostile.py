@@ -32,6 +32,7 @@ class Behaviour(Worker):
 
     def __init__(self, options: Sequence[str]) -> None:
         super().__init__(options)
+        self.generation = 0
         self.chance = random.Random(int(options[0]) + self.opening["worker"])
 
     def connect(self) -> None:
@@ -149,13 +150,15 @@ class Behaviour(Worker):
             os._exit(0)
 
     def register(self) -> None:
-        """What jobs come from; again and again, for clients may unregister it."""
-        rows: Command = ["id-1", "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd"]
-        rows += ["id-2", "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd"]
-        rows += ["id-3", "KeysReader", "async", "", "ev:*", "", "", "*0\r\n", "pd"]
-        stream: Command = ["id-4", "StreamReader", "async", "", "ev:st*", "", "", "*0\r\n", "pd"]
-        self.attempt("QA.REGISTER", "base", "", "src", "payload", 3, *rows)
-        self.attempt("QA.REGISTER", "streams", "", "src", "payload", 1, *stream)
+        """What jobs come from; again and again, for clients may unregister it: then under other ids."""
+        ids = [f"id-{4 * self.generation + number}" for number in range(1, 5)]
+        rows: Command = [ids[0], "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd"]
+        rows += [ids[1], "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd"]
+        rows += [ids[2], "KeysReader", "async", "", "ev:*", "", "", "*0\r\n", "pd"]
+        stream: Command = [ids[3], "StreamReader", "async", "", "ev:st*", "", "", "*0\r\n", "pd"]
+        replies = [self.attempt("QA.REGISTER", "base", "", "src", "payload", 3, *rows)]
+        replies.append(self.attempt("QA.REGISTER", "streams", "", "src", "payload", 1, *stream))
+        self.generation += None in replies
 
     def begin(self) -> None:
         """As usual; then it also goes astray."""

@@ -174,13 +174,18 @@ def triggeronkey(chance: random.Random) -> Command:
     return ["RG.TRIGGERONKEY", chance.choice(TRIGGERS), chance.choice(KEYS[:11]), *words(chance, 2)]
 
 
+def registration_id(chance: random.Random) -> str:
+    """Of many: what has been unregistered never comes back."""
+    return f"r-{chance.randrange(100_000)}"
+
+
 def of_id(name: str, *more: Command) -> Maker:
     """A command about a registration or an execution."""
 
     def make(chance: random.Random) -> Command:
         prefix = "0" * 40 + "-"
         number = prefix + str(chance.randint(0, 3))
-        chosen = chance.choice([number, f"r-{chance.randint(0, 2)}", f"id-{chance.randint(1, 4)}", prefix])
+        chosen = chance.choice([number, registration_id(chance), f"id-{chance.randint(1, 100)}", prefix])
         return [name, chosen, *chance.choice([[], *more])]
 
     return make
@@ -208,12 +213,12 @@ def done(chance: random.Random) -> Command:
     return ["QA.DONE", chance.choice([*range(40), 0, -1, 2**63 - 1]), *chance.choice(outcomes)]
 
 
-def registration(chance: random.Random, number: int) -> list[Word]:
+def registration(chance: random.Random) -> list[Word]:
     """Sometimes a good one."""
     reader = chance.choice(["KeysReader", "CommandReader", "StreamReader", "x"])
     match = chance.choice(["hook:*", "ev:*", "echo", "do", "*", ""])
     events, commands = chance.choice(["", "keymiss", "set,del"]), chance.choice(["", "get", "get,mget", "set"])
-    fields: list[Word] = [f"r-{number}", reader, "async", "", match]
+    fields: list[Word] = [registration_id(chance), reader, "async", "", match]
     fields += [events, commands, chance.choice(RESP), "pd"]
     if chance.random() < 0.1:
         fields[chance.randrange(9)] = word(chance)
@@ -223,9 +228,15 @@ def registration(chance: random.Random, number: int) -> list[Word]:
 def register(chance: random.Random) -> Command:
     """QA.REGISTER of a few sessions, so that they do not pile up."""
     count = chance.randint(0, 3)
-    rows = [field for number in range(count) for field in registration(chance, number)]
+    rows = [field for _ in range(count) for field in registration(chance)]
     said = chance.choice([count, count, word(chance)])
     return ["QA.REGISTER", chance.choice(["a", "b", ""]), "", "src", junk(chance), said, *rows]
+
+
+def pause(chance: random.Random) -> Command:
+    """QA.PAUSE of streams that may be there, with numbers of orders."""
+    pairs = [(f"id-{chance.randint(1, 100)}", chance.choice([0, 1, 2, 2**60, 2**63 - 1, -1])) for _ in range(2)]
+    return ["QA.PAUSE", *[field for pair in pairs for field in pair]]
 
 
 def as_user(chance: random.Random) -> Command:
@@ -288,7 +299,14 @@ MAKERS: list[tuple[str, Maker]] = [
     ),
     ("QA.DONE", done),
     ("QA.REGISTER", register),
-    ("QA.HELLO", lambda chance: ["QA.HELLO", 2, "0" * 64]),
+    ("QA.REGISTRATIONS", lambda chance: ["QA.REGISTRATIONS", chance.choice([0, 1, -1, 2**62, word(chance)])]),
+    (
+        "QA.UNREGISTER",
+        lambda chance: ["QA.UNREGISTER", *[registration_id(chance) for _ in range(chance.randint(1, 9))]],
+    ),
+    ("QA.UNREGISTERED", lambda chance: ["QA.UNREGISTERED", *[registration_id(chance) for _ in range(3)]]),
+    ("QA.PAUSE", pause),
+    ("QA.HELLO", lambda chance: ["QA.HELLO", 3, "0" * 64]),
     ("QA.BEAT", lambda chance: ["QA.BEAT", *[chance.choice([0, 1, 2**62, -1]) for _ in range(6)]]),
     ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),
     ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:11])]),

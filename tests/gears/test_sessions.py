@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from qa_cluster.gears.registrations import registrar
+from qa_cluster.gears.registrations.installed import Installed
 from qa_cluster.gears.registrations.registrar import Registrar
 from qa_cluster.gears.registrations.sessions import Registration, ScriptSession, SessionRegistry
 from qa_cluster.gears.registrations.stored_sessions import Change, StoredSession, dump
@@ -22,13 +24,13 @@ from tests.gears.test_stored_sessions import SHARED, registrations_of
 from tests.harness.polling import eventually_async
 
 
-def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None) -> Registrar:
-    """A registrar of a shard that has no neighbours, streams or timers."""
-    nobody: Any = SimpleNamespace()
+def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peers: Any = None) -> Registrar:
+    """A registrar of a shard that has no streams or timers, and no neighbours but those given."""
     streams: Any = SimpleNamespace(start=start, stop=lambda _: None)
     timers: Any = SimpleNamespace(stop_dead=lambda: None, stop_session=lambda _: None)
     registry, history = SessionRegistry(), ExecutionHistory()
-    return Registrar(host, nobody, sessions=registry, history=history, streams=streams, timers=timers, names={})
+    installed = Installed(host, sessions=registry, history=history, streams=streams, timers=timers, names={})
+    return Registrar(host, peers, installed)
 
 
 async def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_the_same(
@@ -38,27 +40,189 @@ async def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_th
     started: list[str] = []
     host: Any = SimpleNamespace(loop=asyncio.get_running_loop(), execute=lambda *_: None)
     taking = lone_registrar(host, start=lambda _, registration: started.append(registration.id))
-    for name in ("confirmed", "orphaned"):
-        taking.take("node", Change(StoredSession(name, "", SHARED, dump(registrations_of(SHARED)))))
+    for number, name in enumerate(("confirmed", "orphaned"), 1):
+        taking.take("node", Change(shared(name), number=number))
     assert started == []
     taking.confirmed("node", "confirmed")
     assert started == ["r-0", "r-1"]
     await eventually_async(lambda: started == ["r-0", "r-1"] * 2)
 
 
+class Module:
+    """A host whose module knows tombstones."""
+
+    def __init__(self) -> None:
+        self.loop: Any = SimpleNamespace(call_later=lambda *_: SimpleNamespace(cancel=lambda: None))
+        self.tombstones: set[str] = set()
+        self.sessions: dict[str, list[str]] = {}
+        self.orders: list[Any] = []
+        self.broken: set[str] = set()
+
+    def execute(self, command: str, *words: Any) -> Any:
+        match command:
+            case "QA.UNREGISTER":
+                self.tombstones.update(words)
+            case "QA.UNREGISTERED":
+                return [name.encode() for name in words if name in self.tombstones]
+            case "QA.PAUSE":
+                self.orders += words
+            case "QA.REGISTER":
+                ids = list(words[5::9])
+                for name in self.broken & set(ids):
+                    raise GearsError(f"ERR {name} is broken")
+                if buried := self.tombstones & set(ids):
+                    raise GearsError(f"UNREGISTERED registration has been unregistered: {min(buried)}")
+                self.sessions[words[0]] = ids
+        return b"OK"
+
+
+def shared(name: str = "s", only: int = 2) -> StoredSession:
+    """A session of the registrations r-0 and r-1."""
+    return StoredSession(name, "", SHARED, dump(registrations_of(SHARED)[:only]))
+
+
+def newer() -> StoredSession:
+    """Another version of that session."""
+    return StoredSession("s", "", SHARED, dump([replace(registrations_of(SHARED)[0], id="r-9")]))
+
+
 def test_a_session_that_was_taken_back_stays_away() -> None:
-    loop = SimpleNamespace(call_later=lambda *_: SimpleNamespace(cancel=lambda: None))
-    host: Any = SimpleNamespace(execute=lambda *_: b"OK", loop=loop)
+    host: Any = Module()
     taking = lone_registrar(host)
-    stored = StoredSession("s", "", SHARED, dump(registrations_of(SHARED)))
-    taking.take("a", Change(stored, number=1))
-    assert taking.session_ids == ["s"]
-    taking.take("a", Change(None, "s", number=2))
-    taking.take("a", Change(stored, number=1))  # told again
-    taking.take("b", Change(stored))  # from a shard that has not heard of it
-    assert taking.session_ids == []
-    taking.take("a", Change(stored, number=3))
-    assert taking.session_ids == ["s"]
+    taking.take("a", Change(shared(), number=1))
+    assert (taking.installed.stored("s"), taking.settling) == (shared(), True)
+    taking.take("a", Change(None, "s", number=2, undone=("r-0", "r-1")))
+    taking.take("a", Change(shared(), number=1))  # told again
+    taking.installed.adopt(shared(), {})  # from a shard that has not heard of it
+    assert (taking.installed.stored("s"), taking.settling) == (None, False)
+    assert host.sessions == {"s": []}
+
+
+def test_a_late_session_comes_without_what_was_unregistered_meanwhile() -> None:
+    host: Any = Module()
+    host.tombstones.add("r-0")
+    taking = lone_registrar(host)
+    taking.take("a", Change(shared(), number=1))
+    assert host.sessions == {"s": ["r-1"]}
+    kept = taking.installed.stored("s")
+    assert kept is not None
+    assert list(kept.restore({}).registrations) == ["r-1"]  # what other shards are given
+
+
+def test_a_late_version_of_which_nothing_is_left_does_not_touch_the_one_in_use() -> None:
+    host: Any = Module()
+    taking = lone_registrar(host)
+    taking.installed.adopt(shared(), {})
+    host.tombstones.add("r-9")
+    old = StoredSession("s", "", SHARED, dump([replace(registrations_of(SHARED)[0], id="r-9")]))
+    taking.take("b", Change(old, number=1))
+    assert (host.sessions, taking.installed.stored("s")) == ({"s": ["r-0", "r-1"]}, shared())
+
+
+def test_what_an_undo_brings_back_is_not_unregistered() -> None:
+    host: Any = Module()
+    taking = lone_registrar(host)
+    taking.installed.adopt(shared(only=1), {})
+    taking.take("a", Change(StoredSession("s", "new", SHARED, shared().payload), number=1))
+    taking.take("a", Change(shared(only=1), number=2, undone=("r-1",)))
+    assert (host.sessions, host.tombstones, taking.settling) == ({"s": ["r-0"]}, {"r-1"}, False)
+
+
+def test_a_session_that_was_missed_is_paused_before_it_is_used() -> None:
+    host: Any = Module()
+    ordered: list[Any] = []
+    taking = lone_registrar(host, start=lambda _, registration: ordered.append((registration.id, list(host.orders))))
+    taking.installed.adopt(shared(), {"r-1": 7})
+    assert ordered == [("r-0", ["r-1", 7]), ("r-1", ["r-1", 7])]
+    taking.installed.adopt(shared(), {"r-1": 7})  # it is here
+    assert len(ordered) == 2
+
+
+def test_what_a_session_replaces_that_was_missed_is_not_unregistered() -> None:
+    host: Any = Module()
+    taking = lone_registrar(host)
+    taking.installed.adopt(shared(), {})
+    taking.installed.adopt(newer(), {})  # its publisher may take it back: then the other one is needed
+    assert (host.sessions, host.tombstones) == ({"s": ["r-9"]}, set())
+    taking.replaced("a", ["r-0", "r-1"])
+    assert host.tombstones == {"r-0", "r-1"}
+
+
+def test_what_is_taken_back_late_leaves_a_newer_version_alone() -> None:
+    host: Any = Module()
+    taking = lone_registrar(host)
+    taking.take("a", Change(shared(), number=1))
+    taking.take("b", Change(newer(), number=1))
+    taking.take("a", Change(shared("s", only=1), number=2, undone=("r-1",)))
+    assert (host.sessions, host.tombstones, taking.settling) == ({"s": ["r-9"]}, {"r-1"}, True)
+    taking.confirmed("b", "s")
+    taking.take("a", Change(None, "s", number=3, undone=("r-0", "r-1")))
+    assert (host.sessions, taking.settling) == ({"s": ["r-9"]}, False)
+
+
+async def test_a_publication_that_is_refused_leaves_what_another_shard_published_meanwhile() -> None:
+    host: Any = Module()
+
+    async def refuse(*_: Any) -> None:
+        if "r-9" not in host.sessions["s"]:
+            publishing.take("b", Change(newer(), number=1))
+            raise GearsError("ERR a shard is silent")
+
+    peers: Any = SimpleNamespace(others=lambda: ["b"], request_all=refuse)
+    publishing = lone_registrar(host, peers=peers)
+    publishing.installed.adopt(shared(only=1), {})
+    session = ScriptSession("s", "new", SHARED, {one.id: one for one in registrations_of(SHARED)[1:]})
+    with pytest.raises(GearsError, match="a shard is silent"):
+        await publishing.publish(session)
+    assert (host.sessions, host.tombstones) == ({"s": ["r-9"]}, {"r-1"})
+
+
+async def test_a_session_that_its_own_shard_refuses_leaves_no_trace() -> None:
+    host: Any = Module()
+    publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # which is not asked
+    publishing.installed.adopt(shared(only=1), {})
+    host.broken.add("r-1")
+    session = ScriptSession("t", "new", SHARED, {one.id: one for one in registrations_of(SHARED)[1:]})
+    with pytest.raises(GearsError, match="r-1 is broken"):
+        await publishing.publish(session, replaced="s")
+    assert (host.sessions, host.tombstones) == ({"s": ["r-0"], "t": []}, set())
+    assert publishing.installed.stored("s") == shared(only=1)
+
+
+async def test_a_refused_publication_leaves_tombstones_of_what_was_new() -> None:
+    told: list[tuple[str, Any]] = []
+
+    async def refuse(_nodes: list[str], kind: str, body: Any, _seconds: float) -> None:
+        told.append((kind, body))
+        if len(told) == 1:
+            raise GearsError("ERR a shard is silent")
+
+    peers: Any = SimpleNamespace(others=lambda: ["b"], request_all=refuse)
+    host: Any = Module()
+    publishing = lone_registrar(host, peers=peers)
+    publishing.installed.adopt(shared(only=1), {})
+    session = ScriptSession("s", "new", SHARED, {one.id: one for one in registrations_of(SHARED)})
+    with pytest.raises(GearsError, match="a shard is silent"):
+        await publishing.publish(session)
+    assert (host.sessions, host.tombstones) == ({"s": ["r-0"]}, {"r-1"})
+    await eventually_async(lambda: len(told) == 2)
+    assert (told[1][1].stored, told[1][1].undone) == (shared(only=1), ("r-1",))
+
+
+async def test_what_a_publication_replaces_is_unregistered_everywhere() -> None:
+    sent: list[tuple[Any, ...]] = []
+
+    async def accept(*_: Any) -> None:
+        return
+
+    peers: Any = SimpleNamespace(others=lambda: ["b"], request_all=accept, send=lambda *words: sent.append(words))
+    host: Any = Module()
+    publishing = lone_registrar(host, peers=peers)
+    publishing.installed.adopt(shared(), {})
+    made = replace(registrations_of(SHARED)[0], id="r-9")
+    await publishing.publish(ScriptSession("s", "new", SHARED, {made.id: made}))
+    assert host.tombstones == {"r-0", "r-1"}
+    assert sent == [("b", "registered", "s"), ("b", "replaced", ["r-0", "r-1"])]
 
 
 def test_register_command_has_nine_fields_each() -> None:
@@ -90,10 +254,20 @@ def test_no_id_comes_twice_also_of_the_next_worker() -> None:
     last = int([ids.next() for _ in range(3)][-1].rpartition("-")[2])
     time.sleep(0.001)  # no worker starts as quickly
     assert int(IdSource("f" * 40).next().rpartition("-")[2]) > last
-    ids.skip_past(f"{'f' * 40}-{last + 17}")
-    ids.skip_past(f"{'e' * 40}-{last + 99}")
+    later = last + 60_000_000  # given out before the clock went back
+    ids.skip_past(f"{'f' * 40}-{later}")
+    ids.skip_past(f"{'e' * 40}-{later + 99}")
     ids.skip_past("a name of the user's")
-    assert ids.next() == f"{'f' * 40}-{last + 18}"
+    assert ids.next() == f"{'f' * 40}-{later + 1}"
+
+
+def test_of_two_workers_the_later_id_is_greater() -> None:
+    first, second = IdSource("e" * 40), IdSource("f" * 40)
+    made = []
+    for ids in (second, first) * 3:
+        made.append(int(ids.next().rpartition("-")[2]))
+        time.sleep(0.001)
+    assert made == sorted(set(made))
 
 
 def test_history_is_bounded_and_keeps_what_runs() -> None:

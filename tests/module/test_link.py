@@ -20,6 +20,10 @@ INTERNAL = [
     "BEAT 1 1 1 1 1 1",
     "SESSIONS",
     "REGISTER s d c p 0",
+    "REGISTRATIONS 0",
+    "UNREGISTER r",
+    "UNREGISTERED r",
+    "PAUSE r 1",
     "SEND n p",
     "ATOMIC 10",
 ]
@@ -41,16 +45,16 @@ def test_internal_commands_are_for_links(server: Server, command: str) -> None:
 def test_hello_needs_the_token_and_the_version(server: Server) -> None:
     with server.client() as client:
         with pytest.raises(redis.exceptions.NoPermissionError, match="wrong worker token"):
-            client.execute_command("QA.HELLO", "2", "0" * 64)
-        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 3, module speaks 2"):
             client.execute_command("QA.HELLO", "3", "0" * 64)
+        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 4, module speaks 3"):
+            client.execute_command("QA.HELLO", "4", "0" * 64)
 
 
 def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker("functions", "--version", "9")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
-        assert "PROTOCOL worker speaks version 9, module speaks 2" in server.output()
+        assert "PROTOCOL worker speaks version 9, module speaks 3" in server.output()
 
 
 def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:

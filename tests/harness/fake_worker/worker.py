@@ -24,7 +24,7 @@ NEXT_MS = 10_000
 class Worker:
     """A worker that obeys the protocol."""
 
-    version = "2"  # of the protocol, as QA.HELLO says it
+    version = "3"  # of the protocol, as QA.HELLO says it
     decode = True  # whether jobs are texts or bytes
     jobs_at_once = 16  # more than one: each in a thread of its own
 

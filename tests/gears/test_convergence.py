@@ -1,0 +1,200 @@
+"""Shards of a real cluster come to have the same registrations and pauses, whatever messages or shards were lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.harness.clusters import Cluster, ready_cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Later, Server, execute
+from tests.harness.workers import WORKER
+from tests.module.registrations import dump
+
+SCRIPT = """
+GB('CommandReader').map(lambda r: 'here').register(trigger='t')
+GB('StreamReader').foreach(lambda r: r).register(prefix='in:*')
+GB('StreamReader').foreach(lambda r: r).register(prefix='out:*')
+"""
+
+
+def ids(server: Server) -> list[str]:
+    """Of the trigger and the two streams."""
+    return [entry[1] for entry in execute(server, "RG.DUMPREGISTRATIONS")]
+
+
+def state(server: Server) -> dict[str, Any]:
+    """The status of each registration."""
+    return {name: entry["RegistrationData"].get("status") for name, entry in dump(server).items()}
+
+
+def same(servers: list[Server], expected: dict[str, Any]) -> bool:
+    return all(state(server) == expected for server in servers)
+
+
+def unheard(server: Server, *commands: tuple[object, ...]) -> None:
+    """Runs commands whose messages to the other shards are lost: the links to them are cut at that moment."""
+    known = {str(row[2]) for _, _, *rows in execute(server, "CLUSTER", "SLOTS") for row in rows}
+    others = known - {execute(server, "CLUSTER", "MYID")}
+    with server.client() as client:
+        # Redis 7.0 crashes when it is to cut a link that is not there
+        eventually(lambda: others <= linked(client))
+        pipeline = client.pipeline(transaction=True)
+        for other in others:
+            pipeline.execute_command("DEBUG", "CLUSTERLINK", "KILL", "TO", other)
+        for command in commands:
+            pipeline.execute_command(*command)
+        pipeline.execute()
+
+
+def linked(client: Any) -> set[str]:
+    """The nodes that a server has a link to."""
+    return {link["node"] for link in client.execute_command("CLUSTER", "LINKS") if link["direction"] == "to"}
+
+
+@pytest.fixture(params=["aof", "rdb"])
+def durable(request: pytest.FixtureRequest, server_binary: Path) -> Iterator[Cluster]:
+    """A cluster whose shards keep what they have, one way or the other."""
+    settings: dict[str, object] = {"appendonly": "yes"} if request.param == "aof" else {"save": "3600 1"}
+    with ready_cluster(server_binary, settings) as running:
+        yield running
+
+
+def test_lost_messages_are_made_good(cluster: Cluster) -> None:
+    first, second, third = cluster.nodes
+    assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
+    trigger, in_, out = ids(first)
+    unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_, out))
+    eventually(lambda: same(cluster.nodes, {in_: "PAUSED", out: "PAUSED"}))
+    unheard(third, ("RG.UNPAUSEREGISTRATIONS", out))
+    unheard(second, ("RG.UNREGISTER", in_))
+    eventually(lambda: same(cluster.nodes, {out: "OK"}))
+    # the workers have heard of it, too: what comes now is read, and what is gone is not passed on
+    with cluster.client() as client:
+        for number in range(20):
+            client.xadd(f"out:{number}", {"n": 1})
+        eventually(lambda: not any(client.xlen(f"out:{number}") for number in range(20)))
+    for node in cluster.nodes:
+        (session,) = execute(node, "RG.PYDUMPSESSIONS")
+        assert session[session.index("registrations") + 1] == [out]
+
+
+def test_a_replaced_session_does_not_come_back(cluster: Cluster) -> None:
+    first, second, _ = cluster.nodes
+    assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
+    before = ids(second)
+    assert execute(second, "RG.PYEXECUTE", SCRIPT, "ID", "s", "UPGRADE") == "OK"
+    after = ids(second)
+    assert not set(before) & set(after)
+    for node in cluster.nodes:
+        eventually(lambda node=node: ids(node) == after)  # type: ignore[misc]
+
+
+def test_a_shard_that_was_down_is_corrected(durable: Cluster) -> None:
+    first, second, third = durable.nodes
+    assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
+    trigger, in_, out = ids(first)
+    assert execute(first, "RG.PAUSEREGISTRATIONS", in_) == "OK"
+    eventually(lambda: same(durable.nodes, {trigger: None, in_: "PAUSED", out: "OK"}))
+    third.stop()
+    assert execute(first, "RG.UNREGISTER", trigger) == "OK"
+    assert execute(second, "RG.UNPAUSEREGISTRATIONS", in_) == "OK"
+    assert execute(second, "RG.PAUSEREGISTRATIONS", out) == "OK"
+    third.start()
+    # the older order that it has kept does not win, nor does it bring back what it alone has
+    eventually(lambda: same(durable.nodes, {in_: "OK", out: "PAUSED"}), 60)
+    third.wait_ready()
+    assert same(durable.nodes, {in_: "OK", out: "PAUSED"})
+
+
+def test_a_shard_that_has_lost_its_data_gets_the_sessions_and_their_pauses(durable: Cluster) -> None:
+    first, _, third = durable.nodes
+    assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
+    trigger, in_, out = ids(first)
+    assert execute(first, "RG.UNREGISTER", trigger) == "OK"
+    assert execute(first, "RG.PAUSEREGISTRATIONS", in_) == "OK"
+    eventually(lambda: same(durable.nodes, {in_: "PAUSED", out: "OK"}))
+    third.stop(signal.SIGKILL)
+    for path in (*third.directory.glob("appendonlydir/*"), *third.directory.glob("*.rdb")):
+        path.unlink()
+    third.start()
+    eventually(lambda: same(durable.nodes, {in_: "PAUSED", out: "OK"}), 60)
+
+
+def cut_off(node: Server) -> Callable[[], None]:
+    """Stops a server, which its neighbours cannot tell from a network that is cut; returns what ends it."""
+    node.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+    return lambda: node.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+
+
+def test_a_shard_that_was_cut_off_is_corrected(own_cluster: Cluster) -> None:
+    first, second, third = own_cluster.nodes
+    assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
+    trigger, in_, out = ids(first)
+    heal = cut_off(third)
+    try:
+        unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", out))
+        eventually(lambda: same([first, second], {in_: "OK", out: "PAUSED"}))
+    finally:
+        heal()
+    eventually(lambda: same(own_cluster.nodes, {in_: "OK", out: "PAUSED"}), 60)
+
+
+def replicate(replica: Server, primary: Server) -> None:
+    """Makes a server that is in no cluster the replica of one that is."""
+    primary_id = execute(primary, "CLUSTER", "MYID")
+
+    def knows() -> bool:  # a handshake that fails is forgotten
+        execute(replica, "CLUSTER MEET", "127.0.0.1", primary.port)
+        return primary_id in str(execute(replica, "CLUSTER", "NODES"))
+
+    eventually(knows, 60, pause=2)
+    eventually(lambda: execute(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", ignore=redis.ResponseError)
+
+
+def replica_of(primary: Server, asked: Server) -> str | None:
+    """The id of the replica that a primary has, as another server sees it."""
+    for _, _, *rows in execute(asked, "CLUSTER", "SLOTS"):
+        if rows[0][1] == primary.port and len(rows) > 1:
+            return str(rows[1][2])
+    return None
+
+
+def test_a_session_that_a_dying_worker_left_on_some_shards_comes_to_all(own_cluster: Cluster) -> None:
+    first, second, third = own_cluster.nodes
+    # the message is in the hands of a worker that does not read it, and dies with it
+    third.signal_worker(signal.SIGSTOP)
+    publishing = Later(first, "RG.PYEXECUTE", SCRIPT, "ID", "s")
+    eventually(lambda: len(ids(first)) == 3 and ids(second) == ids(first))
+    expected = ids(first)
+    first.signal_worker(signal.SIGKILL)
+    third.signal_worker(signal.SIGKILL)
+    publishing.result()  # an error: its client does not know
+    eventually(lambda: all(ids(node) == expected for node in own_cluster.nodes), 60)
+    eventually(lambda: execute(third, "RG.TRIGGER", "t") == ["here"], ignore=redis.ResponseError)
+
+
+def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster: Cluster, server_binary: Path) -> None:
+    first, second, third = own_cluster.nodes
+    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
+    with Server(server_binary, settings, worker=WORKER) as replica:
+        replica.wait_ready()
+        replicate(replica, first)
+        # the others know of it before the primary ends: nobody else could tell them
+        own_id = execute(replica, "CLUSTER", "MYID")
+        eventually(lambda: all(replica_of(first, node) == own_id for node in own_cluster.nodes))
+        assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
+        trigger, in_, out = ids(first)
+        eventually(lambda: ids(replica) == [trigger, in_, out])
+        first.signal_worker(signal.SIGSTOP)  # it shall not tell the others in the end
+        unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_))
+        eventually(lambda: same([replica], {in_: "PAUSED", out: "OK"}))
+        first.stop(signal.SIGKILL)
+        assert trigger in ids(second)
+        execute(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+        eventually(lambda: same([replica, second, third], {in_: "PAUSED", out: "OK"}), 60)
