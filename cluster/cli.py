@@ -11,23 +11,9 @@ import typer
 from qa_cluster import __version__
 from qa_cluster.errors import CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
 
-from .commands.ask import ask
-from .commands.bench import bench
-from .commands.config import config
-from .commands.demo import demo
-from .commands.down import down
-from .commands.eval import evaluate
-from .commands.ingest import ingest
-from .commands.model.group import model
-from .commands.pretokenize import pretokenize
-from .commands.scale import scale
-from .commands.search import search
-from .commands.serve import serve
 from .commands.shared_options import SharedOptions
-from .commands.status import status
-from .commands.up import up
 from .terminal import console
-from .terminal.help_text import help_of
+from .terminal.late_commands import PASSED_ON, Late, group_of
 
 OK, FAILURE, USAGE, NOT_RUNNING, OVERLOADED = 0, 1, 2, 3, 4
 
@@ -57,7 +43,18 @@ _EPILOG = (
 # Options of the command itself that take a value and may stand after the subcommand too.
 _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", "--log-level", "--set")
 
+_COMMANDS = {
+    name: Late(f"{__package__}.commands.{name}", name)
+    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve")
+} | {
+    "eval": Late(f"{__package__}.commands.eval", "evaluate"),
+    "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),
+    "config": Late(f"{__package__}.commands.config", "config"),
+    "model": Late(f"{__package__}.commands.model.group", "model"),
+}
+
 app = typer.Typer(
+    cls=group_of(_COMMANDS),
     help=_HELP,
     epilog=_EPILOG,
     no_args_is_help=True,
@@ -105,16 +102,6 @@ def _options(  # noqa: PLR0917 - one parameter is one option
     named = {"data_dir": data_dir, "cluster_url": cluster_url, "log_level": log_level}
     flags |= {name: value for name, value in named.items() if value is not None}
     context.obj = SharedOptions(config, flags)
-
-
-for command in (demo, up, down, scale, status, ingest, pretokenize, ask, search, serve):
-    app.command(help=help_of(command))(command)
-app.command("eval", help=help_of(evaluate))(evaluate)
-app.add_typer(model, name="model")
-# The benchmarks know their own options, --help among them.
-_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-app.command(help=help_of(bench), context_settings=_PASSED_ON)(bench)
-app.command(help=help_of(config))(config)
 
 
 def exit_code(error: BaseException) -> int:

@@ -91,6 +91,14 @@ class Settings:
         maximum=1024,
     )
     reader: str = _of("", "folder of the reader that shards without one get; empty: the bundled one")
+    max_batch_tokens: int = _of(
+        1024,
+        "padded tokens of one run of a model on a shard; a longer pair runs alone; shapes of at most so many are run "
+        "once when a reader is loaded",
+        unit="tokens",
+        minimum=16,
+        maximum=65_536,
+    )
     context_tokens: int = _of(
         -1,
         "budget for a sentence that is read with its neighbours, of readers that are loaded from now on; "

@@ -11,7 +11,7 @@ import typer
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.question_set import load_question_set
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 
 from ..evaluation import report_tables
 from ..evaluation.measuring import EvaluationPlan, measure

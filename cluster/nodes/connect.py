@@ -9,7 +9,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from qa_cluster.asking.connecting import Target, target_of
+from qa_cluster.asking.cluster_place import ClusterPlace, place_of
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Address
@@ -28,14 +28,14 @@ class NotRunning(ClusterError):
 
 def login(settings: Settings, url: str) -> dict[str, Any]:
     """Keyword arguments of redis-py for every server of the cluster at `url`; never logged, they hold the password."""
-    target = _target(settings, url)
+    place = _place(settings, url)
     options: dict[str, Any] = {
-        "username": target.login.username,
-        "password": target.login.password,
+        "username": place.login.username,
+        "password": place.login.password,
         "socket_connect_timeout": settings.connect_timeout_ms / 1000,
         "socket_timeout": _ADMIN_TIMEOUT_SECONDS,
     }
-    if target.login.tls is not None:
+    if place.login.tls is not None:
         options |= {
             "ssl": True,
             "ssl_ca_certs": settings.cluster_tls_ca or None,
@@ -45,8 +45,8 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
     return options
 
 
-def _target(settings: Settings, url: str) -> Target:
-    return target_of(replace(settings, cluster_url=url))
+def _place(settings: Settings, url: str) -> ClusterPlace:
+    return place_of(replace(settings, cluster_url=url))
 
 
 def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
@@ -62,7 +62,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
     `changes` replace arguments of `redis.Redis`.
     """
     problems = []
-    for address in _target(settings, url).seeds:
+    for address in _place(settings, url).seeds:
         client = server_client(settings, url, address, **changes)
         try:
             client.ping()

@@ -11,13 +11,10 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import redis
-from rq import Queue
-from rq.exceptions import NoSuchJobError
-from rq.job import Job, JobStatus
-from rq.serializers import JSONSerializer
 
 from qa_cluster.config import Loaded, Settings
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, NotFound
@@ -27,6 +24,10 @@ from ..servers import server_process
 from ..servers.processes import ProcessRef, python_module, spawn, stop_all
 from ..servers.server_process import ServerSpec, find_program
 from ..servers.state import locked
+
+if TYPE_CHECKING:  # rq is imported late: most commands find no jobs server
+    from rq import Queue
+    from rq.job import Job
 
 QUEUE = "qa-cluster"
 WORKER_MODULE = "qa_cluster.cluster.provision.jobs_worker"
@@ -101,6 +102,9 @@ def progress(settings: Settings) -> list[JobReport]:
     """The jobs that wait, run or have ended; empty when no jobs server runs."""
     if not settings.jobs_url and server_process.running(_spec(settings, "")) is None:
         return []
+    from rq.job import Job
+    from rq.serializers import JSONSerializer
+
     with connection(settings) as client:
         jobs = queue(client)
         # In the order of a job's life, so that one which goes on meanwhile is found further down.
@@ -114,6 +118,10 @@ def progress(settings: Settings) -> list[JobReport]:
 
 def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
     """Wait until a job has ended; DeadlineExceeded when it has not in time."""
+    from rq.exceptions import NoSuchJobError
+    from rq.job import Job
+    from rq.serializers import JSONSerializer
+
     deadline = time.monotonic() + timeout_seconds
     with connection(settings) as client:
         while True:
@@ -142,6 +150,9 @@ def connection(settings: Settings) -> redis.Redis:
 
 def queue(client: redis.Redis) -> Queue:
     """The queue on a jobs server."""
+    from rq import Queue
+    from rq.serializers import JSONSerializer
+
     return Queue(QUEUE, connection=client, serializer=JSONSerializer)
 
 
@@ -172,6 +183,8 @@ def _wait_for_worker(settings: Settings, process: ProcessRef) -> None:
 
 
 def _report(job: Job) -> JobReport:
+    from rq.job import JobStatus
+
     status = job.get_status(refresh=True)
     result = job.latest_result() if status is JobStatus.FAILED else None
     lines = (result.exc_string or "").strip().splitlines() if result else []

@@ -16,7 +16,7 @@ import redis
 from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.shard_functions import RANK_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
 
 from ..nodes.all_shards import OnStep, Place, at_once

@@ -10,7 +10,6 @@ from typing import Any
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ModelError
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from qa_cluster.reading.tokenization import ReaderTokenizer
 
 MAX_ID_BYTES = 400
 
@@ -62,6 +61,8 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
 
 def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
     """Manifest, ONNX file and tokenizer, which belong together."""
+    from qa_cluster.reading.tokenization import ReaderTokenizer  # late: few commands read the files of a reader
+
     if not (folder / MANIFEST_FILE).is_file():
         raise ModelError(f"{str(folder)!r} has no {MANIFEST_FILE}: name a folder that `qa-cluster model export` wrote")
     try:

@@ -21,6 +21,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         ("loadmodule", str(module)),
         ("qa.worker-command", " ".join(map(_word, worker))),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
+        ("qa.max-batch-tokens", str(settings.max_batch_tokens)),
         ("qa.max-queue", str(settings.module_queue_jobs)),
     )
 

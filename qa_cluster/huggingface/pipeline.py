@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import InputTooLong, InvalidInput, ModelError
-from qa_cluster.reading.local_reader import LocalReader, bundled_reader, check_tokenizer
+from qa_cluster.reading.bundled import bundled_reader
+from qa_cluster.reading.local_reader import LocalReader, check_tokenizer
 from qa_cluster.reading.manifest import MANIFEST_FILE
 
 from .answers import Answer, Answers, Prepared, Preparer

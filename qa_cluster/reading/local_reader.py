@@ -10,7 +10,6 @@ import hashlib
 import os
 import threading
 from collections.abc import Sequence
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -63,11 +62,6 @@ class LocalReader:
             for row, index in enumerate(group):
                 logits[index] = (starts[row], ends[row])
         return [found for found in logits if found is not None]
-
-
-def bundled_reader() -> Path:
-    """The folder of the reader that comes with the package."""
-    return Path(str(files("qa_cluster.models"))) / "default"
 
 
 def check_tokenizer(place: Path, manifest: Manifest) -> None:

@@ -171,6 +171,28 @@ def test_shared_options_may_stand_anywhere() -> None:
     assert shared_first(["up", "--config"]) == ["--config", "up"]
 
 
+def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
+    """Most of a short command's time is imports."""
+    script = (
+        "import sys\n"
+        "from typer.main import get_group\n"
+        "from qa_cluster.cluster.cli import app\n"
+        "commands = get_group(app).commands\n"
+        "seen = {name for name in sys.modules if 'cluster.commands' in name}\n"
+        "for name in ('config', 'status', 'down', 'up'): commands[name]\n"
+        "commands['model'].commands['list']\n"
+        "print(*sorted(seen))\n"
+        "print(*sorted({'httpx', 'numpy', 'openvino', 'rq', 'tokenizers'} & sys.modules.keys()))\n"
+        "print('qa_cluster.cluster.commands.ask' in sys.modules)"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == [
+        "qa_cluster.cluster.commands qa_cluster.cluster.commands.shared_options",
+        "",
+        "False",
+    ]
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

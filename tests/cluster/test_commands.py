@@ -21,9 +21,11 @@ import redis
 
 from qa_cluster.cluster.cli import main
 from qa_cluster.cluster.servers.ports import free_node_ports
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
 from tests.harness.polling import eventually
+from tests.harness.system import SMALL_BATCHES
+from tests.harness.workers import FEW_TOKENS
 
 READER = Path(os.environ.get("QA_TEST_READER") or bundled_reader())
 needs_reader = pytest.mark.skipif(not (READER / MODEL_FILE).is_file(), reason=f"there is no reader in {READER}")
@@ -35,7 +37,8 @@ SECONDS = 120.0
 
 
 def environment(server: str) -> dict[str, str]:
-    return {**os.environ, "QA_READER": str(READER), "QA_SERVER": server, "NO_COLOR": "1", "TERM": "dumb"}
+    chosen = {"QA_READER": str(READER), "QA_SERVER": server, **SMALL_BATCHES}
+    return {**os.environ, **chosen, "NO_COLOR": "1", "TERM": "dumb"}
 
 
 class Qa:
@@ -107,7 +110,7 @@ def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
     (qa.folder / "ada.txt").write_text(TEXT)
     (qa.folder / "more.jsonl").write_text('{"id": "nile", "text": "The Nile flows north."}\nbroken\n')
 
-    qa("up")
+    qa("--set", "shards=2", "up")
     assert qa.status()["ready"]
     stored = qa("ingest", "ada.txt", "more.jsonl", "--on-error", "skip")
     assert "2 documents stored, 1 skipped" in stored.stdout
@@ -174,6 +177,7 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
     key = f"bert-qa{{{shard['tag']}}}"
     host, port = shard["address"].split(":")
     with redis.Redis(host=host, port=int(port)) as client:
+        assert client.config_get("qa.max-batch-tokens") == {"qa.max-batch-tokens": str(FEW_TOKENS)}
         assert client.delete(key) == 1
         # the shard gets it from another one, and answers meanwhile
         answer = json.loads(up("ask", "What lies on a lake?", "--json").stdout)["answers"][0]

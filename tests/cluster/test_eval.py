@@ -28,10 +28,11 @@ from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError
 from qa_cluster.ranking.bm25 import merge
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
 from tests.harness.processes import descendants
+from tests.harness.system import SMALL_BATCHES
 
 READER = bundled_reader()
 pytestmark = [
@@ -40,6 +41,7 @@ pytestmark = [
 ]
 
 QA = [sys.executable, "-m", "qa_cluster.cluster.cli"]
+CLUSTER = {"QA_SHARDS": "2", **SMALL_BATCHES}
 FACTS = {
     "Ada": "Ada Lovelace wrote the first program in 1843. Charles Babbage designed the engine that would have run it. "
     "The first compiler came a century later.",
@@ -80,7 +82,7 @@ def run(
         cwd=folder,
         env={
             **os.environ,
-            **{"QA_SERVER": server, "QA_WORKER_THREADS": "1", "TMPDIR": str(folder), "NO_COLOR": "1"},
+            **{"QA_SERVER": server, "QA_WORKER_THREADS": "1", **CLUSTER, "TMPDIR": str(folder), "NO_COLOR": "1"},
             **settings,
         },
         capture_output=True,
@@ -196,7 +198,7 @@ def test_a_signal_ends_servers_programs_and_files(
     program = subprocess.Popen(
         [*QA, "eval", str(file), part, *others],
         cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder)},
+        env={**os.environ, **CLUSTER, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -220,7 +222,7 @@ def test_a_signal_while_questions_are_asked_leaves_no_task_that_complains(folder
     program = subprocess.Popen(
         [*QA, "eval", "many.json", "--no-context", "--no-ranking"],
         cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder), "TERM": "xterm"},
+        env={**os.environ, **CLUSTER, "TMPDIR": str(folder), "TERM": "xterm"},
         stdout=subprocess.DEVNULL,
         stderr=end,
     )

@@ -12,7 +12,7 @@ import pytest
 from qa_cluster.cluster.readers.reader_files import budget_of, read_reader
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ModelError
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
 from tests.gears.onnx_file import span_model, token_model
 from tests.harness.tiny_readers import tiny_reader

@@ -1,6 +1,7 @@
 """A reader of the documents: a folder with the files they speak of, and the cluster and service that they start.
 
-Commands run as they stand there, but for the ports: 7000 and 8080 become ports that are free here.
+Commands run as they stand there, but for the ports: 7000 and 8080 become ports that are free here. Workers run fewer
+shapes of a reader before they are warm; it answers the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import httpx
 
 from qa_cluster.models.bundle import default_reader
 from tests.harness.ports import BUS_OFFSET, free_port
+from tests.harness.system import SMALL_BATCHES
 
 from .blocks import ROOT, Block, agrees, steps
 
@@ -44,6 +46,7 @@ class Walkthrough:
         _write_make(programs / "make")
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = {**os.environ, "PATH": path, "QA_HTTP_PORT": str(self._http_port), "NO_COLOR": "1"}
+        self._environment |= SMALL_BATCHES
 
     def close(self) -> None:
         """End the service and the cluster."""

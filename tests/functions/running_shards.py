@@ -1,4 +1,4 @@
-"""Three shards with reader and functions, as `qa-cluster up` makes them, and what a client does with them."""
+"""Shards with reader and functions, as `qa-cluster up` makes them, and what a client does with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
 from tests.harness.programs import ROOT
 from tests.harness.servers import Server
-from tests.harness.workers import WORKER
+from tests.harness.workers import FEW_TOKENS, WORKER
 
 REGISTER = "from qa_cluster.gears.functions.register import register_all; register_all()"
 PARTITIONS = 12
@@ -118,9 +118,9 @@ EARLY = ("early bird", "The early bird catches the worm.")
 
 
 @contextmanager
-def running(binary: Path) -> Iterator[Shards]:
+def running(binary: Path, size: int = 2) -> Iterator[Shards]:
     """The cluster. One document is written before there is a reader: it is taken up when that arrives."""
-    with Cluster(binary, worker=WORKER) as cluster:
+    with Cluster(binary, {"qa.max-batch-tokens": FEW_TOKENS}, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
             node.wait_ready(60)
         shards = Shards(cluster)

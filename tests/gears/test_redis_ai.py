@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import redis
 from tests.gears.onnx_file import add_model, token_model
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
+from tests.harness.workers import WORKER
 
 pytestmark = pytest.mark.one_server("models run in the worker; tests/module stores and runs them on both")
 
@@ -69,6 +71,26 @@ def test_pipelined_misses_share_batches(shard: Server) -> None:
         assert pipe.execute() == [f"[[{number}.0, {n}.0, 9.0]]" for n in range(25)]
     for client in clients:
         client.close()
+
+
+def test_a_run_has_no_more_tokens_than_the_setting_says(shared_binary: Path) -> None:
+    at_once = """
+import asyncio, redisAI
+def runner():
+    made = redisAI.createModelRunner('reader')
+    for name in ('input_ids', 'attention_mask'):
+        redisAI.modelRunnerAddInput(made, name, redisAI.createTensorFromValues('INT64', [1, 3], [1, 1, 1]))
+    redisAI.modelRunnerAddOutput(made, 'score')
+    return made
+async def score(record):
+    return len(await asyncio.gather(*(redisAI.modelRunnerRunAsync(runner()) for _ in range(8))))
+GB('ShardsIDReader').map(score).run()
+"""
+    with Server(shared_binary, {"qa.max-batch-tokens": 32}, worker=WORKER) as server:
+        execute(server, "AI.MODELSTORE", "reader", "ONNX", "CPU", "BLOB", token_model())
+        assert execute(server, "RG.PYEXECUTE", at_once) == [["8"], []]
+        eventually(lambda: server.field("worker_batched_items") == 8)
+        assert server.fields("worker_batches", "worker_padded_tokens") == (4, 8 * 16)
 
 
 def test_replaced_model_is_used_at_once(shard: Server) -> None:

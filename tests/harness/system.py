@@ -21,9 +21,11 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 from tests.harness.programs import MODULE, server_environment
+from tests.harness.workers import FEW_TOKENS
 
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 START_SECONDS = 120.0
+SMALL_BATCHES = {"QA_MAX_BATCH_TOKENS": str(FEW_TOKENS)}  # settings of a system whose load is no subject
 SHARDS = 3  # as many as `qa-cluster up` starts by default
 
 

@@ -207,9 +207,9 @@ def stands_still(pid: int) -> bool:
         return False  # it has just gone, as its state will say
 
 
-def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5) -> Soak:
+def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5, **settings: str) -> Soak:
     """One run on a cluster of its own; its account is printed."""
-    with System(binary) as system:
+    with System(binary, **settings) as system:
         system.start_service()
         run = Soak(system, seed, fault_pause_seconds)
         run.run(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.programs import chosen_servers, find_binary
+from tests.harness.system import SMALL_BATCHES
 from tests.soak.soak import Plan, soak
 
 # On a busy machine some kinds of requests need the calm end to be answered at all.
@@ -15,7 +16,7 @@ def test_slice() -> None:
     binary = find_binary(chosen_servers()[0])
     if binary is None:
         pytest.skip(f"no {chosen_servers()[0]} server on this machine")
-    run = soak(binary, PLAN, 5, 0.6)
+    run = soak(binary, PLAN, 5, 0.6, **SMALL_BATCHES)
     assert not run.problems
     for kind in ("question", "read back", "model", "trigger", "run", "register"):
         assert run.load.verdicts.right(kind) > 0, kind

@@ -24,7 +24,7 @@ from .load import Load
 @pytest.fixture
 def shards(server_binary: Path) -> Iterator[Shards]:
     """A cluster of the test's own: its slots are moved."""
-    with running(server_binary) as found:
+    with running(server_binary, 3) as found:
         yield found
 
 

@@ -10,7 +10,7 @@ import pytest
 from qa_cluster.cluster_client import ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.programs import binary_or_skip, chosen_servers
-from tests.harness.system import System
+from tests.harness.system import SMALL_BATCHES, System
 from tests.harness.tiny_readers import tiny_reader
 
 from .load import FACTS, Load
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.mark.parametrize("name", chosen_servers())
 def test_a_local_cluster_grows(name: str, tmp_path: Path) -> None:
-    with System(binary_or_skip(name), shards=2) as own:
+    with System(binary_or_skip(name), shards=2, **SMALL_BATCHES) as own:
         load = Load(own.url)
         load.store_facts()
         refused = own.cli("scale", "1", check=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
 
 from ...terminal import console, tables

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import typer
 
-from ...terminal.help_text import help_of
-from .bench import bench
-from .card import card
-from .evaluate import evaluate
-from .export import export
-from .list import list_readers
-from .load import load
-from .train import train
-from .unload import unload
-from .use import use
+from ...terminal.late_commands import PASSED_ON, Late, group_of
 
-# The programs of `qa_cluster.models` know their own options, --help among them.
-_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_COMMANDS = {
+    **{name: Late(f"{__package__}.{name}", name, PASSED_ON) for name in ("export", "train", "evaluate")},
+    **{name: Late(f"{__package__}.{name}", name) for name in ("card", "load", "use", "unload", "bench")},
+    "list": Late(f"{__package__}.list", "list_readers"),
+}
 
 model = typer.Typer(
+    cls=group_of(_COMMANDS),
     help="Train and export a reader, load it onto the shards, and choose which of the loaded ones answers.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
 )
-for program in (export, train, evaluate):
-    model.command(help=help_of(program), context_settings=_PASSED_ON)(program)
-for command in (card, load, use, unload, bench):
-    model.command(help=help_of(command))(command)
-model.command("list", help=help_of(list_readers))(list_readers)
+
+
+@model.callback()
+def _subcommands() -> None:
+    """Nothing of its own: with it, typer knows a group even before it has subcommands."""

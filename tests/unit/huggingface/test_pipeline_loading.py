@@ -13,7 +13,7 @@ import pytest
 from qa_cluster import pipeline
 from qa_cluster.errors import ModelError
 from qa_cluster.huggingface.pipeline import QuestionAnsweringPipeline
-from qa_cluster.reading.local_reader import bundled_reader
+from qa_cluster.reading.bundled import bundled_reader
 from tests.unit.huggingface.pairs import ADA, PAIR, WHO
 
 

@@ -1,0 +1,62 @@
+"""Subcommands whose files are imported when they are asked for: most of a short command's time would be imports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import typer
+
+from .help_text import help_of
+
+# For programs that know their own options, --help among them.
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+@dataclass(frozen=True)
+class Late:
+    """A subcommand: the function `function` of `module`, or the Typer of that name with subcommands of its own."""
+
+    module: str
+    function: str
+    context_settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def command(self, name: str) -> Any:
+        """The subcommand as click knows it."""
+        found = getattr(import_module(self.module), self.function)
+        if isinstance(found, typer.Typer):
+            found.info.name = name
+            return typer.main.get_command(found)
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        alone.command(name, help=help_of(found), context_settings=dict(self.context_settings))(found)
+        return typer.main.get_command(alone)
+
+
+class _Commands(Mapping[str, Any]):
+    """The subcommands of a group by their names, in the order of their table."""
+
+    def __init__(self, table: Mapping[str, Late]) -> None:
+        self._table = table
+        self._made = cache(lambda name: table[name].command(name))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._made(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def group_of(table: Mapping[str, Late]) -> type[typer.core.TyperGroup]:
+    """The class (`cls` of a Typer) of groups with these subcommands."""
+
+    class Group(typer.core.TyperGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes | {"commands": _Commands(table)})
+
+    return Group

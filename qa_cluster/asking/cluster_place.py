@@ -1,0 +1,56 @@
+"""Where a cluster is and how to log in, from the settings: addresses, user, password and TLS."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError, InvalidInput
+from qa_cluster.topology import Address
+
+from .connection import Login
+
+_SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlace:
+    """The servers of a cluster that are asked first, and the login that all of its servers take."""
+
+    seeds: Sequence[Address]
+    login: Login
+
+
+def place_of(settings: Settings) -> ClusterPlace:
+    """The cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
+    parts = urlsplit(settings.cluster_url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    if parts.scheme not in _SCHEMES or not hosts:
+        raise ConfigError(
+            "setting 'cluster_url' must be redis://host:port or rediss://host:port: it names the cluster to ask"
+        )
+    user, _, password = credentials.partition(":")
+    try:
+        seeds = [Address.parse(host) for host in hosts.split(",")]
+    except InvalidInput as error:
+        raise ConfigError(f"setting 'cluster_url': {error}") from error
+    login = Login(
+        username=settings.cluster_user or unquote(user) or None,
+        password=settings.cluster_password or unquote(password) or None,
+        tls=_tls(settings) if _SCHEMES[parts.scheme] else None,
+        connect_timeout_seconds=settings.connect_timeout_ms / 1000,
+    )
+    return ClusterPlace(seeds, login)
+
+
+def _tls(settings: Settings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.cluster_tls_ca or None)
+        if settings.cluster_tls_cert:
+            context.load_cert_chain(settings.cluster_tls_cert, settings.cluster_tls_key or None)
+    except OSError as error:
+        raise ConfigError(f"TLS files of the cluster cannot be used: {error}") from error
+    return context
