@@ -9,8 +9,16 @@ from typing import Any
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.huggingface.request import PipelineLimits
 
-from . import openapi_models
-from .schemas import Field, ask_fields, document_fields, pipeline_parameters, write_parameters
+from . import openapi_documents, openapi_models
+from .schemas import (
+    Field,
+    ask_fields,
+    count_parameters,
+    document_fields,
+    list_parameters,
+    pipeline_parameters,
+    write_parameters,
+)
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _STATUS_TEXT = {
@@ -174,6 +182,22 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                 "get": _operation("Ask a question", asked, ["304", *ask_problems], parameters=_parameters(ask)),
                 "post": _operation("Ask a question", asked, [*ask_problems, "415"], requestBody=_body(ask)),
             },
+            "/documents": {
+                "get": _operation(
+                    "List the documents",
+                    {"200": ("a page of the documents; it may be short, or empty, before the end", "Documents")},
+                    ["400", "413", "422", "503", "504"],
+                    parameters=_parameters(list_parameters()),
+                )
+            },
+            "/documents/count": {
+                "get": _operation(
+                    "Count the documents",
+                    {"200": ("how many there are", "DocumentCounts")},
+                    ["400", "422", "503", "504"],
+                    parameters=_parameters(count_parameters()),
+                )
+            },
             "/documents/{id}": {
                 "parameters": [document_id],
                 "put": _operation(
@@ -219,6 +243,8 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
             "schemas": {
                 "Result": _RESULT,
                 "Document": _DOCUMENT,
+                "Documents": openapi_documents.DOCUMENTS,
+                "DocumentCounts": openapi_documents.COUNTS,
                 "Write": _WRITE,
                 "Models": _MODELS,
                 "PipelineAnswer": openapi_models.ANSWER,

@@ -15,6 +15,7 @@ from .commands.ask import ask
 from .commands.bench import bench
 from .commands.config import config
 from .commands.demo import demo
+from .commands.documents.group import documents
 from .commands.down import down
 from .commands.eval import evaluate
 from .commands.ingest import ingest
@@ -110,6 +111,7 @@ for command in (demo, up, down, scale, status, ingest, pretokenize, ask, serve):
     app.command(help=help_of(command))(command)
 app.command("eval", help=help_of(evaluate))(evaluate)
 app.add_typer(model, name="model")
+app.add_typer(documents, name="documents")
 # The benchmarks know their own options, --help among them.
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 app.command(help=help_of(bench), context_settings=_PASSED_ON)(bench)

@@ -22,7 +22,7 @@ from .errors import (
     WorkerLost,
 )
 from .rest_client import AsyncClient, Client
-from .types import Answer, AskResult, Document, WriteResult
+from .types import Answer, AskResult, Document, DocumentCounts, DocumentEntry, DocumentPage, WriteResult
 
 __all__ = [
     "Answer",
@@ -36,6 +36,9 @@ __all__ = [
     "ClusterStatus",
     "DeadlineExceeded",
     "Document",
+    "DocumentCounts",
+    "DocumentEntry",
+    "DocumentPage",
     "InferenceFailed",
     "InputTooLong",
     "InvalidInput",
