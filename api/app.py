@@ -21,7 +21,7 @@ from qa_cluster.errors import DeadlineExceeded, QueueFull
 from .error_map import HttpProblem, problem
 from .http import ClientGone, Receive, Scope, Send, header, send_response
 from .lifespan import ServiceOptions, ServiceState
-from .routes_documents import PREFIX, DocumentRoute
+from .routes_documents import LIST_PATH, PREFIX, DocumentListRoute, DocumentRoute, counts
 from .routes_models import PREFIX as MODELS_PREFIX
 from .routes_models import ModelRoute
 from .routes_qa import QuestionRoute
@@ -29,6 +29,7 @@ from .routes_search import SearchRoute
 from .routes_status import status_routes
 
 _DOCUMENTS = PREFIX.decode()
+_DOCUMENT_LIST = LIST_PATH.decode()
 _MODELS = MODELS_PREFIX.decode()
 _UNBOUNDED = frozenset({"/livez", "/readyz", "/metrics"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
@@ -43,6 +44,7 @@ class Application:
         self._questions = QuestionRoute(self.state)
         self._search = SearchRoute(self.state)
         self._documents = DocumentRoute(self.state)
+        self._listing = DocumentListRoute(self.state)
         self._models = ModelRoute(self.state)
         self._others = Router(routes=status_routes(self.state), redirect_slashes=False)
         self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
@@ -116,6 +118,8 @@ class Application:
             await self._questions(scope, receive, send)
         elif path == "/search":
             await self._search(scope, receive, send)
+        elif path == _DOCUMENT_LIST or counts(scope):
+            await self._listing(scope, receive, send)
         elif path.startswith(_DOCUMENTS):
             await self._documents(scope, receive, send)
         elif path.startswith(_MODELS):
@@ -130,7 +134,7 @@ class Application:
         return f"{self._id_prefix}-{next(self._ids):x}"
 
     def _route_name(self, path: str) -> str:
-        if path in ("/qa", "/search") or path in self._known:
+        if path in ("/qa", "/search", _DOCUMENT_LIST) or path in self._known:
             return path
         if path.startswith(_MODELS):
             return "/models/{id}"

@@ -9,8 +9,17 @@ from typing import Any
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.huggingface.request import PipelineLimits
 
-from . import openapi_models, openapi_search
-from .schemas import Field, ask_fields, document_fields, pipeline_parameters, search_fields, write_parameters
+from . import openapi_documents, openapi_models, openapi_search
+from .schemas import (
+    Field,
+    ask_fields,
+    count_parameters,
+    document_fields,
+    list_parameters,
+    pipeline_parameters,
+    search_fields,
+    write_parameters,
+)
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _STATUS_TEXT = {
@@ -182,6 +191,22 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                     "Find sentences", found, [*search_problems, "415"], requestBody=_body(search_fields(limits))
                 ),
             },
+            "/documents": {
+                "get": _operation(
+                    "List the documents",
+                    {"200": ("a page of the documents; it may be short, or empty, before the end", "Documents")},
+                    ["400", "413", "422", "503", "504"],
+                    parameters=_parameters(list_parameters()),
+                )
+            },
+            "/documents/count": {
+                "get": _operation(
+                    "Count the documents",
+                    {"200": ("how many there are", "DocumentCounts")},
+                    ["400", "422", "503", "504"],
+                    parameters=_parameters(count_parameters()),
+                )
+            },
             "/documents/{id}": {
                 "parameters": [document_id],
                 "put": _operation(
@@ -228,6 +253,8 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                 "Result": _RESULT,
                 "Search": openapi_search.RESULT,
                 "Document": _DOCUMENT,
+                "Documents": openapi_documents.DOCUMENTS,
+                "DocumentCounts": openapi_documents.COUNTS,
                 "Write": _WRITE,
                 "Models": _MODELS,
                 "PipelineAnswer": openapi_models.ANSWER,

@@ -1,8 +1,9 @@
-"""`PUT`, `GET` and `DELETE /documents/{id}`. The version of a document is its ETag."""
+"""`GET /documents`, `GET /documents/count`, and `PUT`, `GET`, `DELETE /documents/{id}`, whose version is its ETag."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import orjson
@@ -12,10 +13,54 @@ from qa_cluster.errors import InvalidInput
 from .error_map import HttpProblem, RawHeaders
 from .http import JSON, Receive, Scope, Send, condition, header, read_body, require_json, send_response
 from .lifespan import ServiceState
-from .schemas import document_fields, parse_body, parse_query, write_parameters
+from .schemas import (
+    count_parameters,
+    document_fields,
+    list_parameters,
+    parse_body,
+    parse_query,
+    write_parameters,
+)
 
 PREFIX = b"/documents/"
+LIST_PATH = PREFIX.removesuffix(b"/")
+# The document with this id is `/documents/%63ount`.
+_COUNT_PATH = PREFIX + b"count"
 _ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
+
+
+class DocumentListRoute:
+    """What there is: documents page by page, and how many."""
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._timeout_ms = state.options.limits.timeout_ms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """List or count."""
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HttpProblem(
+                "method-not-allowed",
+                f"{scope['path']} has GET, not {scope['method']}",
+                headers=[(b"allow", b"GET, HEAD")],
+            )
+        async with asyncio.timeout(self._timeout_ms / 1000):
+            found = await (self._count(scope) if counts(scope) else self._list(scope))
+        headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
+        await send_response(send, 200, headers, orjson.dumps(found))
+
+    async def _list(self, scope: Scope) -> dict[str, Any]:
+        values = parse_query(scope["query_string"], list_parameters())
+        return (await self._state.engine.listing.page(**values)).to_dict()
+
+    async def _count(self, scope: Scope) -> dict[str, Any]:
+        values = parse_query(scope["query_string"], count_parameters())
+        return (await self._state.engine.listing.count(**values)).to_dict()
+
+
+def counts(scope: Scope) -> bool:
+    """Whether a request asks how many documents there are, by the raw path: every other id is a document's."""
+    return _raw_path(scope) == _COUNT_PATH and scope["method"] in ("GET", "HEAD")
 
 
 class DocumentRoute:
@@ -87,10 +132,15 @@ class DocumentRoute:
 
 def _document_id(scope: Scope) -> str:
     """The id, from the raw path: a ``%2F`` in an id is not a path separator."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    raw = _raw_path(scope)
     if not raw.startswith(PREFIX):
         raise HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
     try:
-        return unquote_to_bytes(raw.partition(b"?")[0].removeprefix(PREFIX)).decode()
+        return unquote_to_bytes(raw.removeprefix(PREFIX)).decode()
     except UnicodeDecodeError as error:
         raise InvalidInput("document id in the path is not percent-encoded UTF-8") from error
+
+
+def _raw_path(scope: Scope) -> bytes:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0]

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
 from qa_cluster.asking.questions import (
     CACHE_MODES,
     MAX_DOC_IDS,
@@ -180,6 +181,22 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
     return (
         Field("wait", "boolean", "answer only when questions are answered from this version", default=True),
         _timeout(limits),
+    )
+
+
+def list_parameters() -> tuple[Field, ...]:
+    """The query parameters of listing documents."""
+    return (
+        Field("cursor", "string", "next_cursor of the page before; left out: from the beginning"),
+        Field("limit", "integer", "most documents on the page", default=DEFAULT_PAGE, minimum=1, maximum=MAX_PAGE),
+        Field("prefix", "string", "only documents whose ids begin with it", maximum=MAX_ID_BYTES),
+    )
+
+
+def count_parameters() -> tuple[Field, ...]:
+    """The query parameters of counting documents."""
+    return (
+        Field("waiting", "boolean", "count documents that are not ready too: it reads every record", default=False),
     )
 
 

@@ -51,6 +51,7 @@ _COMMANDS = {
     "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),
     "config": Late(f"{__package__}.commands.config", "config"),
     "model": Late(f"{__package__}.commands.model.group", "model"),
+    "documents": Late(f"{__package__}.commands.documents.group", "documents"),
 }
 
 app = typer.Typer(

@@ -22,7 +22,17 @@ from .errors import (
     WorkerLost,
 )
 from .rest_client import AsyncClient, Client
-from .types import Answer, AskResult, Document, Hit, SearchResult, WriteResult
+from .types import (
+    Answer,
+    AskResult,
+    Document,
+    DocumentCounts,
+    DocumentEntry,
+    DocumentPage,
+    Hit,
+    SearchResult,
+    WriteResult,
+)
 
 __all__ = [
     "Answer",
@@ -36,6 +46,9 @@ __all__ = [
     "ClusterStatus",
     "DeadlineExceeded",
     "Document",
+    "DocumentCounts",
+    "DocumentEntry",
+    "DocumentPage",
     "Hit",
     "InferenceFailed",
     "InputTooLong",

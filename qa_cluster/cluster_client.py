@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -21,14 +21,23 @@ from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
 from qa_cluster.asking.connecting import target_of
+from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
 from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 
 from .config import Settings
-from .errors import ClusterError, InvalidInput
-from .types import AskResult, Document, SearchResult, WriteResult
+from .errors import ClusterError, InvalidInput, RequestError
+from .types import (
+    AskResult,
+    Document,
+    DocumentCounts,
+    DocumentEntry,
+    DocumentPage,
+    SearchResult,
+    WriteResult,
+)
 
 WRITE_TIMEOUT_SECONDS = 30.0
 MAX_CONCURRENCY = 256
@@ -36,6 +45,9 @@ CLOSE_SECONDS = 10.0
 CLOSE_POLL_SECONDS = 0.02
 
 _Result = TypeVar("_Result")
+# What `put_documents` calls with each document's result, and with each one that was refused and why.
+OnWritten = Callable[[WriteResult], None]
+OnRefused = Callable[[Document, RequestError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +148,15 @@ class AsyncClusterClient:
         *,
         concurrency: int = 16,
         on_progress: Callable[[int], None] | None = None,
+        on_written: OnWritten | None = None,
+        on_refused: OnRefused | None = None,
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
         """Store many documents, so many at a time; `on_progress` gets the count so far. Returns how many.
 
-        The first error ends it, after the writes under way; what was stored stays stored.
+        The first error ends it, after the writes under way; what was stored stays stored. With `on_refused`, a document
+        that is itself at fault (a RequestError) goes there instead, and the others are stored.
         """
         if not 1 <= concurrency <= MAX_CONCURRENCY:
             raise InvalidInput(f"concurrency must be from 1 to {MAX_CONCURRENCY}, got {concurrency}")
@@ -151,9 +166,17 @@ class AsyncClusterClient:
             nonlocal done
             # Reading the next document may take long (a file, a generator); the loop must go on meanwhile.
             while (document := await asyncio.to_thread(next_document)) is not None:
-                await self.put_document(
-                    document.id, document.text, document.title, document.metadata, wait=wait, timeout=timeout
-                )
+                try:
+                    written = await self.put_document(
+                        document.id, document.text, document.title, document.metadata, wait=wait, timeout=timeout
+                    )
+                except RequestError as error:
+                    if on_refused is None:
+                        raise
+                    on_refused(document, error)
+                    continue
+                if on_written is not None:
+                    on_written(written)
                 done += 1
                 if on_progress is not None:
                     on_progress(done)
@@ -178,6 +201,21 @@ class AsyncClusterClient:
     ) -> str:
         """Remove a document; returns the version it had."""
         return await self.engine.documents.delete(id, if_version=if_version, timeout=timeout)
+
+    async def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+        """A part of `list_documents`; the next one begins at its `next_cursor`."""
+        return await self.engine.listing.page(cursor, limit=limit, prefix=prefix)
+
+    def list_documents(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
+        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order.
+
+        One that is there all the time is listed exactly once, whatever comes and goes meanwhile.
+        """
+        return self.engine.listing.all(prefix=prefix)
+
+    async def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
+        return await self.engine.listing.count(waiting=waiting)
 
     async def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""
@@ -330,13 +368,21 @@ class ClusterClient:
         *,
         concurrency: int = 16,
         on_progress: Callable[[int], None] | None = None,
+        on_written: OnWritten | None = None,
+        on_refused: OnRefused | None = None,
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, so many at a time; `on_progress` gets the count so far, in the client's thread."""
+        """Store many documents, so many at a time; the callbacks are called in the client's thread."""
         return self._run(
             self._client.put_documents(
-                documents, concurrency=concurrency, on_progress=on_progress, wait=wait, timeout=timeout
+                documents,
+                concurrency=concurrency,
+                on_progress=on_progress,
+                on_written=on_written,
+                on_refused=on_refused,
+                wait=wait,
+                timeout=timeout,
             )
         )
 
@@ -347,6 +393,22 @@ class ClusterClient:
     def delete_document(self, id: str, *, if_version: str | None = None, timeout: float = WRITE_TIMEOUT_SECONDS) -> str:
         """Remove a document; returns the version it had."""
         return self._run(self._client.delete_document(id, if_version=if_version, timeout=timeout))
+
+    def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+        """A part of `list_documents`; the next one begins at its `next_cursor`."""
+        return self._run(self._client.document_page(cursor, limit=limit, prefix=prefix))
+
+    def list_documents(self, *, prefix: str = "") -> Iterator[DocumentEntry]:
+        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self.document_page(cursor, limit=MAX_PAGE, prefix=prefix)
+            yield from page.documents
+            cursor = page.next_cursor
+
+    def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
+        return self._run(self._client.count_documents(waiting=waiting))
 
     def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""

@@ -11,17 +11,33 @@ goes on; so is a document whose id one before it has. Nothing is guessed about e
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .documents import check_document
 from .errors import InputTooLong, InvalidInput, RequestError
 from .types import Document
 
 ON_ERROR = ("stop", "skip")
 MAX_JSON_BYTES = 512 * 1024 * 1024
 _FIELDS = {"id", "title", "text", "metadata"}
+
+
+class RepeatedId(InvalidInput):
+    """A document has the id of one that was read before it.
+
+    Attributes:
+        document_id: that id.
+    """
+
+    def __init__(self, where: str, document_id: str, before: str) -> None:
+        super().__init__(f"{where}: the id {document_id!r} is that of a document of {before} too: rename one of them")
+        self.document_id = document_id
+
 
 # One attempt at a document: where it stands, and what gives the document or raises a RequestError.
 _Attempt = tuple[str, Callable[[], Document]]
@@ -33,49 +49,73 @@ def read_documents(
     on_error: str = "stop",
     on_skip: Callable[[RequestError], None] = lambda error: None,
     max_bytes: int = 8 * 1024 * 1024,
+    id_prefix: str = "",
 ) -> Iterator[Document]:
-    """The documents of files and folders, in order. `max_bytes` limits one document's text."""
+    """The documents of files and folders, in order, each within the limits of documents.
+
+    `max_bytes` limits one document's text as well; `id_prefix` is put before every id.
+    """
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
+
+    def refuse(error: RequestError) -> None:
+        if on_error == "stop":
+            raise error
+        on_skip(error)
+
     places: dict[str, str] = {}
     for path in paths:
-        for name, file in _files(path):
+        for name, file in _files(path, refuse):
             try:
                 for where, attempt in _READERS[file.suffix.lower()](file, name):
                     try:
-                        yield _checked(attempt(), where, max_bytes, places)
+                        document = attempt()
+                        named = replace(document, id=id_prefix + document.id) if id_prefix else document
+                        yield _checked(named, where, max_bytes, places)
                     except RequestError as error:
-                        _refuse(error, on_error, on_skip)
+                        refuse(error)
             except RequestError as error:
-                _refuse(error, on_error, on_skip)
+                refuse(error)
 
 
-def _refuse(error: RequestError, on_error: str, on_skip: Callable[[RequestError], None]) -> None:
-    if on_error == "stop":
-        raise error
-    on_skip(error)
-
-
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
+def _files(path: Path, refuse: Callable[[RequestError], None]) -> Iterator[tuple[str, Path]]:
     """The files at `path` that can be read, each with the name its document gets: in a folder, the path within it."""
     if path.is_dir():
-        # A link that leads nowhere is kept, so that reading it says so.
-        found = [
-            file
-            for file in sorted(path.rglob("*"))
-            if file.suffix.lower() in _READERS and (file.is_file() or (file.is_symlink() and not file.exists()))
-        ]
+        found = _files_below(path, refuse)
         if not found:
-            raise InvalidInput(f"{path}: no file in this folder ends in {', '.join(_READERS)}")
+            refuse(InvalidInput(f"{path}: no file in this folder ends in {', '.join(_READERS)}"))
         yield from ((file.relative_to(path).as_posix(), file) for file in found)
     elif not path.exists():
-        raise InvalidInput(f"{path}: no such file or folder")
+        refuse(InvalidInput(f"{path}: no such file or folder"))
     elif path.suffix.lower() not in _READERS:
-        raise InvalidInput(
-            f"{path}: cannot read {path.suffix or 'a file without an ending'!r}, only {', '.join(_READERS)}"
+        refuse(
+            InvalidInput(
+                f"{path}: cannot read {path.suffix or 'a file without an ending'!r}, only {', '.join(_READERS)}"
+            )
         )
     else:
         yield path.name, path
+
+
+def _files_below(folder: Path, refuse: Callable[[RequestError], None]) -> list[Path]:
+    """The files in a folder and in those within it that documents can be read from, in order.
+
+    A folder that cannot be listed is refused, whatever else is found. What cannot be looked at, such as a link that
+    leads nowhere, is among the files, so that reading it says so.
+    """
+
+    def unlisted(error: OSError) -> None:
+        refuse(InvalidInput(f"{error.filename}: this folder cannot be listed: {error.strerror}"))
+
+    below = (Path(at) / name for at, _, names in os.walk(folder, onerror=unlisted) for name in names)
+    return sorted(file for file in below if file.suffix.lower() in _READERS and _may_be_read(file))
+
+
+def _may_be_read(file: Path) -> bool:
+    try:
+        return file.is_file() or not file.exists()
+    except OSError:
+        return True
 
 
 def _read_text(file: Path) -> str:
@@ -96,12 +136,16 @@ def _unreadable(file: Path, error: OSError) -> InvalidInput:
 
 
 def _checked(document: Document, where: str, max_bytes: int, places: dict[str, str]) -> Document:
-    """The document, unless it is too long or its id was met before; `places` tells where each id was."""
+    """The document, unless it exceeds a limit or its id was met before; `places` tells where each id was."""
     size = len(document.text.encode())
     if size > max_bytes:
         raise InputTooLong(f"{where}: document {document.id!r} has {size} bytes, the limit is {max_bytes}")
     if (before := places.get(document.id)) is not None:
-        raise InvalidInput(f"{where}: the id {document.id!r} is that of a document of {before} too: rename one of them")
+        raise RepeatedId(where, document.id, before)
+    try:
+        check_document(document.id, document.text, document.title, document.metadata)
+    except RequestError as error:
+        raise type(error)(f"{where}: {error}") from error
     places[document.id] = where
     return document
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -23,6 +23,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
+from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
@@ -38,7 +39,15 @@ from .errors import (
     QAError,
     QueueFull,
 )
-from .types import AskResult, Document, SearchResult, WriteResult
+from .types import (
+    AskResult,
+    Document,
+    DocumentCounts,
+    DocumentEntry,
+    DocumentPage,
+    SearchResult,
+    WriteResult,
+)
 
 TIMEOUT_SECONDS = 30.0
 NETWORK_MARGIN_SECONDS = 2.0
@@ -114,7 +123,17 @@ def _pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameter
 
 
 def _document_path(document_id: str) -> str:
-    return f"/documents/{quote(document_id, safe='')}"
+    # As it stands, `GET /documents/count` counts.
+    return "/documents/%63ount" if document_id == "count" else f"/documents/{quote(document_id, safe='')}"
+
+
+def _page_call(cursor: str, limit: int, prefix: str) -> _Call:
+    given = {"cursor": cursor, "limit": str(limit), "prefix": prefix}
+    return _Call("GET", "/documents", query={name: value for name, value in given.items() if value})
+
+
+def _count_call(waiting: bool) -> _Call:
+    return _Call("GET", "/documents/count", query={"waiting": "true" if waiting else "false"})
 
 
 def _condition(if_version: str | None) -> dict[str, str]:
@@ -284,6 +303,23 @@ class AsyncClient:
         """Remove a document; NotFound when there is none."""
         await self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
 
+    async def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+        """A part of `list_documents`; the next one begins at its `next_cursor`."""
+        return DocumentPage.from_dict(_object(await self._send(_page_call(cursor, limit, prefix))))
+
+    async def list_documents(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
+        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self.document_page(cursor, limit=MAX_PAGE, prefix=prefix)
+            for entry in page.documents:
+                yield entry
+            cursor = page.next_cursor
+
+    async def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
+        return DocumentCounts.from_dict(_object(await self._send(_count_call(waiting))))
+
     async def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""
         return _models(await self._send(_Call("GET", "/models")))
@@ -377,6 +413,22 @@ class Client:
     def delete_document(self, id: str, *, if_version: str | None = None) -> None:
         """Remove a document; NotFound when there is none."""
         self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
+
+    def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+        """A part of `list_documents`; the next one begins at its `next_cursor`."""
+        return DocumentPage.from_dict(_object(self._send(_page_call(cursor, limit, prefix))))
+
+    def list_documents(self, *, prefix: str = "") -> Iterator[DocumentEntry]:
+        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self.document_page(cursor, limit=MAX_PAGE, prefix=prefix)
+            yield from page.documents
+            cursor = page.next_cursor
+
+    def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
+        return DocumentCounts.from_dict(_object(self._send(_count_call(waiting))))
 
     def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""

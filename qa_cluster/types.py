@@ -318,6 +318,65 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentEntry:
+    """A document in a listing. `tokenized` is false while it is being replaced; `length` is in code points."""
+
+    id: str
+    title: str
+    version: str
+    length: int
+    sentences: int
+    tokenized: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-ready values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """A part of a listing. Without `next_cursor` it is the last one; a page before that may be short, or empty."""
+
+    documents: tuple[DocumentEntry, ...]
+    next_cursor: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The page as JSON-ready values."""
+        data = [{"object": "qa.document", **entry.to_dict()} for entry in self.documents]
+        return {"object": "list", "data": data, "next_cursor": self.next_cursor}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        try:
+            return cls(tuple(_pick(DocumentEntry, entry) for entry in value["data"]), value["next_cursor"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"not a page of documents: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCounts:
+    """How many documents and sentences answers come from, and how many documents wait (None: not counted)."""
+
+    documents: int
+    sentences: int
+    waiting: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts as JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        try:
+            made: Self = _pick(cls, value)
+            return made
+        except TypeError as error:
+            raise InvalidInput(f"not counts of documents: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult:
     """What writing a document did. `changed` is false when that very version was stored already."""
 

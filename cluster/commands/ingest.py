@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from qa_cluster.corpus import ON_ERROR, read_documents
+from qa_cluster.config import Settings
+from qa_cluster.corpus import RepeatedId, read_documents
+from qa_cluster.errors import RequestError
+from qa_cluster.types import Document
 
-from ..provision.storing import store
+from ..provision.storing import Stored, remove_gone, store
 from ..servers.local import with_cluster
 from ..terminal import console
 from .shared_options import load_settings
 
+_FAILED = 1
+_ON_ERROR = ("report", "skip", "stop")
+# What a prefix of a source ends with: without it, `news` would be that of `newsletter` too.
+_ENDS = ("/", ":")
+_NAMED = 5
 
-def ingest(
+
+def ingest(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(help="Files and folders.", exists=True, metavar="PATH..")],
-    on_error: Annotated[str, typer.Option(help="What to do at a document that cannot be read: stop or skip.")] = "stop",
+    on_error: Annotated[
+        str,
+        typer.Option(
+            help="What to do at a document that cannot be read or is refused. report: store the others and exit with 1;"
+            " skip: store the others and exit with 0; stop: end there."
+        ),
+    ] = "report",
+    prefix: Annotated[
+        str, typer.Option(help="Put before every id: one prefix for each source keeps their ids apart.")
+    ] = "",
+    sync: Annotated[
+        bool,
+        typer.Option(
+            "--sync",
+            help="Remove the documents whose ids begin with --prefix and that are not in PATH, one folder, any more."
+            " Nothing is removed if anything in the folder could not be read or was refused.",
+        ),
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until questions are answered from the documents.")
     ] = True,
@@ -26,27 +53,104 @@ def ingest(
     """Store documents from .txt, .md, .jsonl, SQuAD JSON and CORD-19 JSON files; the shards split and tokenize them.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata may be left out.
-    A document replaces the one that was stored before under its id; the same id twice in one run is an error.
+    A document replaces the one that was stored before under its id; the same id twice in one run is an error, and the
+    first document is stored.
+
+    Limits: a text has at most 5,000,000 characters and body_max_bytes (a setting, 8 MiB by default) in UTF-8, an id 512
+    bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON, a file 512 MiB (.jsonl: any size).
 
     Examples:
 
         qa-cluster ingest articles/ notes.md
 
+        qa-cluster ingest articles/ --prefix articles/ --sync
+
         qa-cluster ingest --on-error skip dump.jsonl
     """
-    if on_error not in ON_ERROR:
-        raise typer.BadParameter(f"{on_error!r} is not one of {', '.join(ON_ERROR)}", param_hint="--on-error")
+    _check(paths, on_error, prefix, sync)
     settings = with_cluster(load_settings(context).settings)
-    skipped: list[Exception] = []
-
-    def skip(error: Exception) -> None:
-        skipped.append(error)
-        console.notice(f"skipped: {error}")
-
-    documents = read_documents(paths, on_error=on_error, on_skip=skip, max_bytes=settings.body_max_bytes)
+    source = _Source(settings, paths, prefix, stop=on_error == "stop")
     try:
-        count = store(settings, documents, wait=wait)
+        stored = source.store(wait=wait)
     except KeyboardInterrupt as interrupt:
         console.notice(f"interrupted: {str(interrupt) or 'nothing was stored'}")
         raise
-    console.say(f"{console.counted(count, 'document')} stored" + (f", {len(skipped)} skipped" if skipped else ""))
+    except Exception:
+        if sync:
+            console.notice("nothing was removed: the run did not get to its end")
+        raise
+    _report(stored, source.skipped)
+    if sync:
+        _remove(settings, prefix, stored, source.skipped)
+    if source.skipped and (sync or on_error == "report"):
+        raise typer.Exit(_FAILED)
+
+
+@dataclass
+class _Source:
+    """What is to be stored, and what of it could not be."""
+
+    settings: Settings
+    paths: list[Path]
+    prefix: str
+    stop: bool
+    skipped: list[RequestError] = field(default_factory=list)
+
+    def store(self, *, wait: bool) -> Stored:
+        """Store it."""
+        documents = read_documents(
+            self.paths,
+            on_error="stop" if self.stop else "skip",
+            on_skip=self._skip,
+            max_bytes=self.settings.body_max_bytes,
+            id_prefix=self.prefix,
+        )
+        return store(self.settings, documents, wait=wait, on_refused=None if self.stop else self._refused)
+
+    def _skip(self, error: RequestError) -> None:
+        self.skipped.append(error)
+        console.notice(f"skipped: {error}")
+
+    def _refused(self, document: Document, error: RequestError) -> None:
+        self._skip(type(error)(f"document {document.id!r}: {error}"))
+
+
+def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
+    if on_error not in _ON_ERROR:
+        raise typer.BadParameter(f"{on_error!r} is not one of {', '.join(_ON_ERROR)}", param_hint="--on-error")
+    if sync and not prefix.endswith(_ENDS):
+        raise typer.BadParameter(
+            f"--sync needs a --prefix that ends with one of {' '.join(_ENDS)}, got {prefix!r}", param_hint="--prefix"
+        )
+    if sync and (len(paths) != 1 or not paths[0].is_dir()):
+        raise typer.BadParameter("--sync needs one folder and nothing else", param_hint="PATH..")
+
+
+def _report(stored: Stored, skipped: list[RequestError]) -> None:
+    console.say(
+        f"{console.counted(len(stored.ids), 'document')} stored"
+        + (f", {len(skipped)} skipped" if skipped else "")
+        + f" ({stored.new} new, {stored.changed} changed, {stored.unchanged} unchanged)"
+    )
+    repeated = [error.document_id for error in skipped if isinstance(error, RepeatedId)]
+    if repeated:
+        console.notice(
+            f"{console.counted(len(repeated), 'document')} had the id of another one of this run, which was stored:"
+            f" {_some(list(map(repr, dict.fromkeys(repeated))), ', ')}"
+        )
+    if skipped:
+        console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")
+
+
+def _remove(settings: Settings, prefix: str, stored: Stored, skipped: list[RequestError]) -> None:
+    if skipped:
+        console.notice(
+            f"nothing was removed: {len(skipped)} could not be stored, so the folder is not known as a whole"
+        )
+        return
+    console.say(f"{console.counted(remove_gone(settings, prefix, set(stored.ids)), 'document')} removed")
+
+
+def _some(texts: list[str], between: str) -> str:
+    more = len(texts) - _NAMED
+    return between.join(texts[:_NAMED]) + (f"{between}and {more} more" if more > 0 else "")

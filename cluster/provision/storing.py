@@ -1,19 +1,21 @@
-"""Stores documents in the cluster and waits until the shards have split, tokenized and indexed them."""
+"""Stores documents in the cluster, waits until the shards have indexed them, and removes those that are gone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
 from qa_cluster import keys
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.asking.document_store import VersionConflict
+from qa_cluster.cluster_client import ClusterClient, OnRefused
 from qa_cluster.config import Settings
 from qa_cluster.documents import parse_record, read_record
-from qa_cluster.errors import ClusterError, DeadlineExceeded
-from qa_cluster.types import Document
+from qa_cluster.errors import ClusterError, DeadlineExceeded, NotFound
+from qa_cluster.types import Document, WriteResult
 
 from ..nodes.connect import cluster_client
 from ..nodes.polling import HEAVY_POLL_SECONDS
@@ -22,37 +24,64 @@ from ..terminal import console
 _BATCH = 500
 
 
-def store(settings: Settings, documents: Iterable[Document], *, wait: bool = True) -> int:
-    """Store documents and, with `wait`, wait until they are tokenized; returns how many.
+@dataclass
+class Stored:
+    """The ids of stored documents, and how many of them were new, changed, or there already as they are."""
 
-    A KeyboardInterrupt says what is stored by then.
+    ids: list[str] = field(default_factory=list)
+    new: int = 0
+    changed: int = 0
+    unchanged: int = 0
+
+    def add(self, written: WriteResult) -> None:
+        """One more was stored."""
+        self.ids.append(written.id)
+        self.new += written.created
+        self.changed += written.changed and not written.created
+        self.unchanged += not written.changed
+
+
+def store(
+    settings: Settings, documents: Iterable[Document], *, wait: bool = True, on_refused: OnRefused | None = None
+) -> Stored:
+    """Store documents and, with `wait`, wait until they are tokenized.
+
+    With `on_refused`, a document that the cluster refuses goes there; without it, the first one ends all. A
+    KeyboardInterrupt says what is stored by then.
     """
-    ids: list[str] = []
-    stored = 0
-
-    def noted() -> Iterator[Document]:
-        for document in documents:
-            ids.append(document.id)
-            yield document
-
+    stored = Stored()
     try:
         with console.progress("storing documents", None) as advance, ClusterClient(settings) as client:
-
-            def count(done: int) -> None:
-                nonlocal stored
-                stored = done
-                advance(done)
-
-            client.put_documents(noted(), on_progress=count)
-        if wait and ids:
-            with console.progress("tokenizing on the shards", len(ids)) as advance:
-                wait_tokenized(settings, settings.cluster_url, ids, advance)
+            client.put_documents(documents, on_progress=advance, on_written=stored.add, on_refused=on_refused)
+        if wait and stored.ids:
+            with console.progress("tokenizing on the shards", len(stored.ids)) as advance:
+                wait_tokenized(settings, settings.cluster_url, stored.ids, advance)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(
-            f"{console.counted(stored, 'document')} stored, which stay and are tokenized by the shards;"
+            f"{console.counted(len(stored.ids), 'document')} stored, which stay and are tokenized by the shards;"
             " repeat the command to store the rest, if any"
         ) from interrupt
-    return len(ids)
+    return stored
+
+
+def remove_gone(settings: Settings, prefix: str, present: Collection[str]) -> int:
+    """Remove the documents whose ids begin with `prefix` and that are not among `present`; returns how many.
+
+    Nothing is removed before all are listed, and none that was written since then.
+    """
+    removed = 0
+    with ClusterClient(settings) as client:
+        listed = client.list_documents(prefix=prefix)
+        gone = [entry for entry in listed if entry.id not in present]
+        with console.progress("removing documents", len(gone)) as advance:
+            for number, entry in enumerate(gone, start=1):
+                try:
+                    client.delete_document(entry.id, if_version=entry.version)
+                    removed += 1
+                except (NotFound, VersionConflict) as error:
+                    console.notice(f"not removed: {error}")
+                advance(number)
+    return removed
 
 
 def wait_tokenized(

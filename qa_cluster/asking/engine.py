@@ -20,6 +20,7 @@ from qa_cluster.topology import Address
 from .answer_cache import AnswerCache
 from .asker import Asker, Outcome
 from .connection import Login
+from .document_list import DocumentList
 from .document_store import DocumentStore
 from .freshness import Freshness
 from .loaded_readers import LoadedModel, LoadedReaders, list_models, read_manifest
@@ -86,6 +87,7 @@ class Engine:
         )
         self.searcher = Searcher(shards, self._ranker, follow=self._follow, limits=options.limits)
         self.documents = DocumentStore(shards, partitions)
+        self.listing = DocumentList(shards, partitions)
         self.pipeline = RemotePipeline(shards, most=options.pipeline_max_requests)
         self._manifest_changes = freshness.manifest_changes
         self._reloading = asyncio.Lock()
@@ -152,7 +154,8 @@ class Engine:
             return
         if partitions != self.partitions:
             _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
-            self.partitions = self._answers.partitions = self.documents.partitions = partitions
+            self.partitions = self._answers.partitions = partitions
+            self.documents.partitions = self.listing.partitions = partitions
             self._ranker.set_partitions(partitions)
             self.freshness.set_tags(partition_tags(partitions))
 

@@ -72,7 +72,7 @@ async def test_the_description_names_every_route_and_parameter(cluster: Scripted
     async with serving(cluster) as client:
         described = (await client.get("/openapi.json")).json()
         assert set(described["paths"]) == {
-            *("/qa", "/search", "/documents/{id}", "/models", "/models/{id}"),
+            *("/qa", "/search", "/documents", "/documents/count", "/documents/{id}", "/models", "/models/{id}"),
             *("/livez", "/readyz", "/metrics"),
         }
         parameters = {item["name"]: item["schema"] for item in described["paths"]["/qa"]["get"]["parameters"]}

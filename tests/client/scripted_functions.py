@@ -17,6 +17,7 @@ from qa_cluster import documents, keys
 from qa_cluster.asking.connection import Connection
 from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
+from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
 
 PARTITIONS = 12
@@ -56,6 +57,8 @@ async def split(shard: Connection) -> None:
         call = documents.split_document(*parsed, version.decode(), spans, sentences, splitter="")
         await shard.execute(*call.command())
         await shard.execute("HSET", key, "tokenized", version)
+        packed = pack_sentences(sentences)
+        await shard.execute("QA.INDEX.PUT", keys.index_key(parsed[1]), keys.encode_id(parsed[0]), "", packed)
         await shard.execute("INCR", keys.epoch_key(parsed[1]))
 
 

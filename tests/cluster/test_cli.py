@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from qa_cluster.cluster.cli import app, exit_code, main, shared_first
 from qa_cluster.cluster.commands import bench
+from qa_cluster.cluster.commands.documents.group import documents
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, InvalidInput, ModelError, NoWorker, QueueFull
@@ -59,9 +60,16 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         assert all(name in done.stdout for name in COMMANDS)
         assert "Exit codes" in done.stdout
         assert "130 interrupted" in done.stdout
-    elif arguments[0] != "model":
+    elif arguments[0] not in ("model", "documents"):
         assert "Example" in done.stdout
         assert "qa-cluster" in done.stdout
+
+
+@pytest.mark.parametrize("name", tuple(get_group(documents).commands))
+def test_help_of_the_commands_about_documents_teaches(qa: Qa, name: str) -> None:
+    done = qa("documents", name, "--help")
+    assert done.returncode == 0
+    assert f"Example: qa-cluster documents {name}" in done.stdout or "Examples:" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -89,6 +97,12 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         (["ingest", "nowhere.txt"], 2, "nowhere.txt"),
         (["ingest", ".", "--on-error", "panic"], 2, "panic"),
         (["model", "load", "nowhere"], 2, "nowhere"),
+        (["documents"], 2, "Usage"),
+        (["documents", "show"], 2, "ID"),
+        (["documents", "delete"], 2, "ID"),
+        (["documents", "list", "--limit", "0"], 2, "--limit"),
+        (["documents", "list"], 3, "qa-cluster up"),
+        (["documents", "count"], 3, "qa-cluster up"),
         (["status"], 3, "qa-cluster up"),
         (["ask", "Why?"], 3, "qa-cluster up"),
         (["search", "Ada"], 3, "qa-cluster up"),

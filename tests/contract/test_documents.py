@@ -24,7 +24,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 PRIVATE = {"RG.INNERHOOK"}
 # Names with underscores in documents that are no settings.
 OTHER_NAMES = {
-    *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id"),
+    *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id", "next_cursor"),
     *("qa_cluster", "token_type_ids", "input_ids", "call_next", "qa_rg_nexecutions", "xquad_en_a", "covidqa_a"),
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -171,3 +173,60 @@ def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
     assert next(documents).id == "x"
     with pytest.raises(InvalidInput, match=r"a\.jsonl:2"):
         next(documents)
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.txt", "One.")
+    write(tmp_path, "shut/b.txt", "Two.")
+    scandir = os.scandir
+
+    def refusing(path: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
+        if Path(path).name == "shut":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    skipped: list[RequestError] = []
+    found = list(read_documents([tmp_path], on_error="skip", on_skip=skipped.append))
+    assert [document.id for document in found] == ["a.txt"]
+    assert [str(error) for error in skipped] == [f"{tmp_path}/shut: this folder cannot be listed: Permission denied"]
+    with pytest.raises(InvalidInput, match="cannot be listed"):
+        read(tmp_path)
+
+
+def test_a_prefix_stands_before_every_id_and_counts_for_its_limit(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt", "One.")
+    write(tmp_path, "b.jsonl", json.dumps({"id": "x" * 510, "text": "Two."}))
+    skipped: list[RequestError] = []
+    found = read_documents([tmp_path], on_error="skip", on_skip=skipped.append, id_prefix="n/")
+    assert [document.id[:7] for document in found] == ["n/a.txt", "n/xxxxx"]
+    found = read_documents([tmp_path], on_error="skip", on_skip=skipped.append, id_prefix="no/")
+    assert [document.id for document in found] == ["no/a.txt"]
+    assert "b.jsonl:1: document id" in str(skipped[0]) and "513 bytes, the limit is 512" in str(skipped[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"id": "x" * 513, "text": "t"}, "has 513 bytes"),
+        ({"id": "x", "text": "t", "title": "x" * 4097}, "title of document 'x' has 4097 bytes"),
+        ({"id": "x", "text": "t", "metadata": {"k": "x" * 65536}}, "the limit is 65536"),
+        ({"id": "x", "text": "t" * 5_000_001}, "has 5000001 code points"),
+        ({"id": "x", "text": '{"nan": NaN}', "metadata": {"k": float("nan")}}, "is not JSON"),
+    ],
+)
+def test_what_exceeds_a_limit_is_named_with_its_place(tmp_path: Path, line: object, words: str) -> None:
+    file = write(tmp_path, "a.jsonl", json.dumps(line))
+    with pytest.raises(RequestError) as caught:
+        read(file)
+    assert str(caught.value).startswith(f"{file}:1: ")
+    assert words in str(caught.value)
+
+
+def test_what_is_given_and_no_document_is_skipped_too(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    picture = write(tmp_path, "picture.png", b"\x89PNG")
+    paths = [tmp_path / "empty", picture, tmp_path / "nowhere", write(tmp_path, "a.txt", "One.")]
+    skipped: list[RequestError] = []
+    assert len(list(read_documents(paths, on_error="skip", on_skip=skipped.append))) == 1
+    assert len(skipped) == 3

@@ -1,0 +1,1 @@
+"""`qa-cluster documents ..`: what is stored: listed, counted, shown, deleted."""

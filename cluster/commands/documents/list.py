@@ -1,0 +1,83 @@
+"""`qa-cluster documents list`: shows which documents there are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from qa_cluster.asking.document_list import MAX_PAGE
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.documents import MAX_ID_BYTES
+from qa_cluster.errors import InvalidInput
+from qa_cluster.types import DocumentEntry, DocumentPage
+
+from ...terminal import console, tables
+from .options import Json, client_of
+
+_MOST_ID_CHARS = 60
+
+
+def list_documents(
+    context: typer.Context,
+    prefix: Annotated[
+        str, typer.Option(help=f"Only documents whose ids begin with it, {MAX_ID_BYTES} bytes at most.")
+    ] = "",
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
+    cursor: Annotated[str, typer.Option(help="Go on where an earlier list ended.", show_default="the beginning")] = "",
+    json: Json = False,
+) -> None:
+    """Show the documents that questions are answered from; those that still wait for a worker are left out.
+
+    Their order is that of partitions and, within these, of writing. Where there are more, the command says the cursor
+    with which the list goes on.
+
+    Examples:
+
+        qa-cluster documents list --prefix news/
+
+        qa-cluster documents list --limit 1000 --json | jq -r '.data[].id'
+    """
+    with client_of(context) as client:
+        try:
+            page = _pages(client, cursor, limit, prefix)
+        except InvalidInput as error:
+            raise typer.BadParameter(str(error), param_hint="--cursor") from error
+    if json:
+        console.say_json(page.to_dict())
+        return
+    tables.table(
+        [
+            {
+                "id": _short(entry.id),
+                "title": _short(entry.title),
+                "sentences": entry.sentences,
+                "characters": entry.length,
+                "version": entry.version,
+                "answers": "yes" if entry.tokenized else "not yet",
+            }
+            for entry in page.documents
+        ],
+        right=("sentences", "characters"),
+        minor=("version", "title", "characters"),
+    )
+    console.say(f"{console.counted(len(page.documents), 'document')}")
+    if page.next_cursor is not None:
+        console.notice(f"there may be more: --cursor {page.next_cursor}")
+
+
+def _pages(client: ClusterClient, cursor: str, limit: int, prefix: str) -> DocumentPage:
+    """As many pages as it takes to fill the list."""
+    found: list[DocumentEntry] = []
+    following: str | None = cursor
+    while following is not None and len(found) < limit:
+        page = client.document_page(following, limit=min(MAX_PAGE, limit - len(found)), prefix=prefix)
+        found += page.documents
+        following = page.next_cursor
+    return DocumentPage(tuple(found), following)
+
+
+def _short(text: str) -> str:
+    """In one line; the JSON has it whole."""
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_ID_CHARS else line[: _MOST_ID_CHARS - 2] + ".."

@@ -1,0 +1,19 @@
+"""The options that the commands about documents share, and the client that they work with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from qa_cluster.cluster_client import ClusterClient
+
+from ...servers.local import with_cluster
+from ..shared_options import load_settings
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def client_of(context: typer.Context) -> ClusterClient:
+    """A client of the cluster, to be used in a `with` block."""
+    return ClusterClient(with_cluster(load_settings(context).settings))

@@ -1,0 +1,208 @@
+"""The documents of a cluster, page by page, and how many there are.
+
+A partition's index lists its documents in the order in which they were written; a listing goes through the partitions
+one after the other. It needs no state on the shards: a cursor names the partition and the place in it, and an index
+keeps its places across restarts and moves of its slot. So a document that is there all the time is listed exactly once;
+one that is written meanwhile is listed, or not, or, with a new version, twice.
+
+Documents that wait for their shard's worker are in no index: they are not listed, and counted only by looking at the
+record of every document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
+from typing import Any
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import (
+    DOCUMENT_PREFIX,
+    decode_id,
+    document_key,
+    index_key,
+    parse_tagged,
+    partition_tags,
+)
+from qa_cluster.topology import Shard
+from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
+
+from .shards import Shards
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+# So many commands at most are sent for a page: one that finds little, by its prefix or in empty partitions, ends early.
+PAGE_COMMANDS = 100
+SCAN_KEYS = 1000
+COUNT_SECONDS = 60.0
+
+_PLACE = Struct(">HHQ")
+_CHECK_BYTES = 4
+_FIELDS = ("title", "version", "length", "sentences", "tokenized")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a listing goes on: the number of a partition of so many, and the cursor of its index."""
+
+    partitions: int
+    partition: int = 0
+    position: int = 0
+
+    def cursor(self, prefix: str) -> str:
+        """The place as opaque text, which holds for listings of the same prefix."""
+        packed = _PLACE.pack(self.partitions - 1, self.partition, self.position)
+        return base64.urlsafe_b64encode(packed + _check(packed, prefix)).decode()
+
+    @classmethod
+    def of(cls, cursor: str, prefix: str, partitions: int) -> _Place:
+        """The place that a cursor names, the beginning for an empty one; InvalidInput unless it is one of ours."""
+        if not cursor:
+            return cls(partitions)
+        try:
+            raw = base64.b64decode(cursor, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise _wrong(cursor) from error
+        packed, check = raw[: _PLACE.size], raw[_PLACE.size :]
+        if len(packed) != _PLACE.size or check != _check(packed, prefix):
+            raise _wrong(cursor)
+        most, partition, position = _PLACE.unpack(packed)
+        if most + 1 != partitions:
+            raise InvalidInput(
+                f"cursor is of a cluster with {most + 1} partitions, this one has {partitions}: begin again without it"
+            )
+        if partition >= partitions:
+            raise _wrong(cursor)
+        return cls(partitions, partition, position)
+
+    def after(self, position: int) -> _Place | None:
+        """The place behind what an index has listed, given its next cursor; None at the end of everything."""
+        if position:
+            return _Place(self.partitions, self.partition, position)
+        return _Place(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
+
+
+def _check(packed: bytes, prefix: str) -> bytes:
+    return blake2b(packed, digest_size=_CHECK_BYTES, key=blake2b(prefix.encode(), digest_size=16).digest()).digest()
+
+
+def _wrong(cursor: str) -> InvalidInput:
+    return InvalidInput(
+        f"cursor must be the next_cursor of an earlier page of the same listing, got {cursor[:40]!r}: begin again"
+        " without it"
+    )
+
+
+class DocumentList:
+    """Lists and counts. `partitions` is the number of partitions of the cluster.
+
+    >>> page = await documents.page(limit=2)
+    >>> [entry.id for entry in page.documents], page.next_cursor
+    (['ada.txt', 'b.txt'], 'AAsAAAAAAAAAAAACqT3o4g==')
+    """
+
+    def __init__(self, shards: Shards, partitions: int) -> None:
+        self._shards = shards
+        self.partitions = partitions
+
+    async def page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+        """Up to `limit` documents whose ids begin with `prefix`, from `cursor` on; fewer do not mean the end."""
+        if not 1 <= limit <= MAX_PAGE:
+            raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}")
+        place: _Place | None = _Place.of(cursor, prefix, self.partitions)
+        tags = partition_tags(self.partitions)
+        found: list[tuple[str, str]] = []
+        commands = 0
+        while place is not None and len(found) < limit and commands < PAGE_COMMANDS:
+            tag = tags[place.partition]
+            count = MAX_PAGE if prefix else limit - len(found)
+            while True:
+                commands += 1
+                following, names = await self._names(tag, place.position, count)
+                matching = [i for i, name in enumerate(names) if name.startswith(prefix)]
+                if len(matching) <= limit - len(found):
+                    break
+                # The index knows only the place behind all that it has listed: ask for what fits on the page.
+                count = matching[limit - len(found) - 1] + 1
+            found += [(names[i], tag) for i in matching]
+            place = place.after(following)
+        entries = await self._entries(found)
+        return DocumentPage(entries, None if place is None else place.cursor(prefix))
+
+    async def all(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
+        """Every document whose id begins with `prefix`, page by page."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = await self.page(cursor, limit=MAX_PAGE, prefix=prefix)
+            for entry in page.documents:
+                yield entry
+            cursor = page.next_cursor
+
+    async def count(self, *, waiting: bool = False) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
+
+        The latter looks at the record of every document: about a second for every 50,000 of them.
+        """
+        keys = [index_key(tag) for tag in partition_tags(self.partitions)]
+        replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
+        indexes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies if reply]
+        documents, sentences = (sum(int(index[name]) for index in indexes) for name in (b"documents", b"sentences"))
+        return DocumentCounts(documents, sentences, await self._waiting() if waiting else None)
+
+    async def _names(self, tag: str, position: int, count: int) -> tuple[int, list[str]]:
+        key = index_key(tag)
+        following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count)
+        return int(following), [decode_id(row[0].decode()) for row in rows]
+
+    async def _entries(self, found: Iterable[tuple[str, str]]) -> tuple[DocumentEntry, ...]:
+        """What the records of documents say; one that was removed meanwhile is left out."""
+        wanted = list(found)
+        keys = [document_key(document_id, tag) for document_id, tag in wanted]
+        replies = await self._shards.execute_many([(key, ("HMGET", key, *_FIELDS)) for key in keys])
+        return tuple(
+            _entry(document_id, reply) for (document_id, _), reply in zip(wanted, replies, strict=True) if reply[1]
+        )
+
+    async def _waiting(self) -> int:
+        async def attempt() -> int:
+            tags = frozenset(partition_tags(self.partitions))
+            found = await asyncio.gather(*(self._waiting_on(shard, tags) for shard in self._shards.all))
+            return len(frozenset[str]().union(*found))
+
+        return int(await self._shards.retrying(attempt, COUNT_SECONDS))
+
+    async def _waiting_on(self, shard: Shard, tags: frozenset[str]) -> set[str]:
+        """The records on a shard of documents that are not indexed at their current version."""
+        found: set[str] = set()
+        cursor: bytes | int = 0
+        while True:
+            cursor, keys = await self._shards.execute_on(
+                shard, "SCAN", cursor, "MATCH", f"{DOCUMENT_PREFIX}*", "COUNT", SCAN_KEYS, "TYPE", "hash"
+            )
+            names = [name for key in keys if (name := key.decode(errors="replace")) and _tag_of(name) in tags]
+            replies = await self._shards.execute_many([(name, ("HMGET", name, *_FIELDS)) for name in names])
+            found |= {name for name, row in zip(names, replies, strict=True) if row[1] and row[1] != row[4]}
+            if int(cursor) == 0:
+                return found
+
+
+def _tag_of(key: str) -> str:
+    parsed = parse_tagged(key, DOCUMENT_PREFIX)
+    return parsed[1] if parsed is not None else ""
+
+
+def _entry(document_id: str, row: list[Any]) -> DocumentEntry:
+    title, version, length, sentences, tokenized = row
+    return DocumentEntry(
+        document_id,
+        (title or b"").decode(),
+        version.decode(),
+        int(length or 0),
+        int(sentences or 0),
+        tokenized == version,
+    )

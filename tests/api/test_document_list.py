@@ -1,0 +1,99 @@
+"""`GET /documents` and `GET /documents/count`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from qa_cluster.client import AsyncClient, Client, DocumentCounts, DocumentPage
+from tests.api.service_under_test import assert_problem, service, serving
+from tests.client.scripted_cluster import ScriptedCluster
+
+NAMES = sorted([*(f"n/{number}" for number in range(20)), "other", "count"])
+
+
+async def write(client: httpx.AsyncClient) -> None:
+    for name in NAMES:
+        path = "/documents/" + name.replace("/", "%2F")
+        assert (await client.put(path, json={"text": "Ada wrote it. She did.", "title": f"T {name}"})).is_success
+
+
+async def test_pages_hold_every_document_once(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        await write(client)
+        found: list[dict[str, Any]] = []
+        query = {"limit": "6"}
+        while True:
+            page = (await client.get("/documents", params=query)).json()
+            assert page["object"] == "list" and len(page["data"]) <= 6
+            found += page["data"]
+            if page["next_cursor"] is None:
+                break
+            query["cursor"] = page["next_cursor"]
+        assert sorted(entry["id"] for entry in found) == NAMES
+        other = next(entry for entry in found if entry["id"] == "other")
+        shown = (await client.get("/documents/other")).json()
+        assert other == {
+            "object": "qa.document",
+            **{name: shown[name] for name in ("id", "title", "version", "sentences", "tokenized")},
+            "length": len(shown["text"]),
+        }
+        assert len((await client.get("/documents", params={"prefix": "n/"})).json()["data"]) == 20
+        wrong = {"cursor": page["next_cursor"] or "bm8", "limit": "6"}
+        assert_problem(await client.get("/documents", params=wrong), 422, "validation", "next_cursor")
+
+
+async def test_counts_and_the_document_called_count(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        await write(client)
+        assert (await client.get("/documents/count")).json() == {"documents": 22, "sentences": 44, "waiting": None}
+        cluster.tokenizing = False
+        await client.put("/documents/late?wait=false", json={"text": "Later."})
+        found = (await client.get("/documents/count?waiting=true")).json()
+        assert found == {"documents": 22, "sentences": 44, "waiting": 1}
+        assert (await client.get("/documents/%63ount")).json()["id"] == "count"
+        assert (await client.delete("/documents/count")).status_code == 204
+        assert_problem(await client.get("/documents/%63ount"), 404, "not-found")
+
+
+async def test_the_description_fits_what_is_sent(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        await write(client)
+        schemas = (await client.get("/openapi.json")).json()["components"]["schemas"]
+        page = (await client.get("/documents?limit=1")).json()
+        assert set(page) == set(schemas["Documents"]["properties"])
+        assert set(page["data"][0]) == set(schemas["Documents"]["properties"]["data"]["items"]["properties"])
+        counts = (await client.get("/documents/count")).json()
+        assert set(counts) == set(schemas["DocumentCounts"]["properties"])
+
+
+async def test_the_clients_list_count_and_read_any_id(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, http):
+        await write(http)
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+        async with AsyncClient("http://service", transport=transport) as client:
+            assert sorted([entry.id async for entry in client.list_documents()]) == NAMES
+            assert len([entry async for entry in client.list_documents(prefix="n/")]) == 20
+            page = await client.document_page(limit=3)
+            assert isinstance(page, DocumentPage) and len(page.documents) == 3
+            following = await client.document_page(page.next_cursor or "", limit=100)
+            assert {entry.id for entry in (*page.documents, *following.documents)} == set(NAMES)
+            assert await client.count_documents(waiting=True) == DocumentCounts(22, 44, 0)
+            assert (await client.get_document("count")).id == "count"
+
+
+def test_the_synchronous_client_goes_from_page_to_page() -> None:
+    entry = {"title": "", "version": "v", "length": 1, "sentences": 1, "tokenized": True}
+    pages = {"": (["a", "b"], "x"), "x": ([], "y"), "y": (["c"], None)}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/documents/count":
+            return httpx.Response(200, json={"documents": 3, "sentences": 4, "waiting": None})
+        assert request.url.params["prefix"] == "p"
+        names, cursor = pages[request.url.params.get("cursor", "")]
+        return httpx.Response(200, json={"data": [{"id": name, **entry} for name in names], "next_cursor": cursor})
+
+    with Client("http://service", transport=httpx.MockTransport(answer)) as client:
+        assert [found.id for found in client.list_documents(prefix="p")] == ["a", "b", "c"]
+        assert client.count_documents() == DocumentCounts(3, 4, None)

