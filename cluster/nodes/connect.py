@@ -9,9 +9,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from qa_cluster.asking.cluster_place import ClusterPlace, place_of
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
+from qa_cluster.routing.cluster_place import ClusterPlace, place_of
 from qa_cluster.topology import Address
 
 from .node import Node, nodes_of, primaries

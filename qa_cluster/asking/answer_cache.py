@@ -16,8 +16,7 @@ import orjson
 
 from qa_cluster.errors import QAError
 from qa_cluster.keys import partition_of, whole_answer_key
-
-from .shards import Shards
+from qa_cluster.routing.shards import Shards
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0

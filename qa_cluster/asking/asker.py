@@ -22,6 +22,7 @@ from qa_cluster.keys import document_key
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading, parse_readings
+from qa_cluster.routing.shards import Shards
 from qa_cluster.shard_functions import READ_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
@@ -34,7 +35,6 @@ from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, Question, check_question
 from .searcher import Ranker, index_version, trigger
-from .shards import Shards
 
 MAX_VERSION_TRIES = 3
 # A model that a shard does not have may have been taken away a moment ago, with another one in its place.

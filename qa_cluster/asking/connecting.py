@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qa_cluster.config import Settings
+from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 
-from .cluster_place import place_of
-from .connection import Login
 from .engine import Engine, EngineOptions
 from .questions import AskLimits
 

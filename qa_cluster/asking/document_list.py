@@ -29,10 +29,9 @@ from qa_cluster.keys import (
     parse_tagged,
     partition_tags,
 )
+from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
 from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
-
-from .shards import Shards
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100

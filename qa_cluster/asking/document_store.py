@@ -18,11 +18,10 @@ from qa_cluster import documents
 from qa_cluster.documents import ANY_VERSION, DocumentRecord, check_document_id
 from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
 from qa_cluster.keys import document_key, epoch_key, paragraphs_key, partition_of
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.types import Document, WriteResult
-
-from .connection import ConnectionLost
-from .shards import Shards
 
 READ_ATTEMPTS = 20
 FIRST_POLL_SECONDS = 0.002

@@ -15,11 +15,12 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.routing.connection import Login
+from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Address
 
 from .answer_cache import AnswerCache
 from .asker import Asker, Outcome
-from .connection import Login
 from .document_list import DocumentList
 from .document_store import DocumentStore
 from .freshness import Freshness
@@ -28,7 +29,6 @@ from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
 from .searcher import Found, Ranker, Searcher
-from .shards import Shards
 
 _log = logging.getLogger(__name__)
 

@@ -28,10 +28,9 @@ from typing import Any
 
 from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.keys import PARTITIONS_KEY, epoch_key, slot
+from qa_cluster.routing.connection import Argument, Connection, ConnectionLost
+from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard, Topology
-
-from .connection import Argument, Connection, ConnectionLost
-from .shards import Shards
 
 EPOCH_PREFIX = "epoch:"
 MANIFEST_PREFIX = "bert-qa:manifest"

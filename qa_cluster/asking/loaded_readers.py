@@ -19,11 +19,10 @@ from qa_cluster.errors import ClusterError, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.shards import Shards
 from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
-
-from .connection import ConnectionLost
-from .shards import Shards
 
 # A name that is not known may be one that has just been loaded: it is looked for again, but not all the time.
 LOOK_AGAIN_SECONDS = 0.2

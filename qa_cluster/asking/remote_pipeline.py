@@ -23,11 +23,10 @@ from qa_cluster.errors import (
     from_reply,
 )
 from qa_cluster.huggingface.request import PipelineRequest
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.shards import Shards
 from qa_cluster.shard_functions import PIPELINE_TRIGGER
 from qa_cluster.topology import Shard
-
-from .connection import ConnectionLost
-from .shards import Shards
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})

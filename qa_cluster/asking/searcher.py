@@ -23,12 +23,12 @@ from qa_cluster.keys import SentenceRef, parse_sentence, partition_tags
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
 from qa_cluster.ranking.hits import hit_of
 from qa_cluster.ranking.terms import question_terms
+from qa_cluster.routing.shards import NotWhole, Shards
 from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
 from .questions import AskLimits, SearchOptions, check_search
-from .shards import NotWhole, Shards
 
 # A document, and the sentences that were read of it for one that was ranked.
 _Read = tuple[FoundDocument | None, Sequence[PlacedSentence]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from qa_cluster.asking.connecting import Target
-from qa_cluster.asking.connection import Login
 from qa_cluster.asking.engine import EngineOptions
+from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster

@@ -12,11 +12,11 @@ from typing import Any
 
 from qa_cluster import keys
 from qa_cluster.asking.connecting import Target
-from qa_cluster.asking.connection import Connection, Login
 from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.errors import ReplyError
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.routing.connection import Connection, Login
 from qa_cluster.topology import Address
 from tests.client import scripted_functions as functions
 from tests.client.scripted_functions import PARTITIONS, manifest

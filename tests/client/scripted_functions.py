@@ -14,11 +14,11 @@ from functools import cache
 from typing import Any
 
 from qa_cluster import documents, keys
-from qa_cluster.asking.connection import Connection
 from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
+from qa_cluster.routing.connection import Connection
 
 PARTITIONS = 12
 _WORD = re.compile(r"\w+")

@@ -10,13 +10,13 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.asking.asker import CacheMiss
-from qa_cluster.asking.connection import Login
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.errors import InvalidInput, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import partition_of, whole_answer_key
 from qa_cluster.reading.manifest import Calibration, Manifest
+from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 from qa_cluster.types import AskResult
 from tests.client.engines import ask, kept, noticed, write

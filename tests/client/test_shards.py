@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from qa_cluster.asking.connection import Connection, ConnectionLost, Login
-from qa_cluster.asking.shards import ShardPool, Shards
 from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
 from qa_cluster.keys import slot
+from qa_cluster.routing.connection import Connection, ConnectionLost, Login
+from qa_cluster.routing.shards import ShardPool, Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.harness.polling import eventually_async

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 import redis
 
-from qa_cluster.asking.connection import Login
 from qa_cluster.asking.freshness import Freshness
-from qa_cluster.asking.shards import Shards
+from qa_cluster.routing.connection import Login
+from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import plain_server
 from tests.harness.polling import eventually_async

@@ -30,7 +30,10 @@ CORE_ROOMS = {
     "qa_cluster.ranking": frozenset({"qa_cluster.reading"}),
     "qa_cluster.evaluation": frozenset({"qa_cluster.reading", "qa_cluster.ranking"}),
     "qa_cluster.huggingface": frozenset({"qa_cluster.reading"}),
-    "qa_cluster.asking": frozenset({"qa_cluster.reading", "qa_cluster.ranking", "qa_cluster.huggingface"}),
+    "qa_cluster.routing": frozenset[str](),
+    "qa_cluster.asking": frozenset(
+        {"qa_cluster.routing", "qa_cluster.reading", "qa_cluster.ranking", "qa_cluster.huggingface"}
+    ),
 }
 GEARS_ROOMS = dict(in_order(GEARS, "shard", "inference", "runs", "registrations", "scripting", "process", "worker"))
 # the runtime's public side, which is all that the functions of qa-cluster may use of it
