@@ -145,7 +145,7 @@ class DocumentList:
     async def count(self, *, waiting: bool = False) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
 
-        The latter looks at the record of every document: about a second for every 50,000 of them.
+        The latter looks at the record of every document.
         """
         keys = [index_key(tag) for tag in partition_tags(self.partitions)]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
