@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
 from qa_cluster.asking.connecting import target_of
-from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
+from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, entries
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
@@ -400,11 +400,7 @@ class ClusterClient:
 
     def list_documents(self, *, prefix: str = "") -> Iterator[DocumentEntry]:
         """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self.document_page(cursor, limit=MAX_PAGE, prefix=prefix)
-            yield from page.documents
-            cursor = page.next_cursor
+        return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, prefix=prefix))
 
     def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""

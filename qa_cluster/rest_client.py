@@ -23,7 +23,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
+from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, entries, entries_async
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
@@ -307,14 +307,9 @@ class AsyncClient:
         """A part of `list_documents`; the next one begins at its `next_cursor`."""
         return DocumentPage.from_dict(_object(await self._send(_page_call(cursor, limit, prefix))))
 
-    async def list_documents(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
+    def list_documents(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
         """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = await self.document_page(cursor, limit=MAX_PAGE, prefix=prefix)
-            for entry in page.documents:
-                yield entry
-            cursor = page.next_cursor
+        return entries_async(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, prefix=prefix))
 
     async def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
@@ -420,11 +415,7 @@ class Client:
 
     def list_documents(self, *, prefix: str = "") -> Iterator[DocumentEntry]:
         """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = self.document_page(cursor, limit=MAX_PAGE, prefix=prefix)
-            yield from page.documents
-            cursor = page.next_cursor
+        return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, prefix=prefix))
 
     def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import orjson
 
 from .errors import InvalidInput
+
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +307,7 @@ class Document:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Read what `to_dict` makes."""
-        try:
-            made: Self = _pick(cls, value)
-            return made
-        except TypeError as error:
-            raise InvalidInput(f"not a document: {error}") from error
+        return _read(cls, value, "a document")
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
@@ -369,11 +367,7 @@ class DocumentCounts:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Read what `to_dict` makes."""
-        try:
-            made: Self = _pick(cls, value)
-            return made
-        except TypeError as error:
-            raise InvalidInput(f"not counts of documents: {error}") from error
+        return _read(cls, value, "counts of documents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,11 +387,16 @@ class WriteResult:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Read what `to_dict` makes."""
-        try:
-            made: Self = _pick(cls, value)
-            return made
-        except TypeError as error:
-            raise InvalidInput(f"not the result of a write: {error}") from error
+        return _read(cls, value, "the result of a write")
+
+
+def _read(kind: type[_Kind], value: Mapping[str, Any], what: str) -> _Kind:
+    """An object of plain fields; InvalidInput where one is missing."""
+    try:
+        made: _Kind = _pick(kind, value)
+        return made
+    except TypeError as error:
+        raise InvalidInput(f"not {what}: {error}") from error
 
 
 def _pick(kind: Any, value: Mapping[str, Any]) -> Any:

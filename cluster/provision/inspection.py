@@ -213,11 +213,15 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
     if partitions is None:
         tags = _tags_in_use(client)
     here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
-    replies = [command(client, "QA.INDEX.INFO", keys.index_key(tag)) for tag in here]
+    with client.pipeline(transaction=False) as pipeline:
+        for tag in here:
+            command(pipeline, "QA.INDEX.INFO", keys.index_key(tag))
+        pipeline.hgetall(keys.progress_key(node.tag))
+        *replies, progress = pipeline.execute()
     indexes = [pairs(reply) for reply in replies if reply]
     facts["documents"] = sum(int(index["documents"]) for index in indexes)
     facts["sentences"] = sum(int(index["sentences"]) for index in indexes)
-    facts["progress"] = pairs(client.hgetall(keys.progress_key(node.tag)))
+    facts["progress"] = pairs(progress)
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:

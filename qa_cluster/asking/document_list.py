@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
@@ -43,6 +43,25 @@ COUNT_SECONDS = 60.0
 _PLACE = Struct(">HHQ")
 _CHECK_BYTES = 4
 _FIELDS = ("title", "version", "length", "sentences", "tokenized")
+
+
+def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
+    """The documents of all pages; `page_at` reads the page at a cursor."""
+    cursor: str | None = ""
+    while cursor is not None:
+        page = page_at(cursor)
+        yield from page.documents
+        cursor = page.next_cursor
+
+
+async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> AsyncIterator[DocumentEntry]:
+    """The same where a page has to be waited for."""
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await page_at(cursor)
+        for entry in page.documents:
+            yield entry
+        cursor = page.next_cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +152,9 @@ class DocumentList:
         entries = await self._entries(found)
         return DocumentPage(entries, None if place is None else place.cursor(prefix))
 
-    async def all(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
+    def all(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
         """Every document whose id begins with `prefix`, page by page."""
-        cursor: str | None = ""
-        while cursor is not None:
-            page = await self.page(cursor, limit=MAX_PAGE, prefix=prefix)
-            for entry in page.documents:
-                yield entry
-            cursor = page.next_cursor
+        return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, prefix=prefix))
 
     async def count(self, *, waiting: bool = False) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,8 @@ import httpx
 from qa_cluster.api.app import Application
 from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.asking.connecting import Target
-from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_cluster import ScriptedCluster, never
+from tests.harness.polling import eventually_async
 
 
 @asynccontextmanager
@@ -52,3 +54,35 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
     if status == 503:
         assert int(response.headers["retry-after"]) >= 1
     return body
+
+
+async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: bytes) -> None:
+    """A client that leaves while the shards rank for it: their work is cancelled, and it is counted as gone."""
+    async with service(cluster.target()) as (app, client):
+        cluster.triggers["qa.rank"] = never
+        gone = asyncio.Event()
+        first = True
+
+        async def receive() -> dict[str, Any]:
+            nonlocal first
+            if first:
+                first = False
+                return {"type": "http.request", "body": b"", "more_body": False}
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            raise AssertionError(f"nobody is there to receive {message}")
+
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query,
+            "headers": [],
+        }  # fmt: skip
+        request = asyncio.create_task(app(scope, receive, send))
+        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        gone.set()
+        await request
+        await eventually_async(lambda: cluster.cancelled == 3)
+        text = (await client.get("/metrics")).text
+        assert "qa_http_disconnects_total 1" in text
+        assert f'qa_http_requests_total{{route="{path}",method="GET",status="499"}} 1' in text

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from qa_cluster.types import AskResult
-from tests.api.service_under_test import assert_problem, service, serving
+from tests.api.service_under_test import assert_leaving_cancels, assert_problem, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.harness.polling import eventually_async
 
@@ -119,31 +119,4 @@ async def test_the_deadline_is_504(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_client_that_leaves_cancels_its_question(cluster: ScriptedCluster) -> None:
-    async with service(cluster.target()) as (app, client):
-        cluster.triggers["qa.rank"] = never
-        gone = asyncio.Event()
-        first = True
-
-        async def receive() -> dict[str, Any]:
-            nonlocal first
-            if first:
-                first = False
-                return {"type": "http.request", "body": b"", "more_body": False}
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            raise AssertionError(f"nobody is there to receive {message}")
-
-        scope = {
-            "type": "http", "method": "GET", "path": "/qa", "raw_path": b"/qa", "query_string": b"question=Who",
-            "headers": [],
-        }  # fmt: skip
-        request = asyncio.create_task(app(scope, receive, send))
-        await eventually_async(lambda: cluster.count("qa.rank") == 3)
-        gone.set()
-        await request
-        await eventually_async(lambda: cluster.cancelled == 3)
-        text = (await client.get("/metrics")).text
-        assert "qa_http_disconnects_total 1" in text
-        assert 'qa_http_requests_total{route="/qa",method="GET",status="499"} 1' in text
+    await assert_leaving_cancels(cluster, "/qa", b"question=Who")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from qa_cluster.types import SearchResult
-from tests.api.service_under_test import assert_problem, service, serving
+from tests.api.service_under_test import assert_leaving_cancels, assert_problem, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.harness.polling import eventually_async
 
@@ -104,26 +104,7 @@ async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_client_that_leaves_cancels_its_search(cluster: ScriptedCluster) -> None:
-    async with service(cluster.target()) as (app, client):
-        cluster.triggers["qa.rank"] = never
-        gone = asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            raise AssertionError(f"nobody is there to receive {message}")
-
-        scope = {"type": "http", "method": "GET", "path": "/search", "query_string": b"q=Ada", "headers": []}
-        request = asyncio.create_task(app(scope, receive, send))
-        await eventually_async(lambda: cluster.count("qa.rank") == 3)
-        gone.set()
-        await request
-        await eventually_async(lambda: cluster.cancelled == 3)
-        text = (await client.get("/metrics")).text
-        assert "qa_http_disconnects_total 1" in text
-        assert 'qa_http_requests_total{route="/search",method="GET",status="499"} 1' in text
+    await assert_leaving_cancels(cluster, "/search", b"q=Ada")
 
 
 async def test_searches_are_counted(cluster: ScriptedCluster) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable
 
-import orjson
 import pytest
 
 from qa_cluster.asking.engine import Engine
@@ -121,22 +120,6 @@ async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engin
     cluster.triggers["qa.rank"] = cutting
     assert (await ask(engine, QUESTION)).answerable
     assert cut
-
-
-@pytest.fixture
-def forgetful(cluster: ScriptedCluster) -> list[int]:
-    """How often a shard still ranks without a word of its partitions."""
-    left = [0]
-
-    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
-        (reply,) = await cluster.rank(node, arguments)
-        if not left[0]:
-            return [reply]
-        left[0] -= 1
-        return [orjson.dumps(orjson.loads(reply) | {"epochs": {}, "candidates": []})]
-
-    cluster.triggers["qa.rank"] = rank
-    return left
 
 
 async def test_partitions_that_no_shard_ranks_are_asked_for_again(engine: Engine, forgetful: list[int]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 
-import orjson
 import pytest
 
 from qa_cluster.asking.engine import Engine
@@ -189,20 +188,11 @@ async def test_nonsense_of_a_shard_is_an_error(cluster: ScriptedCluster, engine:
         await search(engine, "Ada")
 
 
-async def test_partitions_that_no_shard_ranks_are_asked_for_again(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_partitions_that_no_shard_ranks_are_asked_for_again(engine: Engine, forgetful: list[int]) -> None:
     await write(engine, "Ada wrote programs.")
-    left = [3]
-
-    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
-        (reply,) = await cluster.rank(node, arguments)
-        if not left[0]:
-            return [reply]
-        left[0] -= 1
-        return [orjson.dumps(orjson.loads(reply) | {"epochs": {}, "candidates": []})]
-
-    cluster.triggers["qa.rank"] = rank
+    forgetful[0] = 3
     assert len((await search(engine, QUERY)).hits) == 1
-    assert left == [0]
+    assert forgetful[0] == 0
 
 
 async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engine: Engine) -> None:
