@@ -224,6 +224,7 @@ def test_both_servers_clean_for_themselves(pair: tuple[redis.Redis, redis.Redis]
         twins.put((f"d{number}", {}, some_sentences(random.Random(number), 10)))
     before = info(client, twins.key)
     twins.delete(*[f"d{number}" for number in range(250)])
+    eventually(lambda: replica.exists(twins.key))
     for each in (client, replica):
 
         def is_clean(each: redis.Redis = each) -> bool:
