@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "corpus/stored_index.h"
+#include "corpus/watched.h"
 #include "functions/hook.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
@@ -63,6 +64,10 @@ static void add_index(RedisModuleInfoCtx *info) {
     number(info, "index_documents", totals.documents);
     number(info, "index_sentences", totals.sentences);
     number(info, "index_bytes", totals.bytes);
+    WatchedTotals watched = watched_totals();
+    number(info, "watched_questions", watched.questions);
+    number(info, "watched_bytes", watched.bytes);
+    number(info, "watched_dropped", watched.dropped);
 }
 
 /* Under the names that RedisGears gave them. Its allocator's numbers are the worker's resident memory. */

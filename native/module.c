@@ -50,6 +50,7 @@
 #include "ai/cmd_tensor.h"
 #include "cmd_rg.h"
 #include "corpus/cmd_index_read.h"
+#include "corpus/cmd_index_watch.h"
 #include "corpus/cmd_index_write.h"
 #include "functions/atomic.h"
 #include "functions/calling.h"
@@ -91,6 +92,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     ai_config_on_load,
     index_write_on_load,
     index_read_on_load,
+    index_watch_on_load,
     qa_commands_on_load,
     rg_on_load,
     info_on_load,

@@ -16,12 +16,19 @@
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, MAX_ERROR = 200 };
 
 /* NULL or an error line. */
-static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index **index) {
+static const char *open_stored(RedisModuleCtx *ctx, RedisModuleString *key, Index **index, uint64_t *identity) {
     StoredIndex *stored;
     const char *error = index_key_read(ctx, key, &stored);
     if (!error && stored) error = index_key_check_complete(stored);
-    if (!error) *index = stored ? stored->index : stored_index_none();
-    return error;
+    if (error) return error;
+    *index = stored ? stored->index : stored_index_none();
+    *identity = stored ? stored->identity : 0;
+    return NULL;
+}
+
+static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index **index) {
+    uint64_t identity;
+    return open_stored(ctx, key, index, &identity);
 }
 
 /* ---- Arguments ---- */
@@ -93,16 +100,27 @@ static void reply_hits(RedisModuleCtx *ctx, const IndexRanking *ranking, long lo
     }
 }
 
+/* What QA.INDEX.WATCH asks for: which index it was, how far it went, and which versions of the documents were ranked.
+ */
+static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identity, const IndexRanking *ranking) {
+    RedisModule_ReplyWithArray(ctx, 2);
+    RedisModule_ReplyWithLongLong(ctx, (long long)identity);
+    RedisModule_ReplyWithLongLong(ctx, (long long)index_next_id(index));
+    RedisModule_ReplyWithArray(ctx, (long)ranking->count);
+    for (size_t i = 0; i < ranking->count; i++) RedisModule_ReplyWithLongLong(ctx, (long long)ranking->hits[i].place);
+}
+
 /* Arguments were checked, so the library takes the query. */
-static void rank(RedisModuleCtx *ctx, Index *index, const IndexQuery *query) {
+static void rank(RedisModuleCtx *ctx, Index *index, uint64_t identity, const IndexQuery *query) {
     uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
     IndexRanking ranking = {.frequencies = frequencies};
     ranking.hits = RedisModule_Alloc((query->k + 1) * sizeof *ranking.hits);
     ranking.weights = RedisModule_Alloc((query->k * query->count + 1) * sizeof *ranking.weights);
     index_rank(index, query, &ranking);
-    RedisModule_ReplyWithArray(ctx, 4);
+    RedisModule_ReplyWithArray(ctx, 6);
     reply_statistics(ctx, &ranking, (long long)query->count);
     reply_hits(ctx, &ranking, (long long)query->count);
+    reply_state(ctx, index, identity, &ranking);
     RedisModule_Free(ranking.weights);
     RedisModule_Free(ranking.hits);
 }
@@ -116,8 +134,12 @@ static const char *parse_rank(Cursor *cursor, IndexQuery *query, Terms *terms, I
     const char *error = parse_filter(cursor, filter);
     if (!error) error = parse_terms(cursor, true, terms);
     if (!error)
-        *query = (IndexQuery){terms->items,  (size_t)terms->count, (size_t)k,
-                              sentences > 0, (uint64_t)sentences,  *filter};
+        *query = (IndexQuery){.terms = terms->items,
+                              .count = (size_t)terms->count,
+                              .k = (size_t)k,
+                              .global = sentences > 0,
+                              .sentences = (uint64_t)sentences,
+                              .filter = *filter};
     return error;
 }
 
@@ -126,13 +148,14 @@ static int QA_INDEX_RANK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     if (argc < 6) return RedisModule_WrongArity(ctx);
     Cursor cursor = {argv, argc, 2};
     Index *index;
+    uint64_t identity;
     IndexQuery query;
     IndexFilter *filter;
     Terms terms;
     const char *error = parse_rank(&cursor, &query, &terms, &filter);
-    if (!error) error = open_index(ctx, argv[1], &index);
+    if (!error) error = open_stored(ctx, argv[1], &index, &identity);
     if (error) RedisModule_ReplyWithError(ctx, error);
-    else rank(ctx, index, &query);
+    else rank(ctx, index, identity, &query);
     free_filter(filter);
     return REDISMODULE_OK;
 }

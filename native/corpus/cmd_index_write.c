@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "corpus/index_type.h"
+#include "corpus/watched.h"
 #include "server/args.h"
 #include "server/commands.h"
 #include "server/keyspace.h"
@@ -40,6 +41,12 @@ static const char *parse_document(RedisModuleString **argv, int number, Document
     return NULL;
 }
 
+static void tell_watch(Watched *watched, const Index *index, const Document *document) {
+    if (!watched) return;
+    index_watch_removing(watched->watch, index, document->id, document->id_length, watched);
+    index_watch_adding(watched->watch, document->sentences, document->sentences_length, watched);
+}
+
 /* Instead of the live document of that id, if there is one: then *replaced is counted up. */
 static IndexStatus put_document(Index *index, const Document *document, long long *replaced) {
     IndexPending *pending;
@@ -64,10 +71,13 @@ static int put_documents(RedisModuleCtx *ctx, RedisModuleString *key, StoredInde
     long long replaced = 0, sentences = 0;
     IndexStatus status = INDEX_OK;
     if (is_new) stored = stored_index_new(stored_index_empty());
+    Watched *watched = watched_begin(ctx, key);
     for (int i = 0; i < count && status == INDEX_OK; i++) {
+        tell_watch(watched, stored->index, &documents[i]);
         status = put_document(stored->index, &documents[i], &replaced);
         sentences += (long long)documents[i].packed.sentences;
     }
+    watched_end(watched, stored->index);
     if (is_new) index_key_store(ctx, key, stored, "qa.index.put");
     else keyspace_changed(ctx, key, "qa.index.put");
     stored_index_changed(stored);
@@ -107,11 +117,14 @@ static int QA_INDEX_DEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     if (!error && stored) error = index_key_check_complete(stored);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     long long removed = 0;
+    Watched *watched = stored ? watched_begin(ctx, argv[1]) : NULL;
     for (int i = 2; stored && i < argc; i++) {
         size_t length;
         const char *id = RedisModule_StringPtrLen(argv[i], &length);
+        if (watched) index_watch_removing(watched->watch, stored->index, id, length, watched);
         removed += index_remove(stored->index, id, length) == INDEX_OK;
     }
+    if (stored) watched_end(watched, stored->index);
     if (removed) {
         if (index_counts(stored->index).documents) {
             keyspace_changed(ctx, argv[1], "qa.index.del");

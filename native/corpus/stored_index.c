@@ -12,6 +12,7 @@ enum { STEP_UNITS = 50000, STEP_EVERY_MS = 5, CHILD_LOOK_MS = 100 };
 static uint64_t hash_key[2]; /* of this process; what is saved does not depend on it */
 static Index *none;
 static bool ticking;
+static uint64_t last_identity; /* guarded by lock; below 2^53, so that it survives JSON */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static StoredIndex *first, *last; /* guarded by lock, with the links of each */
@@ -37,6 +38,7 @@ StoredIndex *stored_index_new(Index *index) {
     StoredIndex *stored = RedisModule_Calloc(1, sizeof *stored);
     stored->index = index;
     pthread_mutex_lock(&lock);
+    stored->identity = ++last_identity;
     join(stored);
     pthread_mutex_unlock(&lock);
     return stored;
@@ -106,6 +108,8 @@ static void release(void *pointer) { RedisModule_Free(pointer); }
 
 static const IndexAllocator ALLOCATOR = {allocate, release};
 
+IndexAllocator stored_index_allocator(void) { return ALLOCATOR; }
+const uint64_t *stored_index_hash_key(void) { return hash_key; }
 Index *stored_index_empty(void) { return index_new(ALLOCATOR, hash_key); }
 Index *stored_index_read(IndexRead read, void *context) { return index_load(ALLOCATOR, hash_key, read, context); }
 Index *stored_index_none(void) { return none; }
@@ -159,6 +163,8 @@ bool stored_index_complete(StoredIndex *stored) {
 int stored_index_on_load(RedisModuleCtx *ctx) {
     (void)ctx;
     RedisModule_GetRandomBytes((unsigned char *)hash_key, sizeof hash_key);
+    RedisModule_GetRandomBytes((unsigned char *)&last_identity, sizeof last_identity);
+    last_identity &= (UINT64_C(1) << 52) - 1;
     none = stored_index_empty();
     return REDISMODULE_OK;
 }

@@ -27,6 +27,7 @@ typedef struct StoredIndex {
     Index *index;            /* NULL: not complete, parts of its payload have come */
     Part *parts, *last_part; /* none when it is complete */
     uint64_t part_bytes;
+    uint64_t identity; /* what no other value of this process has, nor probably any of the one before; never 0 */
     struct StoredIndex *next, *previous;
     bool untidy;
 } StoredIndex;
@@ -45,6 +46,10 @@ void stored_index_free(void *stored);
 /* An index of our allocator: empty, or read. */
 Index *stored_index_empty(void);
 Index *stored_index_read(IndexRead read, void *context);
+
+/* The allocator and the key of the hash tables, for what belongs to an index without being in it. */
+IndexAllocator stored_index_allocator(void);
+const uint64_t *stored_index_hash_key(void);
 
 /* The index in which nothing is, for keys that are not there and for filters; never to be changed. */
 Index *stored_index_none(void);

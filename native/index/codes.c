@@ -70,4 +70,9 @@ uint8_t code_of(uint32_t frequency, uint32_t length) {
     return nearest(weight_of(frequency, length));
 }
 
+double term_idf(double sentences, double frequency) {
+    if (frequency > sentences) frequency = sentences;
+    return log1p((sentences - frequency + 0.5) / (frequency + 0.5));
+}
+
 double index_code_weight(uint8_t code) { return (double)CODE_WEIGHTS[code] / (1 << 20); }

@@ -89,23 +89,30 @@ uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) 
     return at;
 }
 
+const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count) {
+    uint64_t value;
+    if (!*at) {
+        at++;
+        *term = -1;
+    }
+    at = varint_get(at, &value);
+    *count = 1;
+    if (value & 1) {
+        at = varint_get(at, count);
+        *count += 2;
+    }
+    *term += (int64_t)(value >> 1);
+    return at;
+}
+
+const uint8_t *document_forward(const Document *document) { return document_fields(document) + document->field_bytes; }
+
 /* Counts the terms of a document in or out; false when the budget is spent before the end. */
 static bool walk_forward(Index *index, const Document *document, Work *work, int64_t *budget) {
-    const uint8_t *start = document->bytes + document->id_bytes + document->field_bytes;
-    const uint8_t *at = start + work->at, *end = start + document->forward_bytes;
+    const uint8_t *start = document_forward(document), *at = start + work->at, *end = start + document->forward_bytes;
     for (; at < end && *budget > 0; --*budget) {
-        uint64_t value, count = 0;
-        if (!*at) {
-            at++;
-            work->term = -1;
-        }
-        at = varint_get(at, &value);
-        if (value & 1) {
-            at = varint_get(at, &count);
-            count++;
-        }
-        count++;
-        work->term += (int64_t)(value >> 1);
+        uint64_t count;
+        at = forward_get(at, &work->term, &count);
         entry_at(index, (uint32_t)work->term)->df += (uint32_t)(work->sign * (int64_t)count);
         if (work->sign < 0) index->dead_postings += count;
     }

@@ -162,6 +162,7 @@ typedef struct IndexQuery {
     bool global;               /* weigh by `sentences` and the terms' frequencies instead of this index's own */
     uint64_t sentences;        /* of the whole corpus */
     const IndexFilter *filter; /* NULL: none */
+    uint64_t since;            /* only sentences whose ids are not below it */
 } IndexQuery;
 
 typedef struct IndexHit {
@@ -169,6 +170,7 @@ typedef struct IndexHit {
     uint32_t document_length;
     uint32_t sentence;
     double score;
+    uint64_t place; /* the document's own id: another version of the document has another one */
 } IndexHit;
 
 /* The arrays are the caller's: k hits, k rows of a weight for each term of the query, a frequency for each term. */
@@ -181,6 +183,8 @@ typedef struct IndexRanking {
 } IndexRanking;
 
 IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *ranking);
+/* The id that comes next: all that is in the index now has ids below it. */
+uint64_t index_next_id(const Index *index);
 
 typedef struct IndexDocument {
     const void *id; /* pointers are valid until the index is changed */
@@ -216,6 +220,66 @@ uint64_t index_digest(const Index *index);
 
 /* The weight of a code; see codes.c. */
 double index_code_weight(uint8_t code);
+
+/* ---- Watched questions (watch.c) ---- */
+
+/* Questions whose answers somebody keeps, for one index or for what takes its place under its key. A question is
+ * dropped by the first write that may change its answer; until then the ranking that it was answered from stands. */
+typedef struct IndexWatch IndexWatch;
+
+typedef struct IndexWatchedTerm {
+    const void *bytes;
+    size_t length;
+    uint64_t frequency;    /* what it was weighed by */
+    uint64_t fewest, most; /* sentences of this index that may hold it */
+} IndexWatchedTerm;
+
+typedef struct IndexWatchedDocument {
+    const void *id;
+    size_t length;
+    uint64_t place; /* as the ranking gave it */
+} IndexWatchedDocument;
+
+enum { INDEX_MAX_WATCHED_NAME = 256, INDEX_MAX_WATCHED_DOCUMENTS = 1000 };
+
+typedef struct IndexWatched {
+    const void *name; /* of the answer; 1 to INDEX_MAX_WATCHED_NAME bytes */
+    size_t name_length;
+    const IndexWatchedTerm *terms; /* distinct */
+    size_t term_count;
+    const IndexWatchedDocument *documents; /* those of this index from which the answer was made; distinct */
+    size_t document_count;
+    uint64_t sentences;    /* of the whole corpus, to weigh by */
+    uint64_t fewest, most; /* sentences that this index may have */
+    double score;          /* a new sentence that reaches it may change the answer */
+    uint64_t since;        /* index_next_id() of when it was ranked */
+    uint64_t token;        /* of this keeping, never 0 */
+    int64_t expires;       /* in milliseconds, of the caller's clock */
+} IndexWatched;
+
+/* Called for each question that is dropped, but not by index_watch_free(). It must not call the watch. */
+typedef void (*IndexDropped)(void *context, const void *name, size_t length);
+
+IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped);
+void index_watch_free(IndexWatch *watch);
+/* Watches a question, with `limit` questions at most: the oldest are dropped. False, and nothing is done, when the
+ * index has changed since the ranking in a way that may change the answer. A question of the same name that is watched
+ * already is replaced; what would have dropped it drops the new one, so that older answers of this name go, too. */
+bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
+                     void *context);
+/* The token of a question that is watched, or 0. */
+uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
+
+/* What a writer does, in this order: before a document is removed, the first; for valid sentences that are added, the
+ * second, before or after their commit; when all is done, the third. */
+void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context);
+void index_watch_adding(IndexWatch *watch, const void *sentences, size_t length, void *context);
+void index_watch_settle(IndexWatch *watch, const Index *index, void *context);
+
+/* Drops all. */
+void index_watch_clear(IndexWatch *watch, void *context);
+size_t index_watch_count(const IndexWatch *watch);
+size_t index_watch_memory(const IndexWatch *watch);
 
 /* ---- Keeping ---- */
 

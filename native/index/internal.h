@@ -80,6 +80,18 @@ extern double code_weight[256], code_root[256];
 void codes_prepare(void);
 uint8_t code_of(uint32_t frequency, uint32_t length);
 
+/* ---- Scores: sum of weight * idf over the question's terms, plus the edges between them ---- */
+
+static const double EDGES = 0.3 * 0.5;
+static const double SAFETY = 1 + 1e-12;
+
+double term_idf(double sentences, double frequency);
+
+static inline double score_of(double sum, double roots) { return sum + EDGES * (roots * roots - sum); }
+
+/* Of sums that were made in another order than a score's. */
+static inline double bound(double sum, double roots) { return score_of(sum, roots) * SAFETY; }
+
 /* ---- table.c: hash tables of item numbers ---- */
 
 typedef struct Segment Segment;
@@ -288,6 +300,14 @@ void documents_replace(Index *index, uint32_t number, Document *document);
 /* Appends a term to a forward list: `*last` is the term before it, -1 at first. At most FORWARD_BYTES are written. */
 enum { FORWARD_BYTES = 12 };
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count);
+/* Reads a term and the number of its sentences; *term is the one before it, -1 at first. */
+const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count);
+const uint8_t *document_forward(const Document *document);
+
+/* ---- sentences.c ---- */
+
+/* Reads a number of three bytes at most; NULL when there is none. */
+const uint8_t *packed_number(const uint8_t *at, const uint8_t *end, uint32_t *number);
 
 /* ---- fields.c and filter.c ---- */
 

@@ -19,8 +19,6 @@
 /* One look-up costs about as much as reading so many postings. */
 enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
-static const double EDGES = 0.3 * 0.5;
-static const double SAFETY = 1 + 1e-12;
 static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
 
 /* What an id of the window has of the essential terms; `codes` are as many as the query's terms, rounded up. */
@@ -56,6 +54,7 @@ typedef struct Range {
 typedef struct Ranker {
     Index *index;
     const IndexFilter *filter;
+    uint64_t since;
     Cursor *cursors[INDEX_MAX_QUESTION_TERMS];                                /* ascending by what they can give */
     double idf[INDEX_MAX_QUESTION_TERMS], root_idf[INDEX_MAX_QUESTION_TERMS]; /* by column */
     /* What the first i cursors can give together in this window. */
@@ -142,8 +141,6 @@ static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
     return max;
 }
 
-static inline double bound(double sum, double roots) { return (sum + EDGES * (roots * roots - sum)) * SAFETY; }
-
 /* ---- Hits ---- */
 
 static inline bool is_worse(const Hit *a, const Hit *b) {
@@ -215,7 +212,7 @@ static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, doub
         sum += code_weight[row[column]] * ranker->idf[column];
         roots += code_root[row[column]] * ranker->root_idf[column];
     }
-    double score = sum + EDGES * (roots * roots - sum);
+    double score = score_of(sum, roots);
     if (score > ranker->threshold && is_admitted(ranker, id)) keep(ranker, score, id, row);
 }
 
@@ -397,7 +394,7 @@ static bool scan_documents(Ranker *ranker) {
             ranges[i] = (Range){document->head, document->head + document->span + 1};
         }
         qsort(ranges, (size_t)count, sizeof *ranges, by_first);
-        uint64_t done = 0;
+        uint64_t done = ranker->since;
         for (int64_t i = 0; i < count; i++) {
             Range range = {ranges[i].first > done ? ranges[i].first : done, ranges[i].end};
             if (range.end <= done) continue;
@@ -421,8 +418,7 @@ static void weigh(Ranker *ranker, const IndexQuery *query, const IndexRanking *r
     double sentences = (double)(query->global ? query->sentences : ranking->sentences);
     for (unsigned i = 0; i < ranker->count; i++) {
         double frequency = (double)(query->global ? query->terms[i].frequency : ranking->frequencies[i]);
-        if (frequency > sentences) frequency = sentences;
-        ranker->idf[i] = log1p((sentences - frequency + 0.5) / (frequency + 0.5));
+        ranker->idf[i] = term_idf(sentences, frequency);
         ranker->root_idf[i] = sqrt(ranker->idf[i]);
     }
 }
@@ -456,7 +452,7 @@ static void report(Ranker *ranker, IndexRanking *ranking) {
         Place place = runs_find(ranker->index, hit.id);
         const Document *document = document_at(ranker->index, place.document);
         uint32_t sentence = place.sentence + (uint32_t)(hit.id - place.first) - 1;
-        ranking->hits[left] = (IndexHit){document->bytes, document->id_bytes, sentence, hit.score};
+        ranking->hits[left] = (IndexHit){document->bytes, document->id_bytes, sentence, hit.score, document->head};
         for (unsigned column = 0; column < ranker->count; column++)
             ranking->weights[left * ranker->count + column] =
                 code_weight[ranker->hit_rows[hit.row * ranker->stride + column]];
@@ -474,11 +470,13 @@ static void search(Ranker *ranker, const uint32_t *terms) {
     ranker->rows = memory_zeroed(index, WINDOW * (sizeof(Row) + stride));
     if (known_bytes) ranker->known = memory_zeroed(index, known_bytes);
     open_cursors(ranker, cursors, terms);
-    if (!ranker->filter || !scan_documents(ranker)) scan_range(ranker, (Range){0, index->next_id});
+    if (!ranker->filter || !scan_documents(ranker)) scan_range(ranker, (Range){ranker->since, index->next_id});
     memory_free(index, ranker->known, known_bytes);
     memory_free(index, ranker->rows, WINDOW * (sizeof(Row) + stride));
     memory_free(index, cursors, cursor_bytes);
 }
+
+uint64_t index_next_id(const Index *index) { return index->next_id; }
 
 IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *ranking) {
     uint32_t terms[INDEX_MAX_QUESTION_TERMS];
@@ -496,6 +494,7 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
     Ranker ranker = {
         .index = index,
         .filter = query->filter,
+        .since = query->since,
         .count = (unsigned)query->count,
         .stride = query->count <= 8    ? 8
                   : query->count <= 16 ? 16

@@ -15,8 +15,7 @@ static bool fail(IndexPacked *packed, const char *problem, size_t offset) {
     return false;
 }
 
-/* Reads a number that a number of three bytes may be; NULL when there is none. */
-static const uint8_t *get_number(const uint8_t *at, const uint8_t *end, uint32_t *number) {
+const uint8_t *packed_number(const uint8_t *at, const uint8_t *end, uint32_t *number) {
     *number = 0;
     for (unsigned shift = 0; shift < 21 && at < end; shift += 7) {
         *number |= (uint32_t)(*at & 0x7f) << shift;
@@ -41,12 +40,12 @@ static const uint8_t *check_term(const uint8_t *start, const uint8_t *at, const 
                                  IndexPacked *packed) {
     const uint8_t *here = at;
     Term previous = *term;
-    if (!(at = get_number(at, end, &term->frequency)) || !term->frequency || term->frequency > INDEX_MAX_LENGTH) {
+    if (!(at = packed_number(at, end, &term->frequency)) || !term->frequency || term->frequency > INDEX_MAX_LENGTH) {
         fail(packed, "a frequency must be between 1 and 65535", (size_t)(here - start));
         return NULL;
     }
     here = at;
-    if (!(at = get_number(at, end, &term->length)) || !term->length || term->length > INDEX_MAX_TERM) {
+    if (!(at = packed_number(at, end, &term->length)) || !term->length || term->length > INDEX_MAX_TERM) {
         fail(packed, "a term must have 1 to 256 bytes", (size_t)(here - start));
         return NULL;
     }
@@ -68,10 +67,10 @@ bool index_packed_check(const void *bytes, size_t length, IndexPacked *packed) {
     for (; at < end; packed->sentences++) {
         const uint8_t *here = at;
         uint32_t terms, count;
-        if (!(at = get_number(at, end, &terms)) || terms > INDEX_MAX_LENGTH)
+        if (!(at = packed_number(at, end, &terms)) || terms > INDEX_MAX_LENGTH)
             return fail(packed, "a sentence must have 0 to 65535 terms", (size_t)(here - start));
         here = at;
-        if (!(at = get_number(at, end, &count)) || count > INDEX_MAX_LENGTH)
+        if (!(at = packed_number(at, end, &count)) || count > INDEX_MAX_LENGTH)
             return fail(packed, "a sentence must have 0 to 65535 distinct terms", (size_t)(here - start));
         if (count > packed->most_terms) packed->most_terms = count;
         Term term = {0};
@@ -106,12 +105,12 @@ IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t le
     IndexStatus status = INDEX_OK;
     while (at < end && status == INDEX_OK) {
         uint32_t terms, count;
-        at = get_number(get_number(at, end, &terms), end, &count);
+        at = packed_number(packed_number(at, end, &terms), end, &count);
         if (batch->count == BATCH_SENTENCES || count > room - batch->used) status = add_batch(pending, batch);
         batch->sentences[batch->count++] = (IndexSentence){batch->postings + batch->used, count, terms};
         for (; count; count--) {
             IndexPosting *posting = &batch->postings[batch->used++];
-            at = get_number(get_number(at, end, &posting->frequency), end, &posting->term_length);
+            at = packed_number(packed_number(at, end, &posting->frequency), end, &posting->term_length);
             posting->term = at;
             at += posting->term_length;
         }

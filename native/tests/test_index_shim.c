@@ -80,7 +80,8 @@ EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k,
         parsed[i].length = length;
         terms += 12 + length;
     }
-    IndexQuery query = {parsed, count, k, global != 0, sentences, filter};
+    IndexQuery query = {
+        .terms = parsed, .count = count, .k = k, .global = global != 0, .sentences = sentences, .filter = filter};
     IndexRanking ranking = {.hits = hits, .weights = weights, .frequencies = frequencies};
     IndexStatus status = index_rank(index, &query, &ranking);
     for (size_t i = 0; status == INDEX_OK && i < ranking.count; i++) {
@@ -151,3 +152,85 @@ EXPORT Index *shim_again(const Index *index, uint64_t key) {
     free(payload.bytes);
     return loaded;
 }
+
+/* ---- Watched questions ---- */
+
+static char dropped[1 << 16];
+static size_t dropped_length;
+
+static void note_dropped(void *context, const void *name, size_t length) {
+    (void)context;
+    memcpy(dropped + dropped_length, name, length);
+    dropped_length += length;
+    dropped[dropped_length++] = '\n';
+}
+
+EXPORT IndexWatch *shim_watch_new(uint64_t key) {
+    return index_watch_new(ALLOCATOR, (uint64_t[2]){key, ~key}, note_dropped);
+}
+EXPORT void shim_watch_free(IndexWatch *watch) { index_watch_free(watch); }
+
+/* The names dropped since the last call, a line each. */
+EXPORT size_t shim_watch_dropped(char *names) {
+    size_t length = dropped_length;
+    memcpy(names, dropped, length);
+    dropped_length = 0;
+    return length;
+}
+
+/* Numbers: sentences, fewest, most, since, token, expires, limit, now. Terms: u64 frequency, fewest, most, u32 length,
+ * bytes. Documents: u64 place, u32 length, bytes. */
+EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, double score, const uint64_t numbers[8],
+                          const uint8_t *terms, size_t term_count, const uint8_t *documents, size_t document_count) {
+    IndexWatchedTerm parsed[INDEX_MAX_QUESTION_TERMS];
+    IndexWatchedDocument *found = calloc(document_count + 1, sizeof *found);
+    for (size_t i = 0; i < term_count; i++) {
+        uint32_t length;
+        memcpy(&parsed[i].frequency, terms, 8);
+        memcpy(&parsed[i].fewest, terms + 8, 8);
+        memcpy(&parsed[i].most, terms + 16, 8);
+        memcpy(&length, terms + 24, 4);
+        parsed[i].bytes = terms + 28;
+        parsed[i].length = length;
+        terms += 28 + length;
+    }
+    for (size_t i = 0; i < document_count; i++) {
+        uint32_t length;
+        memcpy(&found[i].place, documents, 8);
+        memcpy(&length, documents + 8, 4);
+        found[i].id = documents + 12;
+        found[i].length = length;
+        documents += 12 + length;
+    }
+    IndexWatched question = {.name = name,
+                             .name_length = strlen(name),
+                             .terms = parsed,
+                             .term_count = term_count,
+                             .documents = found,
+                             .document_count = document_count,
+                             .sentences = numbers[0],
+                             .fewest = numbers[1],
+                             .most = numbers[2],
+                             .score = score,
+                             .since = numbers[3],
+                             .token = numbers[4],
+                             .expires = (int64_t)numbers[5]};
+    bool added = index_watch_add(watch, index, &question, numbers[6], (int64_t)numbers[7], NULL);
+    free(found);
+    return added;
+}
+
+EXPORT uint64_t shim_watch_token(const IndexWatch *watch, const char *name, int64_t now) {
+    return index_watch_token(watch, name, strlen(name), now);
+}
+EXPORT void shim_watch_removing(IndexWatch *watch, const Index *index, const char *id, size_t length) {
+    index_watch_removing(watch, index, id, length, NULL);
+}
+EXPORT void shim_watch_adding(IndexWatch *watch, const uint8_t *packed, size_t length) {
+    index_watch_adding(watch, packed, length, NULL);
+}
+EXPORT void shim_watch_settle(IndexWatch *watch, const Index *index) { index_watch_settle(watch, index, NULL); }
+EXPORT void shim_watch_clear(IndexWatch *watch) { index_watch_clear(watch, NULL); }
+EXPORT size_t shim_watch_count(const IndexWatch *watch) { return index_watch_count(watch); }
+EXPORT size_t shim_watch_memory(const IndexWatch *watch) { return index_watch_memory(watch); }
+EXPORT uint64_t shim_next_id(const Index *index) { return index_next_id(index); }

@@ -53,6 +53,25 @@ def index_rank(chance: random.Random) -> Command:
     return ["QA.INDEX.RANK", chance.choice(INDEXES), *numbers, *filtered(chance), "TERMS", len(terms), *pairs]
 
 
+def index_watch(chance: random.Random) -> Command:
+    """A question about a key that may be empty: only then does the identity belong to it."""
+    terms = chance.sample(["a", "b", "c", "ab", "none", *map(str, range(30))], chance.choice([0, 1, 3, 32, 33]))
+    bounds = [
+        argument for term in terms for argument in (term, chance.choice([0, 1, 7]), 0, chance.choice([0, 3, 900]))
+    ]
+    documents = [word for name in chance.choices(DOCUMENTS, k=chance.choice([0, 0, 1])) for word in (name, 0)]
+    numbers: Command = [
+        chance.choice([1, 50, 2**40]),
+        0,
+        chance.choice([0, 9]),
+        chance.choice([0, 0.5, 3, "nan", "-inf"]),
+    ]
+    numbers += [chance.choice([0, 10, 2**53]), 0, chance.choice([0, 5, 2**53 - 1])]
+    name: Command = [chance.choice([f"q{chance.randrange(20)}", "", junk(chance)])]
+    words: Command = ["TERMS", len(terms), *bounds, "DOCUMENTS", len(documents) // 2, *documents]
+    return ["QA.INDEX.WATCH", chance.choice(INDEXES), *name, *numbers, *words]
+
+
 def index_load(chance: random.Random) -> Command:
     """A payload from the first part on, or one that is none."""
     part = chance.choice([b"", b"", b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", junk(chance)])
@@ -63,6 +82,11 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
     ("QA.INDEX.PUT", index_put),
     ("QA.INDEX.RANK", index_rank),
     ("QA.INDEX.LOAD", index_load),
+    ("QA.INDEX.WATCH", index_watch),
+    (
+        "QA.INDEX.WATCHED",
+        lambda chance: ["QA.INDEX.WATCHED", chance.choice(INDEXES), f"q{chance.randrange(20)}"],
+    ),
     ("QA.INDEX.DEL", lambda chance: ["QA.INDEX.DEL", chance.choice(INDEXES), *chance.choices(DOCUMENTS, k=3)]),
     ("QA.INDEX.STATS", lambda chance: ["QA.INDEX.STATS", chance.choice(INDEXES), "TERMS", 2, "a", "none"]),
     (

@@ -88,7 +88,7 @@ class Twins:
         chosen = ["FILTER", pack_condition(condition)] if condition else []
         pairs = [word for pair in zip(terms, given, strict=True) for word in pair]
         words = ["QA.INDEX.RANK", self.key, k, total, *chosen, "TERMS", len(terms), *pairs]
-        sentences, length, frequencies, hits = (client or self.client).execute_command(*words)
+        sentences, length, frequencies, hits, *_ = (client or self.client).execute_command(*words)
         ranked = [(name.decode(), number, float(score), tuple(map(float, row))) for name, number, score, row in hits]
         return ranked, frequencies, (sentences, length)
 

@@ -175,6 +175,8 @@ OTHERS_KEYS = [
             "LIST secret 0 1",
             "GET secret d",
             "INFO secret",
+            "WATCH secret q 1 0 0 0 0 0 0 TERMS 0 DOCUMENTS 0",
+            "WATCHED secret q",
         )
     ),
     "RG.INNERHOOK GET secret",

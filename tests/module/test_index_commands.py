@@ -17,8 +17,8 @@ from tests.module.indexes import Twins, info, packed
 GOOD = packed([Sentence({"a": 1, "b": 2}, 3)])
 ARITY = "wrong number of arguments"
 NEEDED = {"PUT": "k d f s", "DEL": "k d", "RANK": "k 1 0 TERMS", "STATS": "k TERMS", "LIST": "k 0", "GET": "k d"}
-NEEDED |= {"INFO": "k", "LOAD": "k 0 p"}
-OPEN_ENDED = {"PUT", "DEL", "RANK", "STATS", "LIST"}
+NEEDED |= {"INFO": "k", "LOAD": "k 0 p", "WATCH": "k n 1 0 0 0 0 0 0 TERMS 0 DOCUMENTS 0", "WATCHED": "k n"}
+OPEN_ENDED = {"PUT", "DEL", "RANK", "STATS", "LIST", "WATCH"}
 
 
 def refusal(client: redis.Redis, *words: Any) -> str:

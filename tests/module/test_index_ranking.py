@@ -74,8 +74,8 @@ def test_listing_and_filters(shared_ai: redis.Redis) -> None:
 
 def test_a_key_that_is_not_there_is_an_empty_index(shared_ai: redis.Redis) -> None:
     run = shared_ai.execute_command
-    assert run("QA.INDEX.RANK", "none", 3, 0, "TERMS", 2, "a", 0, "b", 0) == [0, 0, [0, 0], []]
-    assert run("QA.INDEX.RANK", "none", 3, 9, "FILTER", b"&\0\0", "TERMS", 0) == [0, 0, [], []]
+    assert run("QA.INDEX.RANK", "none", 3, 0, "TERMS", 2, "a", 0, "b", 0) == [0, 0, [0, 0], [], [0, 0], []]
+    assert run("QA.INDEX.RANK", "none", 3, 9, "FILTER", b"&\0\0", "TERMS", 0) == [0, 0, [], [], [0, 0], []]
     assert run("QA.INDEX.STATS", "none", "TERMS", 1, "a") == [0, 0, [0]]
     assert run("QA.INDEX.LIST", "none", 0, 10) == [0, []]
     assert run("QA.INDEX.GET", "none", "a") is None
@@ -88,7 +88,7 @@ def test_numbers_are_doubles_in_resp3(shared_ai: redis.Redis, shared_ai_server: 
     twins = Twins(shared_ai)
     twins.fill(1, 10)
     with shared_ai_server.client(decode_responses=False, protocol=3) as client:
-        *_, hits = client.execute_command("QA.INDEX.RANK", twins.key, 3, 0, "TERMS", 1, TERMS[0], 0)
+        *_, hits, _, _ = client.execute_command("QA.INDEX.RANK", twins.key, 3, 0, "TERMS", 1, TERMS[0], 0)
         assert [hit[2] for hit in hits] == [hit[2] for hit in twins.oracle.rank(TERMS[:1], 3)]
         assert all(isinstance(number, float) for hit in hits for number in (hit[2], *hit[3]))
 

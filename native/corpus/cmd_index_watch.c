@@ -1,0 +1,150 @@
+/* QA.INDEX.WATCH and QA.INDEX.WATCHED: questions that are dropped by the first write that may change their answer. */
+#include "corpus/cmd_index_watch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "corpus/index_type.h"
+#include "corpus/watched.h"
+#include "server/args.h"
+#include "server/commands.h"
+
+#define MAX_NUMBER ((1LL << 53) - 1) /* what JSON carries */
+#define MAX_TTL_MS (366LL * 86400 * 1000)
+#define ERR_NAME "ERR the name of a question must have 1 to 256 bytes"
+
+typedef struct Arguments {
+    IndexWatched question;
+    IndexWatchedTerm terms[INDEX_MAX_QUESTION_TERMS];
+    IndexWatchedDocument *documents;
+    long long identity;
+} Arguments;
+
+static bool parse_name(RedisModuleString *argument, const void **name, size_t *length) {
+    *name = RedisModule_StringPtrLen(argument, length);
+    return *length && *length <= INDEX_MAX_WATCHED_NAME;
+}
+
+static bool get_number(Cursor *cursor, uint64_t *number) {
+    long long value;
+    if (!cursor_count(cursor, MAX_NUMBER, &value)) return false;
+    *number = (uint64_t)value;
+    return true;
+}
+
+/* Reads the two ends of a range. */
+static bool get_range(Cursor *cursor, uint64_t *fewest, uint64_t *most) {
+    return get_number(cursor, fewest) && get_number(cursor, most) && *fewest <= *most;
+}
+
+static bool comes_twice(const IndexWatchedTerm *terms, const IndexWatchedTerm *term) {
+    for (; terms < term; terms++)
+        if (terms->length == term->length && !memcmp(terms->bytes, term->bytes, term->length)) return true;
+    return false;
+}
+
+/* TERMS n (term frequency fewest most){n} */
+static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
+    long long count;
+    if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in another place";
+    if (!cursor_count(cursor, INDEX_MAX_QUESTION_TERMS, &count)) return "ERR number of terms must be between 0 and 32";
+    if (cursor->argc - cursor->at < count * 4) return "ERR number of terms does not match the arguments";
+    for (long long i = 0; i < count; i++) {
+        IndexWatchedTerm *term = &arguments->terms[i];
+        term->bytes = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &term->length);
+        if (!get_number(cursor, &term->frequency)) return "ERR document frequency must be a number from 0 to 2^53 - 1";
+        if (!get_range(cursor, &term->fewest, &term->most))
+            return "ERR the bounds of a term must be two ascending numbers from 0 to 2^53 - 1";
+        if (comes_twice(arguments->terms, term)) return "ERR a term comes twice";
+    }
+    arguments->question.terms = arguments->terms;
+    arguments->question.term_count = (size_t)count;
+    return NULL;
+}
+
+/* DOCUMENTS m (document place){m}, to the end of the arguments. The caller frees the documents in any case. */
+static const char *parse_documents(Cursor *cursor, Arguments *arguments) {
+    long long count;
+    if (!cursor_accept(cursor, "DOCUMENTS")) return "ERR syntax error: DOCUMENTS is missing, or in another place";
+    if (!cursor_count(cursor, INDEX_MAX_WATCHED_DOCUMENTS, &count))
+        return "ERR number of documents must be between 0 and 1000";
+    if (cursor->argc - cursor->at != count * 2) return "ERR number of documents does not match the arguments";
+    arguments->documents = RedisModule_Calloc((size_t)count + 1, sizeof *arguments->documents);
+    for (long long i = 0; i < count; i++) {
+        IndexWatchedDocument *document = &arguments->documents[i];
+        document->id = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &document->length);
+        if (!get_number(cursor, &document->place))
+            return "ERR the place of a document must be a number from 0 to 2^53 - 1";
+    }
+    arguments->question.documents = arguments->documents;
+    arguments->question.document_count = (size_t)count;
+    return NULL;
+}
+
+static const char *parse(Cursor *cursor, Arguments *arguments) {
+    IndexWatched *question = &arguments->question;
+    long long ttl_ms;
+    if (!parse_name(cursor->argv[cursor->at++], &question->name, &question->name_length)) return ERR_NAME;
+    if (!cursor_count(cursor, MAX_TTL_MS, &ttl_ms) || !ttl_ms)
+        return "ERR time to live must be between 1 and 31622400000 ms";
+    question->expires = RedisModule_Milliseconds() + ttl_ms;
+    if (!cursor_count(cursor, MAX_NUMBER, &arguments->identity) || !get_number(cursor, &question->since))
+        return "ERR identity and next id must be those of a reply to QA.INDEX.RANK";
+    if (RedisModule_StringToDouble(cursor->argv[cursor->at++], &question->score) != REDISMODULE_OK ||
+        !isfinite(question->score))
+        return "ERR score must be a number";
+    if (!get_number(cursor, &question->sentences)) return "ERR number of sentences must be a number from 0 to 2^53 - 1";
+    if (!get_range(cursor, &question->fewest, &question->most))
+        return "ERR the bounds of the sentences must be two ascending numbers from 0 to 2^53 - 1";
+    const char *error = parse_terms(cursor, arguments);
+    return error ? error : parse_documents(cursor, arguments);
+}
+
+static void watch(RedisModuleCtx *ctx, RedisModuleString *key, Arguments *arguments) {
+    StoredIndex *stored;
+    const char *error = index_key_peek(ctx, key, &stored);
+    if (!error && stored) error = index_key_check_complete(stored);
+    if (error) {
+        RedisModule_ReplyWithError(ctx, error);
+        return;
+    }
+    uint64_t token = 0;
+    if ((stored ? stored->identity : 0) == (uint64_t)arguments->identity)
+        token = watched_add(ctx, key, stored ? stored->index : stored_index_none(), &arguments->question);
+    RedisModule_ReplyWithLongLong(ctx, (long long)token);
+}
+
+/* QA.INDEX.WATCH key name ttl identity next-id score sentences fewest most TERMS n (term frequency fewest most){n}
+ * DOCUMENTS m (document place){m} */
+static int QA_INDEX_WATCH_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 14) return RedisModule_WrongArity(ctx);
+    if (RedisModule_GetSelectedDb(ctx) != 0)
+        return RedisModule_ReplyWithError(ctx, "ERR questions are watched in database 0 only");
+    Cursor cursor = {argv, argc, 2};
+    Arguments arguments = {0};
+    const char *error = parse(&cursor, &arguments);
+    if (error) RedisModule_ReplyWithError(ctx, error);
+    else watch(ctx, argv[1], &arguments);
+    RedisModule_Free(arguments.documents);
+    return REDISMODULE_OK;
+}
+
+/* QA.INDEX.WATCHED key name */
+static int QA_INDEX_WATCHED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    const void *name;
+    size_t length;
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    if (!parse_name(argv[2], &name, &length)) return RedisModule_ReplyWithError(ctx, ERR_NAME);
+    bool here = RedisModule_GetSelectedDb(ctx) == 0;
+    return RedisModule_ReplyWithLongLong(ctx, here ? (long long)watched_token(argv[1], name, length) : 0);
+}
+
+int index_watch_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"QA.INDEX.WATCH", QA_INDEX_WATCH_RedisCommand, "readonly deny-oom", 1, 1, 1, NULL},
+        {"QA.INDEX.WATCHED", QA_INDEX_WATCHED_RedisCommand, "readonly", 1, 1, 1, NULL},
+    };
+    if (watched_on_load(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
+}

@@ -1,0 +1,150 @@
+/* The table of keys with watched questions. The essay is in watched.h. */
+#include "corpus/watched.h"
+
+#include <string.h>
+
+#include "corpus/stored_index.h"
+#include "server/config.h"
+#include "server/server.h"
+
+static const char PREFIX[] = "watched:";
+
+static RedisModuleDict *keys; /* of Watched */
+static WatchedTotals totals;
+static uint64_t last_token;
+
+/* ---- What is dropped ---- */
+
+static void tell(void *context, const void *name, size_t length) {
+    const Watched *watched = context;
+    size_t key_length;
+    const char *key = RedisModule_StringPtrLen(watched->key, &key_length);
+    RedisModuleString *changed = RedisModule_CreateString(watched->ctx, PREFIX, sizeof PREFIX - 1);
+    RedisModule_StringAppendBuffer(watched->ctx, changed, key, key_length);
+    RedisModule_StringAppendBuffer(watched->ctx, changed, ":", 1);
+    RedisModule_StringAppendBuffer(watched->ctx, changed, name, length);
+    RedisModule_SignalModifiedKey(watched->ctx, changed);
+    RedisModule_FreeString(watched->ctx, changed);
+    totals.dropped++;
+}
+
+/* ---- The table ---- */
+
+static Watched *find(RedisModuleString *key) {
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(key, &length);
+    return RedisModule_DictSize(keys) ? RedisModule_DictGetC(keys, (void *)name, length, NULL) : NULL;
+}
+
+static Watched *find_or_new(RedisModuleString *key) {
+    Watched *watched = find(key);
+    if (watched) return watched;
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(key, &length);
+    watched = RedisModule_Calloc(1, sizeof *watched);
+    watched->watch = index_watch_new(stored_index_allocator(), stored_index_hash_key(), tell);
+    RedisModule_DictSetC(keys, (void *)name, length, watched);
+    return watched;
+}
+
+static void begin(Watched *watched, RedisModuleCtx *ctx, RedisModuleString *key) {
+    watched->ctx = ctx;
+    watched->key = key;
+    watched->before = index_watch_count(watched->watch);
+    watched->busy = true;
+}
+
+static void end(Watched *watched) {
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(watched->key, &length);
+    watched->busy = false;
+    totals.questions += index_watch_count(watched->watch) - watched->before;
+    if (index_watch_count(watched->watch)) return;
+    RedisModule_DictDelC(keys, (void *)name, length, NULL);
+    index_watch_free(watched->watch);
+    RedisModule_Free(watched);
+}
+
+Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key) {
+    Watched *watched = RedisModule_GetSelectedDb(ctx) == 0 ? find(key) : NULL;
+    if (watched) begin(watched, ctx, key);
+    return watched;
+}
+
+void watched_end(Watched *watched, const Index *index) {
+    if (!watched) return;
+    index_watch_settle(watched->watch, index, watched);
+    end(watched);
+}
+
+static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
+    Watched *watched = find(key);
+    if (!watched) return;
+    if (watched->busy) { /* the call that is under way has changed the key, and knows its name */
+        index_watch_clear(watched->watch, watched);
+        return;
+    }
+    begin(watched, ctx, key);
+    index_watch_clear(watched->watch, watched);
+    end(watched);
+}
+
+/* ---- Questions ---- */
+
+WatchedTotals watched_totals(void) {
+    WatchedTotals now = totals;
+    Watched *watched;
+    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, "^", NULL, 0);
+    while (RedisModule_DictNextC(iterator, NULL, (void **)&watched)) now.bytes += index_watch_memory(watched->watch);
+    RedisModule_DictIteratorStop(iterator);
+    return now;
+}
+
+uint64_t watched_add(RedisModuleCtx *ctx, RedisModuleString *key, Index *index, IndexWatched *question) {
+    Watched *watched = find_or_new(key);
+    begin(watched, ctx, key);
+    uint64_t others = totals.questions - watched->before, limit = (uint64_t)config.max_watched;
+    question->token = ++last_token;
+    bool stands = others < limit && index_watch_add(watched->watch, index, question, (size_t)(limit - others),
+                                                    RedisModule_Milliseconds(), watched);
+    end(watched);
+    return stands ? question->token : 0;
+}
+
+uint64_t watched_token(RedisModuleString *key, const void *name, size_t length) {
+    const Watched *watched = find(key);
+    return watched ? index_watch_token(watched->watch, name, length, RedisModule_Milliseconds()) : 0;
+}
+
+/* ---- What happens to keys and to the server ---- */
+
+static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
+    (void)type;
+    if (!RedisModule_DictSize(keys) || RedisModule_GetSelectedDb(ctx) != 0) return REDISMODULE_OK;
+    if (!strcmp(event, "qa.index.put") || !strcmp(event, "qa.index.del")) return REDISMODULE_OK;
+    drop_all(ctx, key);
+    return REDISMODULE_OK;
+}
+
+static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
+    (void)event;
+    (void)data;
+    while (subevent == REDISMODULE_SUBEVENT_FLUSHDB_START && RedisModule_DictSize(keys)) {
+        size_t length;
+        RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, "^", NULL, 0);
+        const char *name = RedisModule_DictNextC(iterator, &length, NULL);
+        RedisModuleString *key = RedisModule_CreateString(ctx, name, length);
+        RedisModule_DictIteratorStop(iterator);
+        drop_all(ctx, key);
+        RedisModule_FreeString(ctx, key);
+    }
+}
+
+int watched_on_load(RedisModuleCtx *ctx) {
+    keys = RedisModule_CreateDict(NULL);
+    RedisModule_GetRandomBytes((unsigned char *)&last_token, sizeof last_token);
+    last_token &= (UINT64_C(1) << 52) - 1; /* below 2^53, so that it survives JSON */
+    RedisModuleEvent flush = {REDISMODULE_EVENT_FLUSHDB, 1};
+    if (RedisModule_SubscribeToServerEvent(ctx, flush, on_flush) != REDISMODULE_OK) return REDISMODULE_ERR;
+    return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_ALL, on_key);
+}

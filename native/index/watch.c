@@ -1,0 +1,562 @@
+/* Watched questions: which answers a write may change.
+ *
+ * An answer was made from a ranking: some documents, and nothing else, because no other sentence scored as much. It
+ * stands as long as these documents stand, the weights of its terms are about the same, and no new sentence reaches a
+ * score. So a watched question holds its terms with their idf, the score to reach, its documents, and the bounds within
+ * which the numbers of sentences of this index may move. The caller divides what the corpus may drift among its
+ * indexes.
+ *
+ * A write costs little, however many questions there are. A hash table finds the watched terms of a new sentence, as a
+ * rule none. From these only the questions are looked at for which the term is *essential*: as in MaxScore, the terms
+ * that can give least, so few that all of them together do not reach the score, cannot lift a sentence that holds no
+ * other. A question's score is then computed as the ranking does it. Frequencies are compared only for terms that were
+ * touched: each term keeps the narrowest bounds of its questions, and all questions are gone through only when
+ * these are left.
+ *
+ * Nothing is saved: who keeps an answer has to ask whether its question is watched, by the same token, whenever he may
+ * have missed something. */
+#include "index/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Node {
+    struct Node *next; /* in the bucket */
+    uint64_t hash;
+} Node;
+
+typedef struct Nodes {
+    Node **buckets;
+    size_t size, count; /* size: 0 or a power of 2 */
+} Nodes;
+
+typedef struct Question Question;
+
+typedef struct Link {
+    Question *question;
+    uint32_t use; /* its number in the question */
+} Link;
+
+/* A term or a document that questions have in common. */
+typedef struct Anchor {
+    Node node;
+    struct Anchor *next_touched, *next_here; /* terms of this write; terms of the sentence at hand */
+    Link *links;                             /* of a term: of the questions for which it is essential */
+    uint32_t count, capacity;
+    uint32_t users;        /* questions */
+    uint64_t fewest, most; /* of a term: the narrowest bounds, perhaps of a question that is gone */
+    uint64_t stamp;        /* the sentence that has set the code */
+    uint8_t code;
+    bool touched;
+    uint32_t length;
+    uint8_t bytes[];
+} Anchor;
+
+enum { NO_LINK = 0xffffffff };
+
+/* What a question has to do with an anchor. */
+typedef struct Use {
+    Anchor *anchor;
+    uint32_t link; /* its number in the anchor, or NO_LINK */
+    double idf, root_idf;
+    uint64_t fewest, most;
+} Use;
+
+struct Question {
+    Node node;
+    Question *older, *newer, *next_doomed;
+    uint64_t token, stamp;
+    int64_t expires;
+    double score;
+    uint64_t fewest, most;
+    bool doomed;
+    uint32_t terms, uses; /* the uses are terms, then documents */
+    uint32_t name_length;
+    uint8_t *name; /* behind the uses */
+    Use use[];
+};
+
+struct IndexWatch {
+    IndexAllocator allocator;
+    uint64_t key[2];
+    size_t memory;
+    IndexDropped dropped;
+    Nodes names, terms, documents;
+    Question *oldest, *newest, *doomed;
+    Anchor *touched;
+    uint64_t fewest, most; /* of sentences: the narrowest bounds, perhaps of a question that is gone */
+    uint64_t sentence;     /* a number for each that is looked at */
+};
+
+/* ---- Memory ---- */
+
+static void *take(IndexWatch *watch, size_t bytes) {
+    watch->memory += bytes;
+    return watch->allocator.alloc(bytes);
+}
+
+static void give(IndexWatch *watch, void *pointer, size_t bytes) {
+    if (!pointer) return;
+    watch->memory -= bytes;
+    watch->allocator.free(pointer);
+}
+
+/* ---- Tables ---- */
+
+enum { FIRST_BUCKETS = 16 };
+
+static void insert(IndexWatch *watch, Nodes *nodes, Node *node) {
+    if (nodes->count == nodes->size) {
+        size_t size = nodes->size ? nodes->size * 2 : FIRST_BUCKETS;
+        Node **buckets = take(watch, size * sizeof *buckets);
+        memset(buckets, 0, size * sizeof *buckets);
+        for (size_t i = 0; i < nodes->size; i++)
+            for (Node *at = nodes->buckets[i], *next; at; at = next) {
+                next = at->next;
+                at->next = buckets[at->hash & (size - 1)];
+                buckets[at->hash & (size - 1)] = at;
+            }
+        give(watch, nodes->buckets, nodes->size * sizeof *buckets);
+        nodes->buckets = buckets;
+        nodes->size = size;
+    }
+    Node **bucket = &nodes->buckets[node->hash & (nodes->size - 1)];
+    node->next = *bucket;
+    *bucket = node;
+    nodes->count++;
+}
+
+static void take_out(Nodes *nodes, Node *node) {
+    Node **at = &nodes->buckets[node->hash & (nodes->size - 1)];
+    while (*at != node) at = &(*at)->next;
+    *at = node->next;
+    nodes->count--;
+}
+
+static Node *first_of(const Nodes *nodes, uint64_t hash) {
+    return nodes->size ? nodes->buckets[hash & (nodes->size - 1)] : NULL;
+}
+
+static Anchor *find_anchor(const IndexWatch *watch, const Nodes *nodes, const void *bytes, size_t length) {
+    if (!nodes->count) return NULL;
+    uint64_t hash = hash_bytes(watch->key, bytes, length);
+    for (Node *node = first_of(nodes, hash); node; node = node->next) {
+        Anchor *anchor = (Anchor *)node;
+        if (node->hash == hash && anchor->length == length && !memcmp(anchor->bytes, bytes, length)) return anchor;
+    }
+    return NULL;
+}
+
+static Question *find_question(const IndexWatch *watch, const void *name, size_t length) {
+    if (!watch->names.count) return NULL;
+    uint64_t hash = hash_bytes(watch->key, name, length);
+    for (Node *node = first_of(&watch->names, hash); node; node = node->next) {
+        Question *question = (Question *)node;
+        if (node->hash == hash && question->name_length == length && !memcmp(question->name, name, length))
+            return question;
+    }
+    return NULL;
+}
+
+/* ---- Anchors ---- */
+
+static Anchor *use_anchor(IndexWatch *watch, Nodes *nodes, const void *bytes, size_t length) {
+    Anchor *anchor = find_anchor(watch, nodes, bytes, length);
+    if (!anchor) {
+        anchor = take(watch, sizeof *anchor + length);
+        *anchor = (Anchor){
+            .node.hash = hash_bytes(watch->key, bytes, length), .most = UINT64_MAX, .length = (uint32_t)length};
+        memcpy(anchor->bytes, bytes, length);
+        insert(watch, nodes, &anchor->node);
+    }
+    anchor->users++;
+    return anchor;
+}
+
+/* One that was touched stays until the write is settled. */
+static void free_unused(IndexWatch *watch, Nodes *nodes, Anchor *anchor) {
+    if (anchor->users || anchor->touched) return;
+    take_out(nodes, &anchor->node);
+    give(watch, anchor->links, anchor->capacity * sizeof *anchor->links);
+    give(watch, anchor, sizeof *anchor + anchor->length);
+}
+
+static void link_use(IndexWatch *watch, Question *question, uint32_t number) {
+    Anchor *anchor = question->use[number].anchor;
+    if (anchor->count == anchor->capacity) {
+        uint32_t capacity = anchor->capacity ? anchor->capacity * 2 : 2;
+        Link *links = take(watch, capacity * sizeof *links);
+        if (anchor->count) memcpy(links, anchor->links, anchor->count * sizeof *links);
+        give(watch, anchor->links, anchor->capacity * sizeof *links);
+        anchor->links = links;
+        anchor->capacity = capacity;
+    }
+    question->use[number].link = anchor->count;
+    anchor->links[anchor->count++] = (Link){question, number};
+}
+
+static void unlink_use(Question *question, uint32_t number) {
+    Use *use = &question->use[number];
+    if (use->link == NO_LINK) return;
+    Anchor *anchor = use->anchor;
+    Link last = anchor->links[--anchor->count];
+    anchor->links[use->link] = last;
+    last.question->use[last.use].link = use->link;
+}
+
+static void touch(IndexWatch *watch, Anchor *anchor) {
+    if (anchor->touched) return;
+    anchor->touched = true;
+    anchor->next_touched = watch->touched;
+    watch->touched = anchor;
+}
+
+/* ---- Questions ---- */
+
+static size_t question_bytes(const Question *question) {
+    return sizeof *question + question->uses * sizeof *question->use + question->name_length;
+}
+
+static void forget(IndexWatch *watch, Question *question) {
+    for (uint32_t i = 0; i < question->uses; i++) {
+        Anchor *anchor = question->use[i].anchor;
+        unlink_use(question, i);
+        anchor->users--;
+        free_unused(watch, i < question->terms ? &watch->terms : &watch->documents, anchor);
+    }
+    if (question->older) question->older->newer = question->newer;
+    else watch->oldest = question->newer;
+    if (question->newer) question->newer->older = question->older;
+    else watch->newest = question->older;
+    take_out(&watch->names, &question->node);
+    give(watch, question, question_bytes(question));
+    if (watch->oldest) return;
+    watch->fewest = 0;
+    watch->most = UINT64_MAX;
+}
+
+static void drop(IndexWatch *watch, Question *question, void *context) {
+    watch->dropped(context, question->name, question->name_length);
+    forget(watch, question);
+}
+
+/* To be dropped when nobody walks over links any more. */
+static void doom(IndexWatch *watch, Question *question) {
+    if (question->doomed) return;
+    question->doomed = true;
+    question->next_doomed = watch->doomed;
+    watch->doomed = question;
+}
+
+static void drop_doomed(IndexWatch *watch, void *context) {
+    for (Question *question = watch->doomed, *next; question; question = next) {
+        next = question->next_doomed;
+        drop(watch, question, context);
+    }
+    watch->doomed = NULL;
+}
+
+static bool is_within(uint64_t number, uint64_t fewest, uint64_t most) { return fewest <= number && number <= most; }
+
+static uint64_t frequency_in(const Index *index, const void *bytes, size_t length) {
+    bool fits = length && length <= INDEX_MAX_TERM;
+    uint32_t term = fits ? dictionary_find(index, bytes, length) : NO_ITEM;
+    return term == NO_ITEM ? 0 : entry_at(index, term)->df;
+}
+
+/* Whether the ranking would be the same now. */
+static bool stands(Index *index, const IndexWatched *asked) {
+    IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
+    if (!is_within(index->sentences, asked->fewest, asked->most)) return false;
+    for (size_t i = 0; i < asked->term_count; i++) {
+        const IndexWatchedTerm *term = &asked->terms[i];
+        if (!is_within(frequency_in(index, term->bytes, term->length), term->fewest, term->most)) return false;
+        terms[i] = (IndexTerm){term->bytes, term->length, term->frequency};
+    }
+    for (size_t i = 0; i < asked->document_count; i++) {
+        uint32_t number = document_find(index, asked->documents[i].id, asked->documents[i].length);
+        if (number == NO_ITEM || document_at(index, number)->head != asked->documents[i].place) return false;
+    }
+    IndexHit best;
+    double weights[INDEX_MAX_QUESTION_TERMS];
+    uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
+    IndexQuery query = {.terms = terms,
+                        .count = asked->term_count,
+                        .k = 1,
+                        .global = true,
+                        .sentences = asked->sentences,
+                        .since = asked->since};
+    IndexRanking ranking = {.hits = &best, .weights = weights, .frequencies = frequencies};
+    return index_rank(index, &query, &ranking) == INDEX_OK && (!ranking.count || best.score < asked->score);
+}
+
+typedef struct Gift {
+    double most;
+    uint32_t use;
+} Gift;
+
+static int by_most(const void *a, const void *b) {
+    double first = ((const Gift *)a)->most, second = ((const Gift *)b)->most;
+    return (first > second) - (first < second);
+}
+
+/* Links the terms without one of which no sentence reaches the score. */
+static void link_essential(IndexWatch *watch, Question *question) {
+    Gift gifts[INDEX_MAX_QUESTION_TERMS];
+    double sum = 0, roots = 0;
+    for (uint32_t i = 0; i < question->terms; i++) gifts[i] = (Gift){code_weight[255] * question->use[i].idf, i};
+    qsort(gifts, question->terms, sizeof *gifts, by_most);
+    bool essential = false;
+    for (uint32_t i = 0; i < question->terms; i++) {
+        const Use *use = &question->use[gifts[i].use];
+        sum += gifts[i].most;
+        roots += code_root[255] * use->root_idf;
+        essential = essential || bound(sum, roots) >= question->score;
+        if (essential) link_use(watch, question, gifts[i].use);
+    }
+}
+
+static void use_term(IndexWatch *watch, Use *use, const IndexWatchedTerm *term, uint64_t sentences) {
+    Anchor *anchor = use_anchor(watch, &watch->terms, term->bytes, term->length);
+    double idf = term_idf((double)sentences, (double)term->frequency);
+    *use = (Use){anchor, NO_LINK, idf, sqrt(idf), term->fewest, term->most};
+}
+
+static bool has_document(const Question *question, const Anchor *anchor) {
+    for (uint32_t i = question->terms; i < question->uses; i++)
+        if (question->use[i].anchor == anchor) return true;
+    return false;
+}
+
+static void use_document(IndexWatch *watch, Question *question, const void *id, size_t length) {
+    Anchor *anchor = use_anchor(watch, &watch->documents, id, length);
+    question->use[question->uses] = (Use){.anchor = anchor, .link = NO_LINK};
+    link_use(watch, question, question->uses++);
+}
+
+/* What is watched already under the name goes on to be watched by the new question. */
+static void take_over(IndexWatch *watch, Question *question, const Question *before) {
+    if (before->score < question->score) question->score = before->score;
+    if (before->fewest > question->fewest) question->fewest = before->fewest;
+    if (before->most < question->most) question->most = before->most;
+    for (uint32_t i = 0; i < question->terms && i < before->terms; i++) {
+        Use *use = &question->use[i];
+        const Use *earlier = &before->use[i];
+        if (use->anchor != earlier->anchor) continue;
+        if (earlier->fewest > use->fewest) use->fewest = earlier->fewest;
+        if (earlier->most < use->most) use->most = earlier->most;
+    }
+    for (uint32_t i = before->terms; i < before->uses; i++) {
+        const Anchor *anchor = before->use[i].anchor;
+        if (!has_document(question, anchor)) use_document(watch, question, anchor->bytes, anchor->length);
+    }
+}
+
+static void narrow(uint64_t *fewest, uint64_t *most, uint64_t least, uint64_t greatest) {
+    if (least > *fewest) *fewest = least;
+    if (greatest < *most) *most = greatest;
+}
+
+static void narrow_by(IndexWatch *watch, const Question *question) {
+    narrow(&watch->fewest, &watch->most, question->fewest, question->most);
+    for (uint32_t i = 0; i < question->terms; i++) {
+        const Use *use = &question->use[i];
+        narrow(&use->anchor->fewest, &use->anchor->most, use->fewest, use->most);
+    }
+}
+
+static void join(IndexWatch *watch, Question *question) {
+    question->older = watch->newest;
+    if (question->older) question->older->newer = question;
+    else watch->oldest = question;
+    watch->newest = question;
+    insert(watch, &watch->names, &question->node);
+}
+
+bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked, size_t limit, int64_t now,
+                     void *context) {
+    if (!stands(index, asked)) return false;
+    while (watch->oldest && watch->oldest->expires <= now) forget(watch, watch->oldest);
+    Question *before = find_question(watch, asked->name, asked->name_length);
+    uint32_t earlier = before ? before->uses - before->terms : 0;
+    if (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS) {
+        drop(watch, before, context);
+        before = NULL;
+        earlier = 0;
+    }
+    while (!before && watch->oldest && watch->names.count >= limit) drop(watch, watch->oldest, context);
+    uint32_t room = (uint32_t)(asked->term_count + asked->document_count) + earlier;
+    Question *question = take(watch, sizeof *question + room * sizeof *question->use + asked->name_length);
+    *question = (Question){.node.hash = hash_bytes(watch->key, asked->name, asked->name_length),
+                           .token = asked->token,
+                           .expires = asked->expires,
+                           .score = asked->score,
+                           .fewest = asked->fewest,
+                           .most = asked->most,
+                           .terms = (uint32_t)asked->term_count,
+                           .uses = (uint32_t)asked->term_count,
+                           .name_length = (uint32_t)asked->name_length};
+    for (uint32_t i = 0; i < question->terms; i++)
+        use_term(watch, &question->use[i], &asked->terms[i], asked->sentences);
+    for (size_t i = 0; i < asked->document_count; i++)
+        use_document(watch, question, asked->documents[i].id, asked->documents[i].length);
+    if (before) {
+        take_over(watch, question, before);
+        forget(watch, before);
+    }
+    /* Documents that both had took no place of their own. */
+    watch->memory -= (room - question->uses) * sizeof *question->use;
+    question->name = (uint8_t *)&question->use[question->uses];
+    memcpy(question->name, asked->name, asked->name_length);
+    link_essential(watch, question);
+    join(watch, question);
+    narrow_by(watch, question);
+    return true;
+}
+
+uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now) {
+    const Question *question = find_question(watch, name, length);
+    return question && question->expires > now ? question->token : 0;
+}
+
+/* ---- Writes ---- */
+
+void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context) {
+    uint32_t number = watch->oldest ? document_find(index, id, length) : NO_ITEM;
+    if (number == NO_ITEM) return;
+    const Document *document = document_at(index, number);
+    const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
+    uint64_t count;
+    for (int64_t term = -1; at < end;) {
+        at = forward_get(at, &term, &count);
+        size_t bytes;
+        const uint8_t *text = dictionary_text(index, entry_at(index, (uint32_t)term), &bytes);
+        Anchor *anchor = find_anchor(watch, &watch->terms, text, bytes);
+        if (anchor) touch(watch, anchor);
+    }
+    const Anchor *anchor = find_anchor(watch, &watch->documents, id, length);
+    for (uint32_t i = 0; anchor && i < anchor->count; i++) doom(watch, anchor->links[i].question);
+    drop_doomed(watch, context);
+}
+
+static double score_here(const IndexWatch *watch, const Question *question) {
+    double sum = 0, roots = 0;
+    for (uint32_t i = 0; i < question->terms; i++) {
+        const Use *use = &question->use[i];
+        if (use->anchor->stamp != watch->sentence) continue;
+        sum += code_weight[use->anchor->code] * use->idf;
+        roots += code_root[use->anchor->code] * use->root_idf;
+    }
+    return score_of(sum, roots);
+}
+
+/* The watched terms of the sentence at hand are `here`. */
+static void judge(IndexWatch *watch, const Anchor *here) {
+    for (; here; here = here->next_here)
+        for (uint32_t i = 0; i < here->count; i++) {
+            Question *question = here->links[i].question;
+            if (question->stamp == watch->sentence) continue;
+            question->stamp = watch->sentence;
+            if (score_here(watch, question) >= question->score) doom(watch, question);
+        }
+}
+
+void index_watch_adding(IndexWatch *watch, const void *sentences, size_t length, void *context) {
+    const uint8_t *at = sentences, *end = at + length;
+    while (at < end && watch->oldest) {
+        uint32_t terms, count;
+        Anchor *here = NULL;
+        watch->sentence++;
+        at = packed_number(packed_number(at, end, &terms), end, &count);
+        for (; count; count--) {
+            uint32_t frequency, bytes;
+            at = packed_number(packed_number(at, end, &frequency), end, &bytes);
+            Anchor *anchor = find_anchor(watch, &watch->terms, at, bytes);
+            at += bytes;
+            if (!anchor) continue;
+            touch(watch, anchor);
+            anchor->stamp = watch->sentence;
+            anchor->code = code_of(frequency, terms);
+            anchor->next_here = here;
+            here = anchor;
+        }
+        judge(watch, here);
+        drop_doomed(watch, context);
+    }
+}
+
+/* Drops the questions for which a term comes too often or too seldom, and finds its bounds anew. */
+static void check_term(IndexWatch *watch, Anchor *anchor, uint64_t frequency) {
+    anchor->fewest = 0;
+    anchor->most = UINT64_MAX;
+    for (Question *question = watch->oldest; question; question = question->newer)
+        for (uint32_t i = 0; i < question->terms; i++) {
+            const Use *use = &question->use[i];
+            if (use->anchor != anchor) continue;
+            if (is_within(frequency, use->fewest, use->most))
+                narrow(&anchor->fewest, &anchor->most, use->fewest, use->most);
+            else doom(watch, question);
+        }
+}
+
+static void check_sentences(IndexWatch *watch, uint64_t sentences) {
+    watch->fewest = 0;
+    watch->most = UINT64_MAX;
+    for (Question *question = watch->oldest; question; question = question->newer) {
+        if (is_within(sentences, question->fewest, question->most))
+            narrow(&watch->fewest, &watch->most, question->fewest, question->most);
+        else doom(watch, question);
+    }
+}
+
+void index_watch_settle(IndexWatch *watch, const Index *index, void *context) {
+    for (Anchor *anchor = watch->touched, *next; anchor; anchor = next) {
+        next = anchor->next_touched;
+        anchor->touched = false;
+        uint64_t frequency = frequency_in(index, anchor->bytes, anchor->length);
+        if (anchor->users && !is_within(frequency, anchor->fewest, anchor->most)) check_term(watch, anchor, frequency);
+        free_unused(watch, &watch->terms, anchor);
+    }
+    watch->touched = NULL;
+    if (!is_within(index->sentences, watch->fewest, watch->most)) check_sentences(watch, index->sentences);
+    drop_doomed(watch, context);
+}
+
+/* ---- The whole ---- */
+
+IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped) {
+    codes_prepare();
+    IndexWatch *watch = allocator.alloc(sizeof *watch);
+    *watch = (IndexWatch){.allocator = allocator,
+                          .memory = sizeof *watch,
+                          .dropped = dropped,
+                          .most = UINT64_MAX,
+                          .key = {key[0], key[1]}};
+    return watch;
+}
+
+static void forget_touched(IndexWatch *watch) {
+    for (Anchor *anchor = watch->touched, *next; anchor; anchor = next) {
+        next = anchor->next_touched;
+        anchor->touched = false;
+        free_unused(watch, &watch->terms, anchor);
+    }
+    watch->touched = NULL;
+}
+
+void index_watch_clear(IndexWatch *watch, void *context) {
+    while (watch->oldest) drop(watch, watch->oldest, context);
+    forget_touched(watch);
+}
+
+void index_watch_free(IndexWatch *watch) {
+    while (watch->oldest) forget(watch, watch->oldest);
+    forget_touched(watch);
+    give(watch, watch->names.buckets, watch->names.size * sizeof(Node *));
+    give(watch, watch->terms.buckets, watch->terms.size * sizeof(Node *));
+    give(watch, watch->documents.buckets, watch->documents.size * sizeof(Node *));
+    watch->allocator.free(watch);
+}
+
+size_t index_watch_count(const IndexWatch *watch) { return watch->names.count; }
+size_t index_watch_memory(const IndexWatch *watch) { return watch->memory; }

@@ -1,0 +1,127 @@
+"""The native watch, driven by ctypes through native/tests/test_index_shim.c."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .native_index import NativeIndex, library
+
+MOST = 2**64 - 1
+
+
+@dataclass
+class Asked:
+    """A question with what a ranking said of it; the bounds are ends of ranges, both included."""
+
+    name: str
+    terms: Mapping[str, tuple[int, int, int]]
+    documents: Mapping[str, int]
+    sentences: int
+    score: float
+    since: int
+    bounds: tuple[int, int] = (0, MOST)
+    token: int = 1
+    expires: int = 2**62
+    rows: list[object] = field(default_factory=list)
+
+
+class NativeWatch:
+    """One watch; freed by `close`."""
+
+    def __init__(self, key: int) -> None:
+        """An empty one."""
+        self.lib = library()
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
+        for name, result, arguments in (
+            ("new", pointer, [number]),
+            ("free", None, [pointer]),
+            ("dropped", size, [ctypes.c_char_p]),
+            (
+                "add",
+                ctypes.c_int,
+                [pointer, pointer, ctypes.c_char_p, ctypes.c_double, pointer, *[ctypes.c_char_p, size] * 2],
+            ),
+            ("token", number, [pointer, ctypes.c_char_p, ctypes.c_int64]),
+            ("removing", None, [pointer, pointer, ctypes.c_char_p, size]),
+            ("adding", None, [pointer, ctypes.c_char_p, size]),
+            ("settle", None, [pointer, pointer]),
+            ("clear", None, [pointer]),
+            ("count", size, [pointer]),
+            ("memory", size, [pointer]),
+        ):
+            function = getattr(self.lib, f"shim_watch_{name}")
+            function.restype, function.argtypes = result, arguments
+        self.lib.shim_next_id.restype, self.lib.shim_next_id.argtypes = number, [pointer]
+        self.pointer = self.lib.shim_watch_new(key)
+        self.dropped()
+
+    def close(self) -> None:
+        """Frees it."""
+        self.lib.shim_watch_free(self.pointer)
+
+    def add(self, index: NativeIndex, asked: Asked, limit: int = 1000, now: int = 0) -> bool:
+        """Whether the question is watched from now on."""
+        numbers = (asked.sentences, *asked.bounds, asked.since, asked.token, asked.expires, limit, now)
+        terms = b"".join(
+            struct.pack("<QQQI", *numbers, len(term.encode())) + term.encode() for term, numbers in asked.terms.items()
+        )
+        documents = b"".join(
+            struct.pack("<QI", place, len(name.encode())) + name.encode() for name, place in asked.documents.items()
+        )
+        return bool(
+            self.lib.shim_watch_add(
+                self.pointer,
+                index.pointer,
+                asked.name.encode(),
+                asked.score,
+                (ctypes.c_uint64 * 8)(*numbers),
+                terms,
+                len(asked.terms),
+                documents,
+                len(asked.documents),
+            )
+        )
+
+    def token(self, name: str, now: int = 0) -> int:
+        """0: not watched."""
+        return int(self.lib.shim_watch_token(self.pointer, name.encode(), now))
+
+    def removing(self, index: NativeIndex, name: str) -> None:
+        """Before a removal."""
+        self.lib.shim_watch_removing(self.pointer, index.pointer, name.encode(), len(name.encode()))
+
+    def adding(self, packed: bytes) -> None:
+        """Of new sentences."""
+        self.lib.shim_watch_adding(self.pointer, packed, len(packed))
+
+    def settle(self, index: NativeIndex) -> None:
+        """At the end of a write."""
+        self.lib.shim_watch_settle(self.pointer, index.pointer)
+
+    def clear(self) -> None:
+        """Drops all."""
+        self.lib.shim_watch_clear(self.pointer)
+
+    def dropped(self) -> Sequence[str]:
+        """Names since the last call, in any order."""
+        names = ctypes.create_string_buffer(1 << 16)
+        length = self.lib.shim_watch_dropped(names)
+        return names.raw[:length].decode().split()
+
+    @property
+    def count(self) -> int:
+        """Questions."""
+        return int(self.lib.shim_watch_count(self.pointer))
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+        return int(self.lib.shim_watch_memory(self.pointer))
+
+
+def next_id(index: NativeIndex) -> int:
+    """The id that comes next."""
+    return int(index.lib.shim_next_id(index.pointer))

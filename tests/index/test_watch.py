@@ -1,0 +1,256 @@
+"""A watched question is dropped by exactly the writes that may change its answer."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.module.indexes import packed
+
+from .native_index import OK, NativeIndex, library
+from .native_watch import MOST, Asked, NativeWatch, next_id
+from .oracle import EDGE_WEIGHT, Document, Oracle, Sentence
+
+TERMS = [f"term{i}" for i in range(25)]
+
+
+class Scene:
+    """An index, its oracle, and the questions that are watched."""
+
+    def __init__(self, seed: int, drift: int) -> None:
+        """`drift`: how far a frequency and the number of sentences may move."""
+        self.random, self.drift = random.Random(seed), drift
+        self.oracle, self.index, self.watch = Oracle(), NativeIndex(seed), NativeWatch(seed)
+        self.asked: dict[str, Asked] = {}
+        self.count = Counter[str]()
+
+    def close(self) -> None:
+        """Frees both."""
+        self.watch.close()
+        self.index.close()
+
+    def sentence(self, terms: Sequence[str] = TERMS) -> Sentence:
+        """Few terms are common."""
+        length = self.random.choice([0, 1, 3, 8, 15])
+        return Sentence(
+            dict(Counter(terms[int(len(terms) * self.random.random() ** 2)] for _ in range(length))), length + 1
+        )
+
+    def put(self, name: str, sentences: Sequence[Sentence]) -> None:
+        """Instead of the document that has the name."""
+        self.watch.removing(self.index, name)
+        self.watch.adding(packed(sentences))
+        document = self.oracle.begin(name, {})
+        self.oracle.add(document, sentences)
+        handle = self.index.begin(name, {})
+        assert self.index.add(handle, sentences) == OK
+        if name in self.oracle.live:
+            assert self.index.remove(name) == OK
+        assert self.index.commit(handle) == OK
+        self.oracle.live[name] = document
+        self.watch.settle(self.index)
+
+    def remove(self, name: str) -> None:
+        """With what the write does for the watch."""
+        self.watch.removing(self.index, name)
+        if self.oracle.live.pop(name, None):
+            assert self.index.remove(name) == OK
+        self.watch.settle(self.index)
+
+    def ask(self, name: str, terms: Sequence[str], k: int) -> Asked:
+        """What a ranking of this index alone, with the frequencies of a greater corpus, leaves to be watched."""
+        sentences, frequencies = self.oracle.totals()[1], self.oracle.frequencies(terms)
+        corpus = (2 * sentences, [2 * frequency for frequency in frequencies])
+        hits = self.oracle.rank(terms, k, corpus)
+        around = lambda number: (max(0, number - self.drift), number + self.drift)  # noqa: E731
+        return Asked(
+            name,
+            {t: (given, *around(df)) for t, given, df in zip(terms, corpus[1], frequencies, strict=True)},
+            {hit[0]: self.oracle.live[hit[0]].head for hit in hits},
+            corpus[0],
+            hits[-1][2] if len(hits) == k else 0.0,
+            next_id(self.index),
+            around(sentences),
+        )
+
+    def concerned(self, asked: Asked) -> bool:
+        """Whether the index has moved in a way that may change the answer."""
+        terms = list(asked.terms)
+        sentences, frequencies = self.oracle.totals()[1], self.oracle.frequencies(terms)
+        if not asked.bounds[0] <= sentences <= asked.bounds[1]:
+            return True
+        for (_, fewest, most), df in zip(asked.terms.values(), frequencies, strict=True):
+            if not fewest <= df <= most:
+                return True
+        live = {document.id: document.head for document in self.oracle.live.values()}
+        if any(live.get(name) != place for name, place in asked.documents.items()):
+            return True
+        return any(
+            score(asked, weights) >= asked.score
+            for document in self.oracle.live.values()
+            for internal, _, weights in document.sentences
+            if internal >= asked.since and any(term in weights for term in terms)
+        )
+
+    def check(self) -> None:
+        """Exactly those are dropped that the last write concerns."""
+        expected = {name for name, asked in self.asked.items() if self.concerned(asked)}
+        dropped = self.watch.dropped()
+        assert sorted(dropped) == sorted(expected)
+        for name in dropped:
+            del self.asked[name]
+        assert {name for name in self.asked if self.watch.token(name)} == set(self.asked)
+        assert self.watch.count == len(self.asked)
+        self.count.update(dropped=len(dropped), kept=len(self.asked))
+
+
+def score(asked: Asked, weights: dict[str, float]) -> float:
+    """As the ranking computes it."""
+    total = roots = 0.0
+    for term, (frequency, _, _) in asked.terms.items():
+        df = min(frequency, asked.sentences)
+        idf = math.log1p((asked.sentences - df + 0.5) / (df + 0.5))
+        total += weights.get(term, 0.0) * idf
+        roots += math.sqrt(weights.get(term, 0.0)) * math.sqrt(idf)
+    return total + EDGE_WEIGHT * 0.5 * (roots * roots - total)
+
+
+@pytest.fixture
+def scenes() -> Iterator[list[Scene]]:
+    """Closes what a test made, and counts that nothing is left."""
+    made: list[Scene] = []
+    yield made
+    for scene in made:
+        scene.close()
+    assert library().shim_held() == 0
+
+
+def scene_of(scenes: list[Scene], seed: int, drift: int = 0) -> Scene:
+    scenes.append(Scene(seed, drift))
+    return scenes[-1]
+
+
+@pytest.mark.parametrize("drift", [0, 3, 60])
+@pytest.mark.parametrize("seed", range(3))
+def test_exactly_what_a_write_concerns_is_dropped(scenes: list[Scene], seed: int, drift: int) -> None:
+    scene = scene_of(scenes, seed, drift)
+    chance = scene.random
+    for number in range(700):
+        if chance.random() < 0.4:
+            name = f"question{number}"
+            asked = scene.ask(name, chance.sample(TERMS, chance.choice([0, 1, 2, 4, 6])), chance.choice([1, 3, 8]))
+            assert scene.watch.add(scene.index, asked)
+            scene.asked[name] = asked
+        name = f"document{chance.randrange(40)}"
+        if chance.random() < 0.3:
+            scene.remove(name)
+        else:
+            scene.put(name, [scene.sentence() for _ in range(chance.choice([0, 1, 2, 5]))])
+        scene.check()
+        if chance.random() < 0.02:
+            before = dict(scene.asked)
+            scene.watch.clear()
+            assert sorted(scene.watch.dropped()) == sorted(before)
+            scene.asked.clear()
+    assert scene.count["dropped"] > 150
+    assert scene.count["kept"] > (300 if drift else 20)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_has_happened_since_the_ranking_refuses_a_question(scenes: list[Scene], seed: int) -> None:
+    scene = scene_of(scenes, seed, drift=4)
+    outcomes = Counter[bool]()
+    for number in range(300):
+        asked = scene.ask(f"question{number}", scene.random.sample(TERMS, 4), 3)
+        for _ in range(scene.random.choice([0, 1, 1, 3])):
+            scene.put(f"document{scene.random.randrange(30)}", [scene.sentence()])
+        stands = scene.watch.add(scene.index, asked)
+        assert stands != scene.concerned(asked)
+        outcomes[stands] += 1
+    assert min(outcomes[True], outcomes[False]) > 50
+
+
+def one_document(scene: Scene, name: str, *terms: str) -> Document:
+    scene.put(name, [Sentence(dict.fromkeys(terms, 1), 5)])
+    return scene.oracle.live[name]
+
+
+def test_a_question_asked_again_is_dropped_by_what_would_have_dropped_it_before(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=100)
+    first, second = one_document(scene, "first", "a", "b"), one_document(scene, "second", "a", "b")
+    asked = replace(scene.ask("q", ["a", "b"], 1), documents={"first": first.head})
+    assert scene.watch.add(scene.index, asked)
+    memory = scene.watch.memory
+    for documents in ({"second": second.head}, {"first": first.head, "second": second.head}):
+        assert scene.watch.add(scene.index, replace(asked, documents=documents, token=2))
+        assert (scene.watch.dropped(), scene.watch.count, scene.watch.token("q")) == ([], 1, 2)
+    assert scene.watch.memory > memory
+    scene.remove("first")
+    assert scene.watch.dropped() == ["q"]
+    assert scene.watch.memory < memory
+
+
+def test_the_lowest_score_and_the_narrowest_bounds_of_both_hold(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=100)
+    one_document(scene, "first", "a")
+    asked = scene.ask("q", ["a"], 1)
+    narrow = replace(asked, terms={"a": (2, 0, 2)}, bounds=(0, 5), score=1e9)
+    wide = replace(asked, score=2e9)
+    for given in (narrow, wide):
+        assert scene.watch.add(scene.index, given)
+    one_document(scene, "other", "b")
+    assert not scene.watch.dropped()
+    one_document(scene, "another", "a")
+    assert not scene.watch.dropped()
+    one_document(scene, "a third", "a")
+    assert scene.watch.dropped() == ["q"]
+
+
+def test_the_oldest_make_room(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=100)
+    one_document(scene, "first", "a")
+    for number in range(5):
+        assert scene.watch.add(scene.index, scene.ask(f"q{number}", ["a"], 1), limit=3)
+    assert (scene.watch.dropped(), scene.watch.count) == (["q0", "q1"], 3)
+
+
+def test_those_whose_time_is_up_are_not_watched_and_go(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=100)
+    one_document(scene, "first", "a")
+    asked = scene.ask("q", ["a"], 1)
+    assert scene.watch.add(scene.index, replace(asked, expires=50))
+    assert [scene.watch.token("q", now) for now in (0, 49, 50)] == [1, 1, 0]
+    assert scene.watch.add(scene.index, replace(asked, name="later"), now=60)
+    assert (scene.watch.count, scene.watch.dropped()) == (1, [])
+
+
+def test_too_many_documents_of_two_askings_drop_the_first(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=10**6)
+    documents = {f"d{number}": one_document(scene, f"d{number}", "a").head for number in range(1200)}
+    asked = scene.ask("q", ["a"], 1)
+    names = list(documents)
+    for part in (names[:700], names[700:]):
+        assert scene.watch.add(scene.index, replace(asked, documents={name: documents[name] for name in part}))
+    assert (scene.watch.dropped(), scene.watch.count) == (["q"], 1)
+    scene.remove("d0")
+    assert not scene.watch.dropped()
+    scene.remove("d1199")
+    assert scene.watch.dropped() == ["q"]
+
+
+def test_a_watch_belongs_to_no_index(scenes: list[Scene]) -> None:
+    """What takes the place of an index that is gone is watched like it."""
+    scene = scene_of(scenes, 1)
+    empty = Asked("q", {"a": (0, 0, 5)}, {}, 0, 0.0, 0, (0, MOST))
+    assert scene.watch.add(scene.index, empty)
+    scene.index.close()
+    scene.index, scene.oracle = NativeIndex(5), Oracle()
+    one_document(scene, "first", "b")
+    assert not scene.watch.dropped()
+    one_document(scene, "second", "a")
+    assert scene.watch.dropped() == ["q"]
