@@ -96,6 +96,7 @@ def test_all_at_once(nodes: tuple[Server, Server, Any, Any], replica: redis.Redi
 
     eventually(moved)
     eventually(lambda: serves(new), ignore=redis.RedisError)
+    eventually(lambda: has_left(old))  # the source hears of it from the target
     check_moved(made, digests, old, new)
     for twins in made:
         eventually(lambda twins=twins: twins.digest(replica) == twins.digest(), 60)
@@ -106,3 +107,11 @@ def test_all_at_once(nodes: tuple[Server, Server, Any, Any], replica: redis.Redi
 
 def serves(client: redis.Redis) -> bool:
     return bool(client.execute_command("QA.INDEX.INFO", KEY))
+
+
+def has_left(client: redis.Redis) -> bool:
+    try:
+        serves(client)
+    except MovedError:
+        return True
+    return False
