@@ -65,7 +65,7 @@ def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
     assert (record.version, record.sentences, record.tokenized) == (version, 3, True)
     assert indexed(client) == (1, 3, 8)
     command = ("QA.INDEX.RANK", keys.index_key(TAG), 8, 0, "TERMS", 1, "cat", 0)
-    sentences, terms, (frequency,), hits = shard.command(client, *command)
+    sentences, terms, (frequency,), hits, *_ = shard.command(client, *command)
     assert (sentences, terms, frequency) == (3, 8, 2)
     assert [hit[:2] for hit in hits] == [["a_b: %7Bx%7D", 0], ["a_b: %7Bx%7D", 2]]
 
