@@ -175,6 +175,13 @@ class Settings:
         minimum=1,
     )
 
+    answer_drift: float = _of(
+        0.05,
+        "how far the weight of a term may move while the corpus changes, before an answer is given up; 0: not at all",
+        minimum=0,
+        maximum=1,
+    )
+
     jobs_url: str = _of(
         "", "a non-cluster server for background jobs (rq); empty: one in data_dir, started when needed"
     )

@@ -2,7 +2,6 @@
 #include "corpus/cmd_index_watch.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "corpus/index_type.h"
@@ -11,6 +10,7 @@
 #include "server/commands.h"
 
 #define MAX_NUMBER ((1LL << 53) - 1) /* what JSON carries */
+#define MAX_DOCUMENT_BYTES 65536
 #define MAX_TTL_MS (366LL * 86400 * 1000)
 #define ERR_NAME "ERR the name of a question must have 1 to 256 bytes"
 
@@ -53,6 +53,7 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     for (long long i = 0; i < count; i++) {
         IndexWatchedTerm *term = &arguments->terms[i];
         term->bytes = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &term->length);
+        if (!term->length || term->length > INDEX_MAX_TERM) return "ERR a term must have 1 to 256 bytes";
         if (!get_number(cursor, &term->frequency)) return "ERR document frequency must be a number from 0 to 2^53 - 1";
         if (!get_range(cursor, &term->fewest, &term->most))
             return "ERR the bounds of a term must be two ascending numbers from 0 to 2^53 - 1";
@@ -70,10 +71,13 @@ static const char *parse_documents(Cursor *cursor, Arguments *arguments) {
     if (!cursor_count(cursor, INDEX_MAX_WATCHED_DOCUMENTS, &count))
         return "ERR number of documents must be between 0 and 1000";
     if (cursor->argc - cursor->at != count * 2) return "ERR number of documents does not match the arguments";
+    size_t bytes = 0;
     arguments->documents = RedisModule_Calloc((size_t)count + 1, sizeof *arguments->documents);
     for (long long i = 0; i < count; i++) {
         IndexWatchedDocument *document = &arguments->documents[i];
         document->id = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &document->length);
+        if ((bytes += document->length) > MAX_DOCUMENT_BYTES)
+            return "ERR the ids of a question's documents must have 65536 bytes at most";
         if (!get_number(cursor, &document->place))
             return "ERR the place of a document must be a number from 0 to 2^53 - 1";
     }
@@ -136,6 +140,8 @@ static int QA_INDEX_WATCHED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
     size_t length;
     if (argc != 3) return RedisModule_WrongArity(ctx);
     if (!parse_name(argv[2], &name, &length)) return RedisModule_ReplyWithError(ctx, ERR_NAME);
+    StoredIndex *stored;
+    index_key_peek(ctx, argv[1], &stored); /* a key whose time is up goes with that, and its questions with it */
     bool here = RedisModule_GetSelectedDb(ctx) == 0;
     return RedisModule_ReplyWithLongLong(ctx, here ? (long long)watched_token(argv[1], name, length) : 0);
 }

@@ -5,9 +5,10 @@
 
 #include "corpus/stored_index.h"
 #include "server/config.h"
-#include "server/server.h"
 
 static const char PREFIX[] = "watched:";
+
+enum { LOOK_MS = 1000 };
 
 static RedisModuleDict *keys; /* of Watched */
 static WatchedTotals totals;
@@ -51,13 +52,11 @@ static void begin(Watched *watched, RedisModuleCtx *ctx, RedisModuleString *key)
     watched->ctx = ctx;
     watched->key = key;
     watched->before = index_watch_count(watched->watch);
-    watched->busy = true;
 }
 
 static void end(Watched *watched) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(watched->key, &length);
-    watched->busy = false;
     totals.questions += index_watch_count(watched->watch) - watched->before;
     if (index_watch_count(watched->watch)) return;
     RedisModule_DictDelC(keys, (void *)name, length, NULL);
@@ -71,7 +70,7 @@ Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key) {
     return watched;
 }
 
-void watched_end(Watched *watched, const Index *index) {
+void watched_end(Watched *watched, Index *index) {
     if (!watched) return;
     index_watch_settle(watched->watch, index, watched);
     end(watched);
@@ -80,10 +79,6 @@ void watched_end(Watched *watched, const Index *index) {
 static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
     Watched *watched = find(key);
     if (!watched) return;
-    if (watched->busy) { /* the call that is under way has changed the key, and knows its name */
-        index_watch_clear(watched->watch, watched);
-        return;
-    }
     begin(watched, ctx, key);
     index_watch_clear(watched->watch, watched);
     end(watched);
@@ -100,7 +95,24 @@ WatchedTotals watched_totals(void) {
     return now;
 }
 
+/* What has expired unnoticed in other keys makes room, looked for once a second at most. */
+static void make_room(void) {
+    static long long looked_at;
+    long long now = RedisModule_Milliseconds();
+    if (totals.questions < (uint64_t)config.max_watched || now < looked_at + LOOK_MS) return;
+    looked_at = now;
+    Watched *watched;
+    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, "^", NULL, 0);
+    while (RedisModule_DictNextC(iterator, NULL, (void **)&watched)) {
+        totals.questions -= index_watch_count(watched->watch);
+        index_watch_expire(watched->watch, now);
+        totals.questions += index_watch_count(watched->watch);
+    }
+    RedisModule_DictIteratorStop(iterator);
+}
+
 uint64_t watched_add(RedisModuleCtx *ctx, RedisModuleString *key, Index *index, IndexWatched *question) {
+    make_room();
     Watched *watched = find_or_new(key);
     begin(watched, ctx, key);
     uint64_t others = totals.questions - watched->before, limit = (uint64_t)config.max_watched;
@@ -126,10 +138,8 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     return REDISMODULE_OK;
 }
 
-static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
-    (void)event;
-    (void)data;
-    while (subevent == REDISMODULE_SUBEVENT_FLUSHDB_START && RedisModule_DictSize(keys)) {
+static void drop_everything(RedisModuleCtx *ctx) {
+    while (RedisModule_DictSize(keys)) {
         size_t length;
         RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, "^", NULL, 0);
         const char *name = RedisModule_DictNextC(iterator, &length, NULL);
@@ -140,11 +150,26 @@ static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subev
     }
 }
 
+static void on_flush(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
+    (void)event;
+    const RedisModuleFlushInfo *flushed = data;
+    if (subevent == REDISMODULE_SUBEVENT_FLUSHDB_START && flushed->dbnum <= 0) drop_everything(ctx);
+}
+
+static void on_swap(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
+    (void)event;
+    (void)subevent;
+    (void)data;
+    drop_everything(ctx);
+}
+
 int watched_on_load(RedisModuleCtx *ctx) {
     keys = RedisModule_CreateDict(NULL);
     RedisModule_GetRandomBytes((unsigned char *)&last_token, sizeof last_token);
     last_token &= (UINT64_C(1) << 52) - 1; /* below 2^53, so that it survives JSON */
-    RedisModuleEvent flush = {REDISMODULE_EVENT_FLUSHDB, 1};
-    if (RedisModule_SubscribeToServerEvent(ctx, flush, on_flush) != REDISMODULE_OK) return REDISMODULE_ERR;
+    RedisModuleEvent flush = {REDISMODULE_EVENT_FLUSHDB, 1}, swap = {REDISMODULE_EVENT_SWAPDB, 1};
+    if (RedisModule_SubscribeToServerEvent(ctx, flush, on_flush) != REDISMODULE_OK ||
+        RedisModule_SubscribeToServerEvent(ctx, swap, on_swap) != REDISMODULE_OK)
+        return REDISMODULE_ERR;
     return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_ALL, on_key);
 }

@@ -20,7 +20,6 @@ typedef struct Watched {
     RedisModuleCtx *ctx; /* of the call that is under way */
     RedisModuleString *key;
     size_t before; /* how many there were when it began */
-    bool busy;     /* a call is under way: it is not freed meanwhile */
 } Watched;
 
 typedef struct WatchedTotals {
@@ -30,9 +29,10 @@ typedef struct WatchedTotals {
 int watched_on_load(RedisModuleCtx *ctx);
 
 /* The questions of a key that is about to be changed, or NULL; to be given back with watched_end, which also compares
- * the frequencies. The context of the library's calls is the value itself. */
+ * the frequencies. The context of the library's calls is the value itself. No key is
+ * opened or announced in between. */
 Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key);
-void watched_end(Watched *watched, const Index *index);
+void watched_end(Watched *watched, Index *index);
 
 /* Watches a question; its token, or 0 when the index has changed in a way that may change the answer, or there are as
  * many questions as may be and none of this key. */

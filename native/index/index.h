@@ -264,17 +264,22 @@ IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], Ind
 void index_watch_free(IndexWatch *watch);
 /* Watches a question, with `limit` questions at most: the oldest are dropped. False, and nothing is done, when the
  * index has changed since the ranking in a way that may change the answer. A question of the same name that is watched
- * already is replaced; what would have dropped it drops the new one, so that older answers of this name go, too. */
+ * already is replaced; what would have dropped it drops the new one, so that older answers of this name go, too. If it
+ * has other terms, it is dropped now. */
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
                      void *context);
 /* The token of a question that is watched, or 0. */
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
 
+/* Forgets those whose time is up. */
+void index_watch_expire(IndexWatch *watch, int64_t now);
+
 /* What a writer does, in this order: before a document is removed, the first; for valid sentences that are added, the
- * second, before or after their commit; when all is done, the third. */
+ * second, before or after their commit; when all is done, the third. This counts all that is still to be counted, so
+ * that frequencies are exact while questions are watched. */
 void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context);
 void index_watch_adding(IndexWatch *watch, const void *sentences, size_t length, void *context);
-void index_watch_settle(IndexWatch *watch, const Index *index, void *context);
+void index_watch_settle(IndexWatch *watch, Index *index, void *context);
 
 /* Drops all. */
 void index_watch_clear(IndexWatch *watch, void *context);

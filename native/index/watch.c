@@ -6,12 +6,13 @@
  * which the numbers of sentences of this index may move. The caller divides what the corpus may drift among its
  * indexes.
  *
- * A write costs little, however many questions there are. A hash table finds the watched terms of a new sentence, as a
+ * A write costs little, however many questions there are, and never more than LOOKS_PER_WRITE allows: dropping a
+ * question is always right. A hash table finds the watched terms of a new sentence, as a
  * rule none. From these only the questions are looked at for which the term is *essential*: as in MaxScore, the terms
  * that can give least, so few that all of them together do not reach the score, cannot lift a sentence that holds no
  * other. A question's score is then computed as the ranking does it. Frequencies are compared only for terms that were
- * touched: each term keeps the narrowest bounds of its questions, and all questions are gone through only when
- * these are left.
+ * touched: each term keeps the narrowest bounds of its questions, and all questions are gone through, once, only when
+ * the bounds of any are left.
  *
  * Nothing is saved: who keeps an answer has to ask whether its question is watched, by the same token, whenever he may
  * have missed something. */
@@ -46,8 +47,9 @@ typedef struct Anchor {
     uint32_t users;        /* questions */
     uint64_t fewest, most; /* of a term: the narrowest bounds, perhaps of a question that is gone */
     uint64_t stamp;        /* the sentence that has set the code */
+    uint64_t frequency;    /* of a term that is out of bounds, while the questions are gone through */
     uint8_t code;
-    bool touched;
+    bool touched, out;
     uint32_t length;
     uint8_t bytes[];
 } Anchor;
@@ -86,7 +88,11 @@ struct IndexWatch {
     Anchor *touched;
     uint64_t fewest, most; /* of sentences: the narrowest bounds, perhaps of a question that is gone */
     uint64_t sentence;     /* a number for each that is looked at */
+    int64_t looks;         /* how many questions this write may still look at */
 };
+
+/* Of questions that one write looks at: some milliseconds. Further ones that it may concern are dropped unseen. */
+enum { LOOKS_PER_WRITE = 100000 };
 
 /* ---- Memory ---- */
 
@@ -256,6 +262,12 @@ static void drop_doomed(IndexWatch *watch, void *context) {
     watch->doomed = NULL;
 }
 
+/* Counts all terms that are still to be counted: frequencies are exact then. */
+static void finish_work(Index *index) {
+    int64_t budget = INT64_MAX;
+    documents_work(index, &budget);
+}
+
 static bool is_within(uint64_t number, uint64_t fewest, uint64_t most) { return fewest <= number && number <= most; }
 
 static uint64_t frequency_in(const Index *index, const void *bytes, size_t length) {
@@ -267,6 +279,7 @@ static uint64_t frequency_in(const Index *index, const void *bytes, size_t lengt
 /* Whether the ranking would be the same now. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
+    finish_work(index);
     if (!is_within(index->sentences, asked->fewest, asked->most)) return false;
     for (size_t i = 0; i < asked->term_count; i++) {
         const IndexWatchedTerm *term = &asked->terms[i];
@@ -334,27 +347,36 @@ static void use_document(IndexWatch *watch, Question *question, const void *id, 
     link_use(watch, question, question->uses++);
 }
 
-/* What is watched already under the name goes on to be watched by the new question. */
+static void narrow(uint64_t *fewest, uint64_t *most, uint64_t least, uint64_t greatest) {
+    if (least > *fewest) *fewest = least;
+    if (greatest < *most) *most = greatest;
+}
+
+static bool has_same_terms(const IndexWatch *watch, const Question *before, const IndexWatched *asked) {
+    if (before->terms != asked->term_count) return false;
+    for (uint32_t i = 0; i < before->terms; i++)
+        if (before->use[i].anchor != find_anchor(watch, &watch->terms, asked->terms[i].bytes, asked->terms[i].length))
+            return false;
+    return true;
+}
+
+/* What would drop the question that was watched under the name drops the new one: of both the greater weights, the
+ * lower score, the narrower bounds, and all documents. */
 static void take_over(IndexWatch *watch, Question *question, const Question *before) {
     if (before->score < question->score) question->score = before->score;
-    if (before->fewest > question->fewest) question->fewest = before->fewest;
-    if (before->most < question->most) question->most = before->most;
-    for (uint32_t i = 0; i < question->terms && i < before->terms; i++) {
+    narrow(&question->fewest, &question->most, before->fewest, before->most);
+    for (uint32_t i = 0; i < question->terms; i++) {
         Use *use = &question->use[i];
         const Use *earlier = &before->use[i];
-        if (use->anchor != earlier->anchor) continue;
-        if (earlier->fewest > use->fewest) use->fewest = earlier->fewest;
-        if (earlier->most < use->most) use->most = earlier->most;
+        narrow(&use->fewest, &use->most, earlier->fewest, earlier->most);
+        if (earlier->idf <= use->idf) continue;
+        use->idf = earlier->idf;
+        use->root_idf = earlier->root_idf;
     }
     for (uint32_t i = before->terms; i < before->uses; i++) {
         const Anchor *anchor = before->use[i].anchor;
         if (!has_document(question, anchor)) use_document(watch, question, anchor->bytes, anchor->length);
     }
-}
-
-static void narrow(uint64_t *fewest, uint64_t *most, uint64_t least, uint64_t greatest) {
-    if (least > *fewest) *fewest = least;
-    if (greatest < *most) *most = greatest;
 }
 
 static void narrow_by(IndexWatch *watch, const Question *question) {
@@ -379,7 +401,8 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
     while (watch->oldest && watch->oldest->expires <= now) forget(watch, watch->oldest);
     Question *before = find_question(watch, asked->name, asked->name_length);
     uint32_t earlier = before ? before->uses - before->terms : 0;
-    if (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS) {
+    if (before &&
+        (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS || !has_same_terms(watch, before, asked))) {
         drop(watch, before, context);
         before = NULL;
         earlier = 0;
@@ -412,6 +435,13 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
     join(watch, question);
     narrow_by(watch, question);
     return true;
+}
+
+void index_watch_expire(IndexWatch *watch, int64_t now) {
+    for (Question *question = watch->oldest, *next; question; question = next) {
+        next = question->newer;
+        if (question->expires <= now) forget(watch, question);
+    }
 }
 
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now) {
@@ -457,7 +487,7 @@ static void judge(IndexWatch *watch, const Anchor *here) {
             Question *question = here->links[i].question;
             if (question->stamp == watch->sentence) continue;
             question->stamp = watch->sentence;
-            if (score_here(watch, question) >= question->score) doom(watch, question);
+            if (watch->looks-- <= 0 || score_here(watch, question) >= question->score) doom(watch, question);
         }
 }
 
@@ -485,41 +515,51 @@ void index_watch_adding(IndexWatch *watch, const void *sentences, size_t length,
     }
 }
 
-/* Drops the questions for which a term comes too often or too seldom, and finds its bounds anew. */
-static void check_term(IndexWatch *watch, Anchor *anchor, uint64_t frequency) {
-    anchor->fewest = 0;
-    anchor->most = UINT64_MAX;
-    for (Question *question = watch->oldest; question; question = question->newer)
-        for (uint32_t i = 0; i < question->terms; i++) {
-            const Use *use = &question->use[i];
-            if (use->anchor != anchor) continue;
-            if (is_within(frequency, use->fewest, use->most))
-                narrow(&anchor->fewest, &anchor->most, use->fewest, use->most);
-            else doom(watch, question);
-        }
+/* Of the terms that were touched, those whose bounds are left; whether there are any. */
+static bool find_out(IndexWatch *watch, const Index *index) {
+    bool any = false;
+    for (Anchor *anchor = watch->touched; anchor; anchor = anchor->next_touched) {
+        anchor->frequency = frequency_in(index, anchor->bytes, anchor->length);
+        anchor->out = anchor->users && !is_within(anchor->frequency, anchor->fewest, anchor->most);
+        if (!anchor->out) continue;
+        anchor->fewest = 0;
+        anchor->most = UINT64_MAX;
+        any = true;
+    }
+    return any;
 }
 
-static void check_sentences(IndexWatch *watch, uint64_t sentences) {
+/* Dooms the questions whose own bounds are left, and makes the bounds of the others the narrowest again. */
+static void check_bounds(IndexWatch *watch, uint64_t sentences) {
     watch->fewest = 0;
     watch->most = UINT64_MAX;
     for (Question *question = watch->oldest; question; question = question->newer) {
-        if (is_within(sentences, question->fewest, question->most))
-            narrow(&watch->fewest, &watch->most, question->fewest, question->most);
+        bool within = is_within(sentences, question->fewest, question->most);
+        for (uint32_t i = 0; i < question->terms && within; i++) {
+            const Use *use = &question->use[i];
+            within = !use->anchor->out || is_within(use->anchor->frequency, use->fewest, use->most);
+        }
+        if (within) narrow_by(watch, question);
         else doom(watch, question);
     }
 }
 
-void index_watch_settle(IndexWatch *watch, const Index *index, void *context) {
+static void forget_touched(IndexWatch *watch) {
     for (Anchor *anchor = watch->touched, *next; anchor; anchor = next) {
         next = anchor->next_touched;
-        anchor->touched = false;
-        uint64_t frequency = frequency_in(index, anchor->bytes, anchor->length);
-        if (anchor->users && !is_within(frequency, anchor->fewest, anchor->most)) check_term(watch, anchor, frequency);
+        anchor->touched = anchor->out = false;
         free_unused(watch, &watch->terms, anchor);
     }
     watch->touched = NULL;
-    if (!is_within(index->sentences, watch->fewest, watch->most)) check_sentences(watch, index->sentences);
+}
+
+void index_watch_settle(IndexWatch *watch, Index *index, void *context) {
+    finish_work(index);
+    bool out = find_out(watch, index);
+    if (out || !is_within(index->sentences, watch->fewest, watch->most)) check_bounds(watch, index->sentences);
     drop_doomed(watch, context);
+    forget_touched(watch);
+    watch->looks = LOOKS_PER_WRITE;
 }
 
 /* ---- The whole ---- */
@@ -533,15 +573,6 @@ IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], Ind
                           .most = UINT64_MAX,
                           .key = {key[0], key[1]}};
     return watch;
-}
-
-static void forget_touched(IndexWatch *watch) {
-    for (Anchor *anchor = watch->touched, *next; anchor; anchor = next) {
-        next = anchor->next_touched;
-        anchor->touched = false;
-        free_unused(watch, &watch->terms, anchor);
-    }
-    watch->touched = NULL;
 }
 
 void index_watch_clear(IndexWatch *watch, void *context) {

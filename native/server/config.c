@@ -38,7 +38,7 @@ static const Setting SETTINGS[] = {
     {"inter-op-parallelism", &config.inter_op_parallelism, 0, 0, 4096},
     {"model-timeout-ms", &config.model_timeout_ms, 5000, 1000, 86400000},
     {"backend-memory-mb", &config.backend_memory_mb, 0, 0, 1 << 24},
-    {"max-watched-questions", &config.max_watched, 100000, 0, 10000000},
+    {"max-watched-questions", &config.max_watched, 10000, 0, 1000000},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 

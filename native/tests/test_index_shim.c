@@ -229,7 +229,7 @@ EXPORT void shim_watch_removing(IndexWatch *watch, const Index *index, const cha
 EXPORT void shim_watch_adding(IndexWatch *watch, const uint8_t *packed, size_t length) {
     index_watch_adding(watch, packed, length, NULL);
 }
-EXPORT void shim_watch_settle(IndexWatch *watch, const Index *index) { index_watch_settle(watch, index, NULL); }
+EXPORT void shim_watch_settle(IndexWatch *watch, Index *index) { index_watch_settle(watch, index, NULL); }
 EXPORT void shim_watch_clear(IndexWatch *watch) { index_watch_clear(watch, NULL); }
 EXPORT size_t shim_watch_count(const IndexWatch *watch) { return index_watch_count(watch); }
 EXPORT size_t shim_watch_memory(const IndexWatch *watch) { return index_watch_memory(watch); }

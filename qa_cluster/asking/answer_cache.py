@@ -1,7 +1,7 @@
 """Whole answers kept on the shards, shared by all API processes: `answer:{t}:<digest>`.
 
-A stored answer names the epochs of all partitions it was made from, read before anything was ranked. It is valid only
-while every one of them still stands; the caller knows them from `freshness`.
+A stored answer names the tokens by which the partitions watch its question (`watches`). It is valid only while each of
+them still does, by that token.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -17,6 +17,8 @@ import orjson
 from qa_cluster.errors import QAError
 from qa_cluster.keys import partition_of, whole_answer_key
 from qa_cluster.routing.shards import Shards
+
+from .watches import Watches
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0
@@ -37,41 +39,46 @@ class StoredAnswer:
 class AnswerCache:
     """Reads and writes whole answers; a cache that fails is a miss, never an error."""
 
-    def __init__(self, shards: Shards, partitions: int, ttl_seconds: int) -> None:
+    def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int) -> None:
         self._shards = shards
-        self.partitions = partitions
+        self.watches = watches
+        self._partitions = partitions
         self.ttl_seconds = ttl_seconds
         self._stores: set[asyncio.Task[None]] = set()
 
-    async def get(self, digest: str, epochs: Sequence[str]) -> StoredAnswer | None:
-        """The answer of that name if it was made from exactly these epochs."""
+    def set_partitions(self, partitions: int) -> None:
+        """The cluster has so many partitions from now on."""
+        self._partitions = self.watches.partitions = partitions
+
+    async def get(self, digest: str) -> StoredAnswer | None:
+        """The answer of that name, if nothing has happened since that may change it."""
         key = self._key(digest)
         try:
-            raw = await self._shards.execute(key, "GET", key)
+            raw, tokens = await asyncio.gather(self._shards.execute(key, "GET", key), self.watches.tokens(digest))
         except QAError as error:
             _log.warning("answer cache cannot be read: %s", error)
             return None
-        if not isinstance(raw, bytes):
+        if not isinstance(raw, bytes) or tokens is None:
             return None
         try:
             stored = orjson.loads(raw)
-            made, ttl, of, answer = stored["made"], stored["ttl"], stored["epochs"], stored["answer"]
+            made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]
             answerable = answer["answerable"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return None
         age = max(0.0, time.time() - made)
-        if of != list(epochs) or age >= ttl:
+        if of != tokens or age >= ttl:
             return None
         return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable))
 
-    def put(self, digest: str, body: bytes, epochs: Sequence[str]) -> None:
+    def put(self, digest: str, body: bytes, tokens: Mapping[str, int]) -> None:
         """Store in the background; when too many stores are under way already, not at all."""
         if len(self._stores) >= MAX_STORES:
             return
         value = {
             "made": round(time.time(), 3),
             "ttl": self.ttl_seconds,
-            "epochs": list(epochs),
+            "watched": tokens,
             "answer": orjson.Fragment(body),
         }
         task = asyncio.create_task(self._put(self._key(digest), orjson.dumps(value)))
@@ -91,4 +98,4 @@ class AnswerCache:
             await asyncio.wait(self._stores)
 
     def _key(self, digest: str) -> str:
-        return whole_answer_key(partition_of(digest, self.partitions), digest)
+        return whole_answer_key(partition_of(digest, self._partitions), digest)

@@ -1,7 +1,7 @@
 """The question pipeline: caches, rank, read in waves, answer. Used by the REST service and by the cluster client.
 
 A question's answer is a JSON object without what differs from one request to the next (`Outcome.body`): a cached one
-costs no encoding. Identical questions asked at the same time, of one generation of the corpus, are one piece of work (a
+costs no encoding. Identical questions asked at the same time, with no write in between, are one piece of work (a
 *flight*); it is cancelled when the last of them has gone. What the cluster does meanwhile (slots move, a primary fails)
 costs the whole question another try within its deadline.
 """
@@ -9,7 +9,7 @@ costs the whole question another try within its deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import inf
@@ -28,22 +28,22 @@ from qa_cluster.topology import Shard
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 from qa_cluster.waves import certainty, is_sure, wave_ends
 
-from .answer_cache import AnswerCache
+from .answer_cache import AnswerCache, StoredAnswer
 from .assembly import Assembled, CitedDocument, assemble, distinct, parse_cited_document
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, Question, check_question
-from .searcher import Ranker, index_version, trigger
+from .searcher import Ranked, Ranker, index_version, trigger
 
 MAX_VERSION_TRIES = 3
 # A model that a shard does not have may have been taken away a moment ago, with another one in its place.
 MAX_MODEL_TRIES = 3
 MODEL_PAUSE_SECONDS = 0.05
 
-# Digest, generation, cache mode, whether it is the last try, and a number that no other flight has where it may not be
-# joined.
-_FlightKey = tuple[str, int, str, bool, int]
+# Digest, generation and writes, cache mode, whether it is the last try, and a number that no other flight has where it
+# may not be joined.
+_FlightKey = tuple[str, int, int, str, bool, int]
 
 
 class CacheMiss(NotFound):
@@ -212,7 +212,8 @@ class Asker:
     async def _fly(self, question: Question, manifest: Manifest, digest: str, *, joint: bool, last_try: bool) -> _Made:
         # Unless it is certain that nothing has changed since a flight began, nobody may join it.
         self._solo += not joint
-        key = (digest, self._freshness.generation, question.options.cache, last_try, 0 if joint else self._solo)
+        now = (self._freshness.generation, self._freshness.writes)
+        key = (digest, *now, question.options.cache, last_try, 0 if joint else self._solo)
         flight = self._flights.get(key)
         if flight is None:
             flight = _Flight(asyncio.create_task(self._make(question, manifest, digest, last_try=last_try)))
@@ -238,33 +239,26 @@ class Asker:
         clock = Clock()
         mode = question.options.cache
         generation = self._freshness.generation
-        epochs = None if mode == "off" else await self._freshness.epochs()
-        if epochs is not None and mode in ("use", "only"):
-            stored = await self._answers.get(digest, epochs)
-            clock.cache = perf_counter() - begun
-            if stored is not None:
-                etag = _etag(digest, stored.body)
-                self._near.put(
-                    digest,
-                    stored.body,
-                    etag=etag,
-                    generation=generation,
-                    age_seconds=stored.age_seconds,
-                    ttl_seconds=stored.ttl_seconds,
-                    answerable=stored.answerable,
-                )
-                use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
-                return _Made(stored.body, etag, stored.answerable, use, clock)
-        if mode == "only":
-            raise CacheMiss("the question is not cached, and cache=only asks for nothing else")
-        assembled, body, revision = await self._shards.retrying(lambda: self._answer(question, manifest, clock), inf)
-        if revision != manifest.reading_revision and not last_try:
-            raise ModelError(f"{manifest.name} was to read by {manifest.reading_revision}, and {revision} has read")
-        etag = _etag(digest, body)
-        status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
-        # Shards of which not all have taken a change yet read otherwise than the digest says: not an answer to keep.
-        if epochs is not None and revision == manifest.reading_revision:
-            self._answers.put(digest, body, epochs)
+        cacheable = mode != "off" and await self._freshness.drain()
+        with self._freshness.keeping(digest) as keeping:
+            if cacheable and mode in ("use", "only"):
+                stored = await self._answers.get(digest)
+                clock.cache = perf_counter() - begun
+                if stored is not None:
+                    return self._stored(digest, stored, clock, None if keeping.dropped else generation)
+            if mode == "only":
+                raise CacheMiss("the question is not cached, and cache=only asks for nothing else")
+            assembled, body, revision, tokens = await self._shards.retrying(
+                lambda: self._answer(question, manifest, clock, digest if cacheable else ""), inf
+            )
+            if revision != manifest.reading_revision and not last_try:
+                raise ModelError(f"{manifest.name} was to read by {manifest.reading_revision}, and {revision} has read")
+            etag = _etag(digest, body)
+            status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
+            # Shards of which not all have taken a change yet read otherwise than the digest says: nothing to keep.
+            if tokens is None or keeping.dropped or revision != manifest.reading_revision:
+                return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, 0), clock)
+            self._answers.put(digest, body, tokens)
             ttl = self._answers.ttl_seconds
             self._near.put(
                 digest,
@@ -276,18 +270,42 @@ class Asker:
                 answerable=assembled.answerable,
             )
             return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, ttl), clock)
-        return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, 0), clock)
 
-    async def _answer(self, question: Question, manifest: Manifest, clock: Clock) -> tuple[Assembled, bytes, str]:
-        """Rank and read; once more when a document changed between the two."""
+    def _stored(self, digest: str, stored: StoredAnswer, clock: Clock, generation: int | None) -> _Made:
+        """An answer that a shard has kept; it is kept here, too, unless its question was dropped a moment ago."""
+        etag = _etag(digest, stored.body)
+        if generation is not None:
+            self._near.put(
+                digest,
+                stored.body,
+                etag=etag,
+                generation=generation,
+                age_seconds=stored.age_seconds,
+                ttl_seconds=stored.ttl_seconds,
+                answerable=stored.answerable,
+            )
+        use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
+        return _Made(stored.body, etag, stored.answerable, use, clock)
+
+    async def _answer(
+        self, question: Question, manifest: Manifest, clock: Clock, kept_as: str
+    ) -> tuple[Assembled, bytes, str, Mapping[str, int] | None]:
+        """Rank and read; once more when a document changed between the two.
+
+        With `kept_as`, the answer's name, its question is watched from before the first sentence is read; the last of
+        the results are the tokens, None when the answer may not be kept.
+        """
         for attempt in range(MAX_VERSION_TRIES):
             clock.read.clear()
             begun = perf_counter()
-            ranking = await self._ranker.rank(question.text, question.retriever_k, question.options.doc_id)
+            ranked = await self._ranker.ranked(question.text, question.retriever_k, question.options.doc_id)
+            ranking = ranked.ranking
             clock.rank = perf_counter() - begun
-            readings, waves = await self._read(question, ranking, manifest, clock)
-            ranked = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
-            chosen = distinct(readings, ranked, manifest.no_answer_threshold)[: question.options.top_k]
+            (readings, waves), tokens = await asyncio.gather(
+                self._read(question, ranking, manifest, clock), self._watch(kept_as, ranked)
+            )
+            bonus = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
+            chosen = distinct(readings, bonus, manifest.no_answer_threshold)[: question.options.top_k]
             records = await self._records([scored.reading for scored in chosen])
             changed = [
                 scored
@@ -318,7 +336,12 @@ class Asker:
                 ),
             }
         )
-        return assembled, body, "+".join(sorted(revisions))
+        return assembled, body, "+".join(sorted(revisions)), tokens
+
+    async def _watch(self, kept_as: str, ranked: Ranked) -> Mapping[str, int] | None:
+        if not kept_as:
+            return None
+        return await self._answers.watches.watch(kept_as, ranked.ranking, ranked.watched, whole=ranked.whole)
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock

@@ -29,6 +29,7 @@ from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
 from .searcher import Found, Ranker, Searcher
+from .watches import Watches
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class EngineOptions:
     Attributes:
         near_cache_entries, near_cache_bytes: bounds of the near cache; 0 turns it off.
         near_cache_ttl_seconds, whole_answer_ttl_seconds: how long this process and the shards keep an answer.
+        answer_drift: how far the weight of a term may move before a kept answer is given up, as a share of it.
         waves: how many sentences have been read after each wave.
         connections_per_shard: questions that are at one shard at the same time.
         max_waiting_per_shard: questions that may wait for such a connection.
@@ -50,6 +52,7 @@ class EngineOptions:
     near_cache_bytes: int = 64 * 1024 * 1024
     near_cache_ttl_seconds: int = Settings.near_cache_ttl_s
     whole_answer_ttl_seconds: int = Settings.whole_answer_ttl_s
+    answer_drift: float = Settings.answer_drift
     waves: tuple[int, ...] = Settings.waves
     limits: AskLimits = field(default_factory=AskLimits)
     connections_per_shard: int = 64
@@ -71,7 +74,10 @@ class Engine:
             max_bytes=options.near_cache_bytes,
             ttl_seconds=options.near_cache_ttl_seconds,
         )
-        self._answers = AnswerCache(shards, partitions, options.whole_answer_ttl_seconds)
+        ttl_seconds = options.whole_answer_ttl_seconds
+        watches = Watches(shards, partitions, ttl_seconds, options.answer_drift)
+        self._answers = AnswerCache(shards, watches, partitions, ttl_seconds)
+        freshness.on_dropped.append(self.near.discard)
         self.readers = LoadedReaders(shards, manifest)
         self._ranker = Ranker(shards, partitions)
         self.asker = Asker(
@@ -154,7 +160,8 @@ class Engine:
             return
         if partitions != self.partitions:
             _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
-            self.partitions = self._answers.partitions = partitions
+            self.partitions = partitions
+            self._answers.set_partitions(partitions)
             self.documents.partitions = self.listing.partitions = partitions
             self._ranker.set_partitions(partitions)
             self.freshness.set_tags(partition_tags(partitions))

@@ -1,9 +1,10 @@
 """Whether a cached answer is still true: every shard tells this process, by push, when anything changes.
 
-One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the epochs of the partitions and to the
-model's manifest. A push for any of them moves `generation`; near-cache entries and joint questions belong to one
-generation. The epochs themselves are read on the same connections, so that a reply and the pushes around it arrive in
-the order in which they happened.
+One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the watched questions, to the epochs of
+the partitions and to the models' manifests. A question that is dropped names the answer that a write may have changed:
+nobody else's answer goes. An epoch moves with every write, and tells whether work that is under way has seen it.
+Whatever is not a write of documents moves `generation`, to which all cached answers of this process belong: another
+model, another topology, a lost connection.
 
 A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
 then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
@@ -12,9 +13,6 @@ the push is in the sockets of all API processes; `drained` looks into these sock
 Every `CHECK_SECONDS` each server is asked for its epochs on its subscription: one that is no longer the primary of one
 of these partitions answers with a redirection and is dropped. While any primary is without a subscription, or has not
 answered for `LEASE_SECONDS`, cached whole answers are neither served nor stored.
-
-An epoch is kept together with the run id of the server that counts it: after a restart or failover that lost writes the
-same number would stand for something else.
 """
 
 from __future__ import annotations
@@ -22,7 +20,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -33,6 +33,7 @@ from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard, Topology
 
 EPOCH_PREFIX = "epoch:"
+WATCHED_PREFIX = "watched:"
 MANIFEST_PREFIX = "bert-qa:manifest"
 CHECK_SECONDS = 0.1
 CHECKED_EPOCHS = 32
@@ -44,20 +45,37 @@ DRAIN_ROUNDS = 16
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Keeping:
+    """An answer that is being made: whether its question has been dropped meanwhile."""
+
+    dropped: bool = False
+
+
 class Freshness:
-    """The current epochs of all partitions, and a number that moves whenever one of them does."""
+    """What the shards say of changes.
+
+    Attributes:
+        generation: moves when cached answers of this process are void, all of them.
+        writes: moves with every write of documents.
+        manifest_changes: moves when models or the number of partitions may have changed.
+        pushes: how many were received.
+        ready: whether every shard reports its changes.
+        on_dropped: called with the name of each answer that a write may have changed.
+    """
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._links: dict[Shard, _Link] = {}
         self._tags: tuple[str, ...] = ()
-        self._epochs: dict[str, str] = {}
-        self._changes: dict[str, int] = {}
+        self._kept: dict[str, list[Keeping]] = {}
         self._poll = select.poll()
         self._wake = asyncio.Event()
         self._tick = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.on_dropped: list[Callable[[str], None]] = []
         self.generation = 0
+        self.writes = 0
         self.manifest_changes = 0
         self.pushes = 0
         self.ready = False
@@ -77,7 +95,6 @@ class Freshness:
         """The partitions are others from now on."""
         self._tags = tuple(tags)
         self.generation += 1
-        self._forget_epochs()
 
     async def aclose(self) -> None:
         """Close the subscriptions."""
@@ -103,63 +120,48 @@ class Freshness:
             await asyncio.sleep(0)
         return self.drained()
 
-    async def epochs(self) -> tuple[str, ...] | None:
-        """The epoch of every partition, none older than this call; None while a subscription is down."""
-        if not await self.drain():
-            return None
-        found = dict(self._epochs)
-        missing = [tag for tag in self._tags if tag not in found]
-        if missing and not await self._fetch(missing, found):
-            return None
-        return tuple(found[tag] for tag in self._tags) if self.ready else None
-
-    async def _fetch(self, tags: Sequence[str], into: dict[str, str]) -> bool:
-        waiting = []
+    @contextmanager
+    def keeping(self, digest: str) -> Iterator[Keeping]:
+        """While an answer is being made: hears of its question's drop even before the answer is in any cache."""
+        keeping = Keeping()
+        self._kept.setdefault(digest, []).append(keeping)
         try:
-            for tag in tags:
-                link = self._links[self._shards.topology.shard_of(slot(epoch_key(tag)))]
-                waiting.append((tag, self._changes.get(tag, 0), link, link.connection.send("GET", epoch_key(tag))))
-        except (KeyError, ClusterError):
-            self._wake.set()
-            return False
-        complete = True
-        for tag, changes, link, future in waiting:
-            reply = await future
-            if isinstance(reply, ReplyError | ConnectionLost):
-                self._wake.set()
-                complete = False
-                continue
-            into[tag] = f"{link.run}:{int(reply or 0)}"
-            if self._changes.get(tag, 0) == changes:
-                self._epochs[tag] = into[tag]
-        return complete
+            yield keeping
+        finally:
+            self._kept[digest].remove(keeping)
+            if not self._kept[digest]:
+                del self._kept[digest]
 
     def _pushed(self, push: list[Any]) -> None:
         if not push or push[0] != b"invalidate":
             return
         self.pushes += 1
-        self.generation += 1
         if len(push) < 2 or push[1] is None:  # FLUSHALL
-            self._forget_epochs()
+            self._forget_all()
             return
         for key in push[1]:
             name = key.decode("utf-8", "replace")
-            if name.startswith("epoch:{"):
-                tag = name[len("epoch:{") :].partition("}")[0]
-                self._epochs.pop(tag, None)
-                self._changes[tag] = self._changes.get(tag, 0) + 1
+            if name.startswith(WATCHED_PREFIX):
+                self._dropped(name.rpartition(":")[2])
+            elif name.startswith(EPOCH_PREFIX):
+                self.writes += 1
             else:
+                self.generation += 1
                 self.manifest_changes += 1
 
-    def _forget_epochs(self) -> None:
-        self._epochs.clear()
+    def _dropped(self, digest: str) -> None:
+        for keeping in self._kept.get(digest, ()):
+            keeping.dropped = True
+        for callback in self.on_dropped:
+            callback(digest)
+
+    def _forget_all(self) -> None:
+        self.generation += 1
+        self.writes += 1
         self.manifest_changes += 1
-        for tag in self._tags:
-            self._changes[tag] = self._changes.get(tag, 0) + 1
 
     def _topology_changed(self, _topology: Topology) -> None:
-        self.generation += 1
-        self._forget_epochs()
+        self._forget_all()
         self._wake.set()
         self._settle()
 
@@ -168,8 +170,7 @@ class Freshness:
             if link.connection is connection:
                 del self._links[shard]
                 self._poll.unregister(link.descriptor)
-                self.generation += 1
-                self._forget_epochs()
+                self._forget_all()
         self._settle()
         self._wake.set()
 
@@ -239,31 +240,26 @@ class Freshness:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 prefixes: list[Argument] = []
-                for prefix in (EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY):
+                for prefix in (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY):
                     prefixes += ["PREFIX", prefix]
                 await connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-                info = await connection.execute("INFO", "server")
         except (TimeoutError, ReplyError) as error:
             connection.close()
             raise ClusterError(f"cannot subscribe to changes on {shard.address}: {error or 'no answer'}") from error
         except BaseException:
             connection.close()
             raise
-        text = info.decode("utf-8", "replace") if isinstance(info, bytes) else str(info)
-        run = text.partition("run_id:")[2][:8]
-        link = _Link(connection, run, connection.fileno())
+        link = _Link(connection, connection.fileno())
         if link.descriptor < 0:
             raise ClusterError(f"connection to {shard.address} was lost at once")
         self._links[shard] = link
         self._poll.register(link.descriptor, select.POLLIN)
-        self.generation += 1
-        self._forget_epochs()
+        self._forget_all()
 
 
+@dataclass(frozen=True, slots=True)
 class _Link:
-    """A subscription: its connection, the run id of the server and the descriptor that is polled."""
+    """A subscription: its connection and the descriptor that is polled."""
 
-    def __init__(self, connection: Connection, run: str, descriptor: int) -> None:
-        self.connection = connection
-        self.run = run
-        self.descriptor = descriptor
+    connection: Connection
+    descriptor: int

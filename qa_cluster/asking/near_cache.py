@@ -1,7 +1,7 @@
 """Answers kept in this process: least recently used first out, bounded in entries and bytes, each for a bounded time.
 
-An entry belongs to a *generation* of the corpus; `freshness` moves the generation when any document or the model
-changes, and an entry of another generation is never returned.
+`freshness` says when a write may have changed an answer, which is then discarded. An entry also belongs to a
+*generation* of the cluster, which moves with shards and models; an entry of another generation is never returned.
 """
 
 from __future__ import annotations

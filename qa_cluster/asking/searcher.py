@@ -40,6 +40,15 @@ MAX_VERSION_TRIES = 3
 MAX_SCRIPT_SENTENCES = 100
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A ranking, and the sentences that decide what is in it; `whole`: these are all that share a term with it."""
+
+    ranking: Ranking
+    watched: Sequence[Candidate]
+    whole: bool
+
+
 class Ranker:
     """The ranking of one cluster."""
 
@@ -56,6 +65,10 @@ class Ranker:
 
         NotWhole when a partition is ranked by no shard, or by two: the ranking is tried again in a moment.
         """
+        return (await self.ranked(text, count, doc_id)).ranking
+
+    async def ranked(self, text: str, count: int, doc_id: Collection[str] = ()) -> Ranked:
+        """`rank`, and which sentences decide it."""
         asked = max(FILTERED_RANK, count) if doc_id else count
         replies = await asyncio.gather(
             *(trigger(self._shards, shard, RANK_TRIGGER, asked, text) for shard in self._shards.all)
@@ -72,11 +85,13 @@ class Ranker:
             raise NotWhole("a partition is ranked by two shards: it has just moved")
         if missing := self._partitions.difference(ranking.epochs):
             raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
+        best = ranking.candidates
+        whole = len(best) < asked
         if doc_id:
             ids = frozenset(doc_id)
-            of_documents = [item for item in ranking.candidates if parse_sentence(item.sentence).document_id in ids]
-            return Ranking(of_documents[:count], ranking.epochs, ranking.sentences)
-        return ranking
+            of_documents = [item for item in best if parse_sentence(item.sentence).document_id in ids]
+            ranking = replace(ranking, candidates=of_documents[:count])
+        return Ranked(ranking, best, whole)
 
 
 async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:

@@ -7,8 +7,8 @@ earns the geometric mean of their weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,20 +21,50 @@ EDGE_WEIGHT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One sentence, best of the corpus first: its key ``<doc>:{tag}:<i>``, its score and its weight for every term."""
+    """One sentence, best of the corpus first.
+
+    Attributes:
+        sentence: its key ``<doc>:{tag}:<i>``.
+        score: under the frequencies of the whole corpus.
+        weights: its weight for every term.
+        place: the place of its document in the partition's index, which another version of the document does not have.
+    """
 
     sentence: str
     score: float
     weights: tuple[float, ...]
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The index of a partition when it was ranked: its sentences, those with each term, and how far it went."""
+
+    sentences: int
+    frequencies: tuple[int, ...]
+    identity: int
+    next_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The best sentences of the corpus, and the epoch of every partition they were chosen from."""
+    """The best sentences of the corpus and what they were ranked by.
+
+    Attributes:
+        candidates: the best first.
+        epochs: of every partition.
+        sentences: of the corpus.
+        terms: of the question.
+        frequencies: in how many sentences of the corpus each term is.
+        parts: the same of every partition.
+    """
 
     candidates: list[Candidate]
     epochs: dict[str, int]
     sentences: int
+    terms: tuple[str, ...] = ()
+    frequencies: tuple[int, ...] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -62,23 +92,27 @@ def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
     put in the order of their keys.
     """
     epochs: dict[str, int] = {}
-    keys: list[str] = []
-    rows: list[list[float]] = []
+    parts: dict[str, Part] = {}
+    found: list[tuple[str, list[float], int]] = []
     sentences = 0
+    terms: list[str] = []
     frequencies: list[int] = []
     try:
         for reply in replies:
             sentences += reply["sentences"]
+            terms = reply["terms"]
             epochs.update(reply["epochs"])
-            frequencies = [a + b for a, b in zip(frequencies or [0] * len(reply["df"]), reply["df"], strict=True)]
-            for key, weights in reply["candidates"]:
-                keys.append(key)
-                rows.append(weights)
+            frequencies = [a + b for a, b in zip(frequencies or [0] * len(terms), reply["df"], strict=True)]
+            for tag, (own, of_terms, identity, next_id) in reply["parts"].items():
+                parts[tag] = Part(own, tuple(of_terms), identity, next_id)
+            found += [(key, weights, place) for key, weights, place in reply["candidates"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ClusterError(f"a shard's reply to qa.rank cannot be read: {error!r}") from error
-    if not rows:
-        return Ranking([], epochs, sentences)
-    weights = np.asarray(rows, dtype=np.float64)
-    values = scores(weights, idf(sentences, frequencies))
-    order = sorted(range(len(keys)), key=lambda i: (-values[i], keys[i]))[:count]
-    return Ranking([Candidate(keys[i], float(values[i]), tuple(rows[i])) for i in order], epochs, sentences)
+    ranked_by = (epochs, sentences, tuple(terms), tuple(frequencies), parts)
+    if not found or not terms:
+        return Ranking([], *ranked_by)
+    rows = np.asarray([weights for _, weights, _ in found], dtype=np.float64)
+    values = scores(rows, idf(sentences, frequencies))
+    order = sorted(range(len(found)), key=lambda i: (-values[i], found[i][0]))[:count]
+    best = [Candidate(found[i][0], float(values[i]), tuple(found[i][1]), found[i][2]) for i in order]
+    return Ranking(best, *ranked_by)

@@ -1,6 +1,6 @@
 """What the functions of a scripted shard do, from the real keys.
 
-They split documents at full stops, rank by shared words, and "read" by taking the first word that the question does not
+They split documents at full stops, rank as shards do, and "read" by taking the first word that the question does not
 hold: the surer, the more words sentence and question share.
 """
 
@@ -17,6 +17,8 @@ from qa_cluster import documents, keys
 from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
 from qa_cluster.ranking.postings import pack_sentences
+from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
+from qa_cluster.ranking.terms import question_terms
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
 from qa_cluster.routing.connection import Connection
 
@@ -63,29 +65,17 @@ async def split(shard: Connection) -> None:
 
 
 async def rank(shard: Connection, question: str, count: int) -> list[bytes]:
-    """`qa.rank`."""
-    wanted = sorted(words(question))
-    candidates: list[tuple[str, list[float]]] = []
-    sentences = 0
-    for key in await shard.execute("KEYS", "sentence:*"):
-        stored = await shard.execute("HGETALL", key)
-        sentences += len(stored)
-        for index, text in stored.items():
-            row = [float(word in words(text.decode())) for word in wanted]
-            if any(row):
-                candidates.append((f"{key.decode().removeprefix('sentence:')}:{index.decode()}", row))
-    candidates.sort(key=lambda item: -sum(item[1]))
-    epochs = {}
+    """`qa.rank`, of the partitions that are on this shard."""
+    tags = []
     for tag in keys.partition_tags(PARTITIONS):
         with contextlib.suppress(ReplyError):  # of another shard
-            epochs[tag] = int(await shard.execute("GET", keys.epoch_key(tag)) or 0)
-    reply = {
-        "epochs": epochs,
-        "sentences": max(sentences, 1),
-        "df": [sum(row[i] > 0 for _, row in candidates) for i in range(len(wanted))],
-        "candidates": candidates[:count],
-    }
-    return [json.dumps(reply).encode()]
+            await shard.execute("GET", keys.epoch_key(tag))
+            tags.append(tag)
+    terms = question_terms(question)
+    replies = [await shard.execute(*command) for command in statistics_commands(tags, terms)]
+    statistics = parse_statistics(tags, terms, replies)
+    replies = [await shard.execute(*command) for command in rank_commands(statistics, count)]
+    return [json.dumps(rank_reply(statistics, replies, count)).encode()]
 
 
 async def read(shard: Connection, model: Manifest, question: str, names: list[str]) -> list[bytes]:

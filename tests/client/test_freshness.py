@@ -9,10 +9,10 @@ import pytest
 
 from qa_cluster.asking.engine import Engine
 from qa_cluster.errors import NotFound
-from qa_cluster.keys import document_key, epoch_key
+from qa_cluster.keys import document_key
 from qa_cluster.topology import Shard
 from tests.client.engines import ask, opened
-from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.harness.polling import eventually_async
 
 STEPS = 1500
@@ -71,13 +71,50 @@ async def test_writes_under_concurrent_questions_never_give_an_older_answer(clus
         assert answered > 100
 
 
-async def test_a_plain_set_of_the_epoch_elsewhere_voids_the_near_cache(engine: Engine) -> None:
-    await engine.documents.put("d", "Ada wrote it.")
-    await ask(engine, "Who wrote it?")
-    assert (await ask(engine, "Who wrote it?")).cache.tier == "near"
-    epoch = epoch_key(engine.documents.tag_of("other"))
-    await engine.shards.execute(epoch, "INCR", epoch)
-    assert (await ask(engine, "Who wrote it?")).cache.status == "miss"
+async def test_a_write_drops_the_answers_that_it_may_change_and_no_others(cluster: ScriptedCluster) -> None:
+    async with opened(cluster, answer_drift=1.0) as asking, opened(cluster, answer_drift=1.0) as writing:
+        for number in range(30):
+            await writing.documents.put(f"filler {number}", f"Fillers say nothing {number}.", wait=True)
+        await writing.documents.put("ada", "Ada wrote programs.", wait=True)
+        await writing.documents.put("owls", "Owls hunt mice.", wait=True)
+        for question in ("Who wrote programs?", "What hunts mice?"):
+            await ask(asking, question)
+        await writing.documents.put("noise", "Trains are late today.", wait=True)
+        await writing.documents.delete("filler 3")
+        tiers = [(await ask(asking, question)).cache.tier for question in ("Who wrote programs?", "What hunts mice?")]
+        assert tiers == ["near", "near"]
+        await writing.documents.put("cats", "Cats hunt mice.", wait=True)
+        assert (await ask(asking, "Who wrote programs?")).cache.tier == "near"
+        result = await ask(asking, "What hunts mice?")
+        assert result.cache.status == "miss"
+        assert {answer.answer for answer in result.answers} == {"Owls", "Cats"}
+
+
+async def test_an_answer_is_not_kept_when_a_write_drops_its_question_while_it_is_made(
+    cluster: ScriptedCluster, engine: Engine, second_engine: Engine
+) -> None:
+    await engine.documents.put("ada", "Ada wrote programs.", wait=True)
+    release, held = asyncio.Event(), asyncio.Event()
+
+    async def read(node: Node, arguments: list[str]) -> list[bytes]:
+        held.set()
+        await release.wait()
+        return await cluster.read(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    asked = asyncio.create_task(ask(engine, "Who wrote programs?"))
+    await held.wait()
+    await eventually_async(lambda: watched(cluster))
+    await second_engine.documents.put("bob", "Bob wrote programs.", wait=True)
+    release.set()
+    assert (await asked).cache.ttl_s == 0
+    assert {answer.answer for answer in (await ask(engine, "Who wrote programs?")).answers} == {"Ada", "Bob"}
+
+
+async def watched(cluster: ScriptedCluster) -> bool:
+    """Whether every shard watches a question."""
+    infos = [str(await node.commands.execute("INFO", "qa_index")) for node in cluster.nodes]
+    return all("qa_watched_questions:0" not in info for info in infos)
 
 
 async def test_without_tracking_cached_answers_are_bypassed_until_it_is_back(

@@ -15,6 +15,7 @@ from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.errors import InvalidInput, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import partition_of, whole_answer_key
+from qa_cluster.ranking.bm25 import Part, Ranking
 from qa_cluster.reading.manifest import Calibration, Manifest
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
@@ -116,11 +117,13 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(ser
         engine = await Engine.open([Address("127.0.0.1", server.port)], Login())
         try:
             body = b'{"model":{"id":"scripted"},"answerable":true}'
-            epochs = await engine.freshness.epochs()
-            assert epochs is not None
             question = check_question(QUESTION, AskOptions(), AskLimits())
             digest = engine.asker._digest(question, manifest("a"))
-            engine._answers.put(digest, body, epochs)
+            nothing = {tag: Part(0, (), 0, 0) for tag in keys.partition_tags(4)}
+            ranking = Ranking([], dict.fromkeys(nothing, 0), 0, parts=nothing)
+            tokens = await engine._answers.watches.watch(digest, ranking, [], whole=True)
+            assert tokens is not None
+            engine._answers.put(digest, body, tokens)
             await eventually_async(lambda: bool(other.exists(whole_answer_key(partition_of(digest, 4), digest))))
             outcome = await engine.ask(QUESTION, AskOptions(cache="only"))
             assert (outcome.body, outcome.cache.tier) == (body, "shard")

@@ -133,9 +133,9 @@ async def test_a_document_that_changes_between_rank_and_fetch_is_ranked_again(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:
     await write(engine, "Ada wrote programs.", "Eve wrote.")
-    after_ranking(cluster, lambda: engine.documents.put("doc 0", "Nobody. Bob has written programs."), 1)
+    after_ranking(cluster, lambda: engine.documents.put("doc 0", "Nobody. Bob wrote many programs."), 1)
     result = await search(engine, QUERY)
-    assert [hit.text.strip() for hit in result.hits] == ["Bob has written programs.", "Eve wrote."]
+    assert [hit.text.strip() for hit in result.hits] == ["Bob wrote many programs.", "Eve wrote."]
     assert cluster.count("qa.rank") == 2 * 3
     await assert_places(engine, result)
 
@@ -149,7 +149,7 @@ async def test_a_document_that_is_deleted_meanwhile_is_not_shown(cluster: Script
 async def test_a_document_that_changes_every_time_is_left_out(cluster: ScriptedCluster, engine: Engine) -> None:
     await write(engine, "Ada wrote programs.", "Eve wrote.")
     versions = iter(range(100))
-    after_ranking(cluster, lambda: engine.documents.put("doc 0", f"It was {next(versions)}. Programs wrote it."), 100)
+    after_ranking(cluster, lambda: engine.documents.put("doc 0", f"Programs wrote it{' again' * next(versions)}."), 100)
     result = await search(engine, QUERY)
     assert [hit.text for hit in result.hits] == ["Eve wrote."]
     assert cluster.count("qa.rank") == MAX_VERSION_TRIES * 3

@@ -254,3 +254,51 @@ def test_a_watch_belongs_to_no_index(scenes: list[Scene]) -> None:
     assert not scene.watch.dropped()
     one_document(scene, "second", "a")
     assert scene.watch.dropped() == ["q"]
+
+
+def test_with_other_terms_it_is_another_question(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=100)
+    one_document(scene, "first", "a", "b")
+    for terms in (["a"], ["a", "b"], ["b", "a"]):
+        assert scene.watch.add(scene.index, scene.ask("q", terms, 1))
+    assert (scene.watch.dropped(), scene.watch.count) == (["q", "q"], 1)
+
+
+def test_the_greater_weight_of_both_holds(scenes: list[Scene]) -> None:
+    """Terms have become more frequent: what reached the score by the earlier weights still drops it."""
+    scene = scene_of(scenes, 1, drift=10**6)
+    one_document(scene, "first", "a")
+    rare, frequent = {"a": (1, 0, MOST)}, {"a": (500, 0, MOST)}
+    asked = replace(scene.ask("q", ["a"], 1), documents={}, sentences=1000, score=5.0)
+    for terms in (rare, frequent):
+        assert scene.watch.add(scene.index, replace(asked, terms=terms))
+    assert scene.watch.add(scene.index, replace(asked, name="p", terms=frequent))
+    one_document(scene, "second", "a")
+    assert scene.watch.dropped() == ["q"]
+
+
+def test_frequencies_are_exact_while_a_question_is_watched(scenes: list[Scene]) -> None:
+    """Those of a document with more than 4,096 terms are counted in steps otherwise."""
+    scene = scene_of(scenes, 1)
+    scene.put("first", [Sentence({"z": 1}, 1)])
+    asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST))
+    assert scene.watch.add(scene.index, asked)
+    words = [f"w{number:05}" for number in range(7500)]
+    sentences = [Sentence(dict.fromkeys(words[at : at + 2500], 1), 2500) for at in range(0, 7500, 2500)]
+    scene.put("large", [*sentences, Sentence({"z": 1}, 1)])
+    assert scene.watch.dropped() == ["q"]
+    scene.remove("large")
+    assert scene.index.rank(["z"], 1)[1] == [1]
+
+
+def test_a_write_looks_at_so_many_questions_and_drops_the_rest(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=10**6)
+    one_document(scene, "first", "a")
+    asked = replace(scene.ask("q", ["a"], 1), documents={}, sentences=100, terms={"a": (1, 0, MOST)}, score=8.0)
+    for number in range(300):
+        assert scene.watch.add(scene.index, replace(asked, name=f"q{number}"))
+    weak = Sentence({"a": 1}, 400)
+    scene.put("second", [weak] * 300)
+    assert not scene.watch.dropped()
+    scene.put("third", [weak] * 400)
+    assert (len(scene.watch.dropped()), scene.watch.count) == (300, 0)

@@ -143,6 +143,23 @@ def test_whatever_else_happens_to_the_key_drops_all(twins: Twins, listener: List
     twins.client.flushall()
 
 
+def test_another_database_drops_nothing_but_swapping_does(twins: Twins, shared_ai_server: Server) -> None:
+    token = watch(twins, "q")
+    with shared_ai_server.client(db=5) as elsewhere:
+        elsewhere.set(KEY, "text")
+        elsewhere.flushdb()
+    assert watched(twins, "q") == token
+    for _ in range(2):
+        twins.client.execute_command("SWAPDB", 0, 5)
+    assert not watched(twins, "q")
+
+
+def test_a_key_whose_time_is_up_has_no_questions(twins: Twins) -> None:
+    twins.client.pexpire(KEY, 100)
+    assert watch(twins, "q")
+    eventually(lambda: not watched(twins, "q"))
+
+
 def test_restoring_and_emptying_drop_all(twins: Twins, listener: Listener) -> None:
     payload = twins.client.dump(KEY)
     assert watch(twins, "q")
@@ -183,7 +200,20 @@ def test_the_number_of_questions_is_bounded(twins: Twins, listener: Listener, sh
     assert shared_ai_server.field("watched_bytes") > 300
     twins.client.config_set("qa.max-watched-questions", 0)
     assert watch(twins, "q9") == 0
-    twins.client.config_set("qa.max-watched-questions", 100000)
+    twins.client.config_set("qa.max-watched-questions", 10000)
+
+
+def test_what_has_expired_in_another_key_makes_room(twins: Twins) -> None:
+    other = Twins(twins.client, "index:{other}")
+    other.put(("one", {}, ONE))
+    assert watch(other, "q")
+    twins.client.delete(KEY, "index:{other}")
+    other.put(("one", {}, ONE))
+    twins.put(("one", {}, ONE))
+    twins.client.config_set("qa.max-watched-questions", 1)
+    assert watch(twins, "short", ttl=50)
+    eventually(lambda: watch(other, "q"))
+    twins.client.config_set("qa.max-watched-questions", 10000)
 
 
 def test_a_replica_sees_what_is_replicated(server_binary: Path) -> None:
@@ -230,6 +260,8 @@ def test_what_is_refused(twins: Twins, wrong: dict[str, Any], error: str) -> Non
         ("TERMS 33 DOCUMENTS 0", "between 0 and 32"),
         ("TERMS 1 a 0 0", "does not match"),
         ("TERMS 1 a x 0 1 DOCUMENTS 0", "document frequency must be"),
+        (f"TERMS 1 {'x' * 257} 0 0 1 DOCUMENTS 0", "a term must have 1 to 256 bytes"),
+        (f"TERMS 0 DOCUMENTS 2 {'x' * 40000} 1 {'y' * 40000} 1", "must have 65536 bytes at most"),
         ("TERMS 1 a 0 1 0 DOCUMENTS 0", "two ascending numbers"),
         ("TERMS 2 a 0 0 1 a 0 0 1 DOCUMENTS 0", "a term comes twice"),
         ("TERMS 0 DOCUMENT 0", "DOCUMENTS is missing"),

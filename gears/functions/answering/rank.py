@@ -1,8 +1,4 @@
-"""Trigger `qa.rank`: finds this shard's best sentences for a question, with what the caller needs to merge shards.
-
-Each partition has an index of its own, a key of the shard. They are asked twice: for how common the question's terms
-are, and then, with the sums, for their best sentences, so that the best of all replies are the best of the shard.
-"""
+"""Trigger `qa.rank`: finds this shard's best sentences for a question, with what the caller needs to merge shards."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import orjson
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import epoch_key, flight_key, index_key
+from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.shard_functions import MAX_QUESTION_CHARS, MAX_RANK_COUNT, RANK_TRIGGER
 
@@ -59,47 +55,7 @@ def _count(value: Any) -> int:
 
 def _rank(tags: Sequence[str], count: int, question: str) -> str:
     terms = question_terms(question)
-    epochs, sentences, terms_total, frequencies = _statistics(tags, terms)
     wanted = min(count + EXTRA_CANDIDATES, MAX_RANK_COUNT)
-    reply = {
-        "epochs": epochs,
-        "sentences": sentences,
-        "terms_total": terms_total,
-        "terms": terms,
-        "df": frequencies,
-        "candidates": _candidates(tags, list(zip(terms, frequencies, strict=True)), sentences, wanted),
-    }
-    return orjson.dumps(reply).decode()
-
-
-def _statistics(tags: Sequence[str], terms: Sequence[str]) -> tuple[dict[str, int], int, int, list[int]]:
-    """The epoch of each partition; sentences, their terms and the frequency of each term of all together."""
-    commands: list[tuple[object, ...]] = []
-    for tag in tags:
-        # The second key keeps all from being answered while the partition's slot is on its way.
-        commands.append(("MGET", epoch_key(tag), flight_key(tag)))
-        commands.append(("QA.INDEX.STATS", index_key(tag), "TERMS", len(terms), *terms))
-    replies = rg.execute_many(commands)
-    epochs = {tag: int(epoch or 0) for tag, (epoch, _) in zip(tags, replies[::2], strict=True)}
-    found = replies[1::2]
-    frequencies = [sum(column) for column in zip(*(each[2] for each in found), strict=True)] or [0] * len(terms)
-    return epochs, sum(each[0] for each in found), sum(each[1] for each in found), frequencies
-
-
-def _candidates(
-    tags: Sequence[str], terms: Sequence[tuple[str, int]], sentences: int, count: int
-) -> list[tuple[str, list[float]]]:
-    """Sentence keys, each with its weight for every term, best first."""
-    if not any(frequency for _, frequency in terms):
-        return []
-    words = [word for pair in terms for word in pair]
-    replies = rg.execute_many(
-        [("QA.INDEX.RANK", index_key(tag), count, sentences, "TERMS", len(terms), *words) for tag in tags]
-    )
-    best = [
-        (-float(score), f"{document}:{{{tag}}}:{sentence}", weights)
-        for tag, reply in zip(tags, replies, strict=True)
-        for document, sentence, score, weights in reply[3]
-    ]
-    best.sort(key=lambda hit: hit[:2])
-    return [(key, [float(weight) for weight in weights]) for _, key, weights in best[:count]]
+    statistics = parse_statistics(tags, terms, rg.execute_many(statistics_commands(tags, terms)))
+    replies = rg.execute_many(rank_commands(statistics, wanted))
+    return orjson.dumps(rank_reply(statistics, replies, wanted)).decode()

@@ -13,7 +13,7 @@ import pytest
 from qa_cluster.errors import ClusterError
 from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
-from qa_cluster.ranking.bm25 import merge
+from qa_cluster.ranking.bm25 import Part, merge
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms
 from qa_cluster.sentences import split_sentences
@@ -33,8 +33,10 @@ class Shard:
         return {
             "epochs": {self.names[0]: 1},
             "sentences": len(self.names),
+            "terms": terms,
             "df": [sum(term in row for row in self.rows) for term in terms],
-            "candidates": [[self.names[i], [self.rows[i].get(term, 0.0) for term in terms]] for i in best],
+            "parts": {},
+            "candidates": [[self.names[i], [self.rows[i].get(term, 0.0) for term in terms], i] for i in best],
         }
 
 
@@ -65,19 +67,34 @@ def test_scores_are_bm25_and_edges() -> None:
     assert bm25.scores(weights, idf).tolist() == pytest.approx([4 + 0.3 * np.sqrt(2 * 2), 1.0])
 
 
+def reply(**own: Any) -> dict[str, Any]:
+    return {"epochs": {"t": 1}, "sentences": 3, "terms": [], "df": [], "parts": {}, "candidates": []} | own
+
+
 def test_equal_scores_are_in_the_order_of_their_keys() -> None:
-    reply = {"epochs": {}, "sentences": 3, "df": [3], "candidates": [["c", [1.0]], ["a", [1.0]], ["b", [1.0]]]}
-    assert [c.sentence for c in merge([reply], 2).candidates] == ["a", "b"]
+    rows = [["c", [1.0], 7], ["a", [1.0], 8], ["b", [1.0], 9]]
+    found = merge([reply(terms=["x"], df=[3], candidates=rows)], 2)
+    assert [(c.sentence, c.place) for c in found.candidates] == [("a", 8), ("b", 9)]
+
+
+def test_what_the_partitions_hold_is_kept_apart() -> None:
+    shards = [
+        reply(terms=["x"], df=[2], parts={"t": [3, [2], 11, 20]}),
+        reply(terms=["x"], df=[1], parts={"u": [3, [1], 12, 30]}, epochs={"u": 4}),
+    ]
+    found = merge(shards, 2)
+    assert (found.sentences, found.terms, found.frequencies, found.epochs) == (6, ("x",), (3,), {"t": 1, "u": 4})
+    assert found.parts == {"t": Part(3, (2,), 11, 20), "u": Part(3, (1,), 12, 30)}
 
 
 def test_no_terms_and_no_candidates() -> None:
-    assert merge([{"epochs": {"t": 1}, "sentences": 3, "df": [], "candidates": []}], 5).candidates == []
+    assert merge([reply()], 5).candidates == []
 
 
-@pytest.mark.parametrize("reply", [{}, {"epochs": {}, "sentences": 1, "df": [1], "candidates": [1]}])
-def test_a_reply_that_cannot_be_read_is_an_error(reply: dict[str, Any]) -> None:
+@pytest.mark.parametrize("bad", [{}, reply(candidates=[1]), reply(df=[1]), reply(parts={"t": [1]})])
+def test_a_reply_that_cannot_be_read_is_an_error(bad: dict[str, Any]) -> None:
     with pytest.raises(ClusterError, match=r"qa\.rank"):
-        merge([reply], 5)
+        merge([bad], 5)
 
 
 def evaluation_files() -> list[Path]:

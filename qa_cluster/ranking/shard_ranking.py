@@ -1,0 +1,89 @@
+"""How a shard ranks: what it asks the indexes of its partitions, and what it replies to ``qa.rank``.
+
+Each partition has an index of its own. They are asked twice: for how common the question's terms are, and then, with
+the sums, for their best sentences, so that the best of all replies are the best of the shard. This file makes the
+commands and reads their replies; who sends them is the caller's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qa_cluster.keys import epoch_key, flight_key, index_key
+
+Command = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What the partitions of a shard hold of a question's terms; `frequencies` has a row for each partition."""
+
+    tags: tuple[str, ...]
+    terms: tuple[str, ...]
+    epochs: tuple[int, ...]
+    sentences: tuple[int, ...]
+    frequencies: tuple[tuple[int, ...], ...]
+
+    @property
+    def sums(self) -> list[int]:
+        """How many sentences of the shard hold each term."""
+        return [sum(column) for column in zip(*self.frequencies, strict=True)] or [0] * len(self.terms)
+
+
+def statistics_commands(tags: Sequence[str], terms: Sequence[str]) -> list[Command]:
+    """To be sent one after the other; `parse_statistics` reads their replies."""
+    commands: list[Command] = []
+    for tag in tags:
+        # The second key keeps all from being answered while the partition's slot is on its way.
+        commands.append(("MGET", epoch_key(tag), flight_key(tag)))
+        commands.append(("QA.INDEX.STATS", index_key(tag), "TERMS", len(terms), *terms))
+    return commands
+
+
+def parse_statistics(tags: Sequence[str], terms: Sequence[str], replies: Sequence[Any]) -> Statistics:
+    """The replies to `statistics_commands` of the same tags and terms."""
+    found = replies[1::2]
+    return Statistics(
+        tuple(tags),
+        tuple(terms),
+        tuple(int(epoch or 0) for epoch, _ in replies[::2]),
+        tuple(each[0] for each in found),
+        tuple(tuple(each[2]) for each in found),
+    )
+
+
+def rank_commands(statistics: Statistics, count: int) -> list[Command]:
+    """To be sent one after the other; `rank_reply` reads their replies."""
+    words = [word for pair in zip(statistics.terms, statistics.sums, strict=True) for word in pair]
+    sentences = sum(statistics.sentences)
+    return [
+        ("QA.INDEX.RANK", index_key(tag), count, sentences, "TERMS", len(statistics.terms), *words)
+        for tag in statistics.tags
+    ]
+
+
+def rank_reply(statistics: Statistics, replies: Sequence[Any], count: int) -> dict[str, Any]:
+    """The reply to ``qa.rank``, for `qa_cluster.ranking.bm25.merge`; from the replies to `rank_commands`."""
+    parts: dict[str, Any] = {}
+    hits: list[tuple[float, str, list[float], int]] = []
+    rows = zip(statistics.tags, statistics.sentences, statistics.frequencies, replies, strict=True)
+    for tag, sentences, frequencies, (_, _, _, found, (identity, next_id), places) in rows:
+        parts[tag] = [sentences, frequencies, identity, next_id]
+        for (document, number, score, weights), place in zip(found, places, strict=True):
+            key = f"{_text(document)}:{{{tag}}}:{number}"
+            hits.append((-float(score), key, [float(weight) for weight in weights], place))
+    hits.sort(key=lambda hit: hit[:2])
+    return {
+        "epochs": dict(zip(statistics.tags, statistics.epochs, strict=True)),
+        "sentences": sum(statistics.sentences),
+        "terms": statistics.terms,
+        "df": statistics.sums,
+        "parts": parts,
+        "candidates": [hit[1:] for hit in hits[:count]],
+    }
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
