@@ -1,7 +1,7 @@
 """Whole answers kept on the shards, shared by all API processes: `answer:{t}:<digest>`.
 
-A stored answer names the epochs of all partitions it was made from, read before anything was ranked. It is valid only
-while every one of them still stands; the caller knows them from `freshness`.
+A stored answer names the epochs of all partitions it was made from. They were read before anything was ranked. The
+answer is valid only while every partition still has that epoch; the caller takes the current ones from `freshness`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What was found: the JSON of the answer's constant part, its age and how long it may still be used."""
+    """An answer from the cache: the JSON of its constant part, its age and how long it may still be used."""
 
     body: bytes
     age_seconds: float
@@ -65,7 +65,7 @@ class AnswerCache:
         return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable))
 
     def put(self, digest: str, body: bytes, epochs: Sequence[str]) -> None:
-        """Store in the background; when too many stores are under way already, not at all."""
+        """Store an answer in the background; drop it when `MAX_STORES` stores are under way already."""
         if len(self._stores) >= MAX_STORES:
             return
         value = {

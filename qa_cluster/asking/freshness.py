@@ -1,20 +1,20 @@
-"""Whether a cached answer is still true: every shard tells this process, by push, when anything changes.
+"""Tells whether a cached answer is still valid: every shard pushes a message to this process when anything changes.
 
-One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the epochs of the partitions and to the
-model's manifest. A push for any of them moves `generation`; near-cache entries and joint questions belong to one
-generation. The epochs themselves are read on the same connections, so that a reply and the pushes around it arrive in
-the order in which they happened.
+One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the epochs of the partitions, their
+number and the manifests of the models. A push for any of them increments `generation`; near-cache entries and shared
+flights belong to one generation. The epochs themselves are read on the same connections, so that a reply and the pushes
+around it arrive in the order in which they happened.
 
 A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
 then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
 the push is in the sockets of all API processes; `drained` looks into these sockets before a near-cache hit is served.
 
-Every `CHECK_SECONDS` each server is asked for its epochs on its subscription: one that is no longer the primary of one
-of these partitions answers with a redirection and is dropped. While any primary is without a subscription, or has not
-answered for `LEASE_SECONDS`, cached whole answers are neither served nor stored.
+Every `CHECK_SECONDS` each server is asked, on its subscription, for some of its epochs. A server that is no longer the
+primary of such a partition answers with a redirection and is dropped. While any primary is without a subscription, or
+has not answered for `LEASE_SECONDS`, cached whole answers are neither served nor stored.
 
-An epoch is kept together with the run id of the server that counts it: after a restart or failover that lost writes the
-same number would stand for something else.
+An epoch is kept together with the run id of the server that counts it: after a restart or failover that lost writes,
+the same number would stand for another state.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Freshness:
-    """The current epochs of all partitions, and a number that moves whenever one of them does."""
+    """The current epochs of all partitions, and a number that changes whenever one of them does."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
@@ -67,14 +67,14 @@ class Freshness:
         self._turn = 0
 
     async def start(self, tags: Sequence[str]) -> None:
-        """Subscribe on every shard; returns when that has succeeded or failed once."""
+        """Subscribe on every shard; return after the first attempt, whether it succeeded or failed."""
         self._tags = tuple(tags)
         self._shards.on_topology.append(self._topology_changed)
         self._task = asyncio.create_task(self._supervise(), name="freshness")
         await self._tick.wait()
 
     def set_tags(self, tags: Sequence[str]) -> None:
-        """The partitions are others from now on."""
+        """Replace the partitions, by their hash tags."""
         self._tags = tuple(tags)
         self.generation += 1
         self._forget_epochs()
@@ -90,7 +90,7 @@ class Freshness:
             link.connection.close()
 
     def drained(self) -> bool:
-        """Whether every subscription stands and none has bytes this process has not looked at. One system call."""
+        """Whether every subscription is up and none has unread bytes. It costs one system call."""
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     async def drain(self) -> bool:

@@ -21,7 +21,7 @@ EDGE_WEIGHT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One sentence, best of the corpus first: its key ``<doc>:{tag}:<i>``, its score and its weight for every term."""
+    """A ranked sentence: its key ``<doc>:{tag}:<i>``, its score and its weight for every term of the question."""
 
     sentence: str
     score: float
@@ -30,7 +30,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The best sentences of the corpus, and the epoch of every partition they were chosen from."""
+    """The best sentences of the corpus, best first, and the epoch of every partition that was ranked."""
 
     candidates: list[Candidate]
     epochs: dict[str, int]
@@ -44,9 +44,9 @@ def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """BM25 plus edges of sentences, one row of ``weights`` each.
+    """The scores of sentences, BM25 plus edges; ``weights`` has one row for each.
 
-    The edges of a row are the sum over pairs of sqrt(a * b), which is half of (sum of sqrt(a)) ** 2 - sum of a.
+    The edges of a row are the sum of sqrt(a * b) over all pairs, which is ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
     weighted = weights * term_idf
     single = weighted.sum(axis=1)
@@ -58,8 +58,8 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
     """The ``count`` best sentences of all shards, from their replies to ``qa.rank``.
 
-    Frequencies are summed over the shards, so the scores are those of one index over the whole corpus. Equal scores are
-    put in the order of their keys.
+    Frequencies are summed over the shards, so the scores are those of one index over the whole corpus. Sentences with
+    equal scores come in the order of their keys.
     """
     epochs: dict[str, int] = {}
     keys: list[str] = []
