@@ -1,7 +1,8 @@
 """Trigger `qa.rank`: finds this shard's best sentences for a question, with what the caller needs to merge shards.
 
-Each partition has an index of its own, a key of the shard. They are asked twice: for how common the question's terms
-are, and then, with the sums, for their best sentences, so that the best of all replies are the best of the shard.
+Each partition has an index of its own, a key on its shard. All are asked twice: first for the frequencies of the
+question's terms, then, with the sums of these, for their best sentences. The best of all replies are thus the best of
+the shard.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from qa_cluster.keys import epoch_key, flight_key, index_key
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.shard_functions import MAX_QUESTION_CHARS, MAX_RANK_COUNT, RANK_TRIGGER
 
-# Beyond what was asked for: the order under all shards' frequencies differs a little from the order here.
+# Sentences beyond the requested count: the order by all shards' frequencies differs a little from the order here.
 EXTRA_CANDIDATES = 8
 
 
 async def on_rank(arguments: list[Any]) -> str:
-    """Trigger ``qa.rank count question``: one JSON object."""
+    """Trigger ``qa.rank count question``: one JSON object with the best sentences and what is needed to merge them."""
     if len(arguments) < 3:
         raise InvalidInput(f"{RANK_TRIGGER} takes a count and a question")
     count, question = _count(arguments[1]), arguments[2]
@@ -36,7 +37,7 @@ async def on_rank(arguments: list[Any]) -> str:
     except rg.error as error:
         if not slots.is_redirect(error):
             raise
-    # A partition has just left this shard, and the slot table tells which; or one is on its way.
+    # A partition has just left this shard, as a new look at the slot table shows, or it is still moving.
     slots.forget()
     try:
         return _rank(await partitions.local_tags(), count, question)
@@ -73,10 +74,10 @@ def _rank(tags: Sequence[str], count: int, question: str) -> str:
 
 
 def _statistics(tags: Sequence[str], terms: Sequence[str]) -> tuple[dict[str, int], int, int, list[int]]:
-    """The epoch of each partition; sentences, their terms and the frequency of each term of all together."""
+    """The epoch of each partition; the numbers of all sentences and of all their terms; the frequency of each term."""
     commands: list[tuple[object, ...]] = []
     for tag in tags:
-        # The second key keeps all from being answered while the partition's slot is on its way.
+        # The second key makes the server refuse all commands while the partition's slot is moving.
         commands.append(("MGET", epoch_key(tag), flight_key(tag)))
         commands.append(("QA.INDEX.STATS", index_key(tag), "TERMS", len(terms), *terms))
     replies = rg.execute_many(commands)
@@ -89,7 +90,7 @@ def _statistics(tags: Sequence[str], terms: Sequence[str]) -> tuple[dict[str, in
 def _candidates(
     tags: Sequence[str], terms: Sequence[tuple[str, int]], sentences: int, count: int
 ) -> list[tuple[str, list[float]]]:
-    """Sentence keys, each with its weight for every term, best first."""
+    """The best sentences' keys, best first, each with its weight for every term."""
     if not any(frequency for _, frequency in terms):
         return []
     words = [word for pair in terms for word in pair]
