@@ -226,7 +226,7 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
 
 
 def cluster_url(settings: Settings) -> str:
-    """The address of the cluster for commands: that of the settings, else of the local one; NotRunning if it is down."""
+    """The address of the cluster for commands: the settings', else the local one's; NotRunning if that is down."""
     return settings.cluster_url or LocalCluster(settings).url()
 
 
