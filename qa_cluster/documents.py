@@ -45,7 +45,7 @@ class DocumentRecord:
 
     Attributes:
         sentences: their number; None while the document is not split.
-        splitter: the version of the splitter that made them; empty in old records.
+        splitter: the version of the splitter that made them; empty if it is not recorded.
         tokenized: whether questions are answered from this version.
         tokenizer: the versions of tokenizer and analyzer that made tokens and postings.
     """

@@ -179,7 +179,7 @@ class Installed:
             self._payloads[session.id] = stored.only(session)
 
     def repair(self, registration_id: str) -> None:
-        """Run `onRegistered` again, because events of the registration were dropped."""
+        """Read streams and run `onRegistered` again, because events of the registration were dropped."""
         session, registration = self._sessions.registration(registration_id)
         self._activate(session, registration)
 

@@ -1,8 +1,8 @@
 """Registers sessions: their registrations go to this shard's module and to all other shards, or nowhere.
 
 This shard takes a new version of a session first (and validates it), then all others do. If one refuses it or does not
-answer, all get the old version back; that message is repeated until they confirm it. Only when all have taken the new
-version is the session used (`Installed.use`).
+answer, all get the old version back; that message is repeated until they confirm it, for at most `UNDO_SECONDS`. Only
+when all have taken the new version is the session used (`Installed.use`).
 
 Registrations that have been replaced, or withdrawn with a version that was refused, are unregistered in the module of
 every shard that can be reached: a shard that has missed this cannot bring them back (`neighbours`).

@@ -83,7 +83,7 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, set[str]]:
 
 
 def _requirement(name: str) -> list[Any]:
-    """A requirement; it is always shown as installed, because its session was refused otherwise."""
+    """A requirement; it is always shown as installed, because a session without it would have been refused."""
     return [
         *("GearReqVersion", 1),
         *("Name", name),

@@ -15,7 +15,7 @@ SECOND_CONSUMER = "__gears_client__:second"
 
 
 class Phase(enum.Enum):
-    """What a stream is waiting for, if anything."""
+    """The states of a stream."""
 
     IDLE = enum.auto()
     QUEUED = enum.auto()

@@ -94,7 +94,7 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect; ClusterError names what is missing. A model may be loaded later; all but reading works without."""
+        """Connect; ClusterError names what is missing. A model may be loaded later: until then, only reading fails."""
         options = options or EngineOptions()
         shards = Shards(
             seeds,
