@@ -43,7 +43,7 @@ class Readiness:
         self._lock = asyncio.Lock()
 
     async def verdict(self) -> dict[str, Any]:
-        """``ready``, a ``detail`` for people, and every shard."""
+        """The result: ``ready``, a ``detail`` in words, and every shard."""
         async with self._lock:
             if self._kept is not None and time.monotonic() - self._kept[0] < KEEP_SECONDS:
                 return self._kept[1]

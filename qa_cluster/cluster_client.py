@@ -115,7 +115,7 @@ class AsyncClusterClient:
         timeout: float = WRITE_TIMEOUT_SECONDS,
         **parameters: Any,
     ) -> Any:
-        """Read answers out of given contexts on a shard; `qa_cluster.pipeline` says what the parameters mean.
+        """Read answers from given contexts on a shard; `qa_cluster.pipeline` says what the parameters mean.
 
         `inputs` is a dictionary with question and context, or a list of such; so is the result.
         """
@@ -344,7 +344,7 @@ class ClusterClient:
         timeout: float = WRITE_TIMEOUT_SECONDS,
         **parameters: Any,
     ) -> Any:
-        """Read answers out of given contexts on a shard."""
+        """Read answers from given contexts on a shard."""
         return self._run(self._client.pipeline(inputs, model=model, timeout=timeout, **parameters))
 
     def put_document(

@@ -269,7 +269,7 @@ class AsyncClient:
     async def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
     ) -> Any:
-        """Read answers out of given contexts, as `POST /models/{id}` does.
+        """Read answers from given contexts, as `POST /models/{id}` does.
 
         Args:
             inputs: a dictionary with question and context, or a list of such.
@@ -375,7 +375,7 @@ class Client:
     def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
     ) -> Any:
-        """Read answers out of given contexts, as `POST /models/{id}` does.
+        """Read answers from given contexts, as `POST /models/{id}` does.
 
         Args:
             inputs: a dictionary with question and context, or a list of such.

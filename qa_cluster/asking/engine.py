@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What an engine may use.
+    """The options of an engine.
 
     Attributes:
         near_cache_entries, near_cache_bytes: bounds of the near cache; 0 turns it off.

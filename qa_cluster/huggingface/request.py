@@ -26,7 +26,7 @@ _MOST_ERRORS = 50
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """What one request may ask for.
+    """The limits of one request.
 
     Attributes:
         pairs: most pairs of question and context.

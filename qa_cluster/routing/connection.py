@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
         return self.send_many((command,))[0]
 
     def send_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[asyncio.Future[Any]]:
-        """Write several commands in one go."""
+        """Write several commands at once."""
         futures: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
         if self.closed or self._transport is None:
             for future in futures:

@@ -1,4 +1,4 @@
-"""`qa-cluster model load`: puts a reader on the shards."""
+"""`qa-cluster model load`: loads a reader on the shards."""
 
 from __future__ import annotations
 

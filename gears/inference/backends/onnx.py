@@ -133,7 +133,7 @@ class OnnxModel:
         self.outputs = tuple(_port(argument) for argument in self._session.get_outputs())
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run once."""
+        """Run the model once."""
         feeds = {port.name: array for port, array in zip(self.inputs, arrays, strict=True)}
         options = _watch.begin(self._timeout_ms) if self._timeout_ms else None
         try:
