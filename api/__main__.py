@@ -1,7 +1,7 @@
 """`python -m qa_cluster.api`: the REST service in this process, until SIGINT or SIGTERM.
 
-Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); the flags here are the few
-that people change most often. `cluster_url` must name at least one server of the cluster.
+Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); the flags are only for
+those that people change most often. `cluster_url` must name at least one server of the cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BACKLOG = 1024
 
 
 def service_options(settings: Settings) -> ServiceOptions:
-    """What the settings mean for the service."""
+    """The options of the service, from the settings."""
     pipeline = PipelineLimits(
         pairs=settings.pipeline_pairs_max,
         question_chars=settings.question_max_chars,
@@ -40,7 +40,7 @@ def service_options(settings: Settings) -> ServiceOptions:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the service; 2 for a wrong setting."""
+    """Run the service; return the exit status, 2 for a wrong setting."""
     parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
     parser.add_argument("--config", help="TOML file with settings")
     parser.add_argument("--host", help="address to listen on (http_host)")

@@ -1,7 +1,7 @@
 """The service as one ASGI application: routing, admission, request ids, error documents and request metrics.
 
-`GET /qa` is tried against the near cache before anything else is done for the request. The routes of questions and
-documents are plain ASGI, the others Starlette's; an exception of either becomes a problem document in one place.
+For `GET /qa`, the near cache is tried before anything else is done. The status routes are Starlette's, all others are
+plain ASGI; an exception in either becomes a problem document in one place.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Application:
         self._ids = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the life of the process."""
+        """Serve one request, or the lifespan of the process."""
         kind = scope["type"]
         if kind == "http":
             await self._request(scope, receive, send)
@@ -94,9 +94,9 @@ class Application:
             metrics.seconds.observe(perf_counter() - begun, route)
 
     async def _guarded(self, scope: Scope, receive: Receive, responder: _Responder, request_id: str) -> None:
-        """Serve a request; whatever is raised becomes a problem document."""
+        """Serve a request; an exception becomes a problem document."""
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
-        scope["app"] = self  # tells Starlette's router to raise instead of answering in plain text
+        scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
         try:
             if self.state.metrics.active > self.state.options.max_requests and scope["path"] not in _UNBOUNDED:
                 self.state.metrics.refused.inc()
@@ -106,7 +106,7 @@ class Application:
             await self._dispatch(scope, receive, responder)
         except ClientGone:
             responder.status = 499
-        except Exception as error:  # the one place where anything becomes an answer
+        except Exception as error:  # the one place where any error becomes a response
             if responder.status:
                 raise
             status, headers, body = problem(_as_problem(error, scope), request_id=request_id, instance=scope["path"])
@@ -142,7 +142,7 @@ class Application:
 
 
 class _Responder:
-    """Sends, remembers the status, and puts the request id on every response."""
+    """Sends messages, keeps the status, and adds the request id to the response."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -157,7 +157,7 @@ class _Responder:
 
 
 def _as_problem(error: Exception, scope: Scope) -> Exception:
-    """Starlette's and asyncio's exceptions as ours."""
+    """Our exception in place of Starlette's or asyncio's; any other stays as it is."""
     if isinstance(error, HTTPException):
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "GET")

@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problem documents: one place decides the status, type and headers of whatever goes wrong.
+"""Makes RFC 9457 problem documents of errors: this module decides the status, type and headers of every error.
 
-A `QAError` brings its own status; `HttpProblem` is for what only HTTP knows (routes, methods, media types, conditions).
-Anything else is a 500 whose cause is in the log under the request id and not in the response.
+A `QAError` has its own status; `HttpProblem` is for errors that only HTTP has (routes, methods, media types,
+conditions). Any other error is a 500; its cause is in the log, under the request id, and not in the response.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from qa_cluster.errors import (
 
 CONTENT_TYPE = b"application/problem+json"
 TYPE_PREFIX = "urn:qa-cluster:problem:"
-# For what an operator has to put right first, such as a shard without a model.
+# `Retry-After` of errors that an operator has to correct first, such as a shard without a model.
 LONG_PAUSE_SECONDS = 5.0
 RawHeaders = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
 
-# name in `type`, title
+# For each error, its name in `type` and its title.
 _NAMES: Mapping[type[QAError], tuple[str, str]] = {
     InvalidInput: ("validation", "The request is not valid"),
     InputTooLong: ("too-long", "The request exceeds a limit"),
@@ -69,7 +69,7 @@ class HttpProblem(Exception):
 
     Attributes:
         name: a key of `HTTP_PROBLEMS`.
-        errors: what is wrong where, as `errors` of the problem document.
+        errors: each fault and its place, for `errors` of the problem document.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class HttpProblem(Exception):
 
 
 def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, bytes]:
-    """Status, headers and body of the response that reports `error`."""
+    """The status, headers and body of the response that reports `error`."""
     headers: RawHeaders = []
     errors: list[Mapping[str, str]] = []
     detail = str(error)

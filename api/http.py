@@ -1,4 +1,4 @@
-"""The little of HTTP that all routes share, on plain ASGI: headers, bounded bodies, responses, conditions."""
+"""The parts of HTTP that the routes share, on plain ASGI: headers, bounded bodies, responses, conditions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ClientGone(Exception):
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of that (lower-case) name."""
+    """The first header of this (lower-case) name, None if there is none."""
     for key, value in scope["headers"]:
         if key == name:
             found: bytes = value
@@ -30,7 +30,7 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def require_json(scope: Scope) -> None:
-    """HttpProblem unless the body says that it is JSON."""
+    """Raise HttpProblem unless the request's media type is JSON."""
     given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     if given != JSON and not (given.startswith(b"application/") and given.endswith(b"+json")):
         shown = given.decode("latin-1")[:80] or "none"
@@ -38,7 +38,7 @@ def require_json(scope: Scope) -> None:
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int, timeout_ms: int) -> bytes:
-    """The whole body; HttpProblem once it is known to exceed the limit, TimeoutError if it does not end in time."""
+    """The whole body; HttpProblem as soon as it exceeds the limit, TimeoutError if it does not end in time."""
     async with asyncio.timeout(timeout_ms / 1000):
         return await _read_body(scope, receive, limit)
 
@@ -79,7 +79,7 @@ async def send_response(send: Send, status: int, headers: RawHeaders, body: byte
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, _Result], on_leave: Callable[[], None]
 ) -> _Result:
-    """The result of `work`; it is cancelled, and ClientGone raised, when the client goes away meanwhile."""
+    """The result of `work`; if the client disconnects meanwhile, `work` is cancelled and ClientGone raised."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -99,7 +99,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def condition(scope: Scope) -> str | None:
-    """The version that a write demands: that of ``If-Match``, ``""`` for ``If-None-Match: *``, None for any."""
+    """The version that a write requires: that of ``If-Match``, ``""`` for ``If-None-Match: *``, None for any."""
     wanted = header(scope, b"if-match")
     absent = header(scope, b"if-none-match")
     if wanted is not None and absent is not None:

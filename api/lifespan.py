@@ -1,7 +1,7 @@
-"""What lives as long as the service: its options, its metrics and its engine, which it opens in the background.
+"""The state that lives as long as the service: its options, its metrics and its engine, opened in the background.
 
-The service starts without a cluster: until one can be reached and has a model, `/readyz` is false and questions are
-answered 503.
+The service can start without a cluster: until it can reach one that has a model, `/readyz` and questions get status
+503.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What the service starts with."""
+    """The options of the service."""
 
     target: Target
     max_requests: int = 256
@@ -35,12 +35,12 @@ class ServiceOptions:
 
     @property
     def limits(self) -> AskLimits:
-        """What a question may ask for."""
+        """The limits of a question and its options."""
         return self.target.options.limits
 
 
 class ServiceState:
-    """The engine, once it is there, and the metrics."""
+    """The engine, once it is open, and the metrics."""
 
     def __init__(self, options: ServiceOptions) -> None:
         self.options = options
@@ -51,13 +51,13 @@ class ServiceState:
 
     @property
     def engine(self) -> Engine:
-        """The engine; ClusterError says why there is none yet."""
+        """The engine; until it is open, the error of the last try is raised."""
         if self.engine_or_none is None:
             raise type(self._problem)(str(self._problem))
         return self.engine_or_none
 
     async def start(self) -> None:
-        """Begin to open the engine; the first try is awaited."""
+        """Start to open the engine in the background, and wait for the first try."""
         tried = asyncio.Event()
         self._opening = asyncio.create_task(self._open(tried), name="engine")
         await tried.wait()

@@ -1,4 +1,4 @@
-"""The OpenAPI description of the service, built from the tables that validate requests, and a page that shows it."""
+"""The OpenAPI description of the service, made from the tables that validate requests, and a page that shows it."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ def _limits(schema: dict[str, Any]) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default as it is written in a request."""
+    """A default in the form that a request would have."""
     if default is None:
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

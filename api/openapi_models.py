@@ -1,4 +1,4 @@
-"""The OpenAPI description of `POST /models/{id}`, built from the table of parameters and the limits of the service."""
+"""The OpenAPI description of `POST /models/{id}`, made from the table of parameters and the limits of the service."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def model_id() -> dict[str, Any]:
 
 
 def request_body(limits: PipelineLimits) -> dict[str, Any]:
-    """What is sent."""
+    """The description of the request's body."""
     pair = {
         "type": "object",
         "required": ["question", "context"],

@@ -1,4 +1,4 @@
-"""What the description says of `/search`: the shape of its result."""
+"""The OpenAPI schema of the result of `/search`."""
 
 from __future__ import annotations
 

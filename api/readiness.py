@@ -1,4 +1,4 @@
-"""Whether every shard can answer questions, and what it lacks where it cannot. A verdict holds for a second."""
+"""Finds whether every shard can answer questions, and what is missing if one cannot. A result is kept for a second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShardReadiness:
-    """One shard: ready, or what is missing."""
+    """Whether one shard is ready, and what is missing if not."""
 
     shard: str
     address: str
@@ -35,7 +35,7 @@ class ShardReadiness:
 
 
 class Readiness:
-    """The verdict about all shards."""
+    """Checks all shards and keeps the result for `KEEP_SECONDS`."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -43,7 +43,7 @@ class Readiness:
         self._lock = asyncio.Lock()
 
     async def verdict(self) -> dict[str, Any]:
-        """``ready``, a ``detail`` for people, and every shard."""
+        """The result: ``ready``, a ``detail`` in words, and every shard."""
         async with self._lock:
             if self._kept is not None and time.monotonic() - self._kept[0] < KEEP_SECONDS:
                 return self._kept[1]
@@ -89,7 +89,7 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(error) or "no answer in time",))
     model, tokenizer, manifest, registrations, info = replies
     if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
-        # Its keys may be on their way to or from another shard: what counts is the reader that it answers with.
+        # While slots move, the reader's keys may be on another shard: then the reader in use decides.
         in_use = await _manifest_in_use(engine, shard)
         if in_use is not None:
             model, tokenizer, manifest = 1, 1, in_use
@@ -124,7 +124,7 @@ async def _manifest_in_use(engine: Engine, shard: Shard) -> bytes | None:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every string in a nested reply."""
+    """All strings in a nested reply."""
     if isinstance(value, bytes):
         return [value.decode("utf-8", "replace")]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`GET /documents`, `GET /documents/count`, and `PUT`, `GET`, `DELETE /documents/{id}`, whose version is its ETag."""
+"""`GET /documents`, `GET /documents/count`, and `PUT`, `GET`, `DELETE /documents/{id}`; the version is the ETag."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from .schemas import (
 
 PREFIX = b"/documents/"
 LIST_PATH = PREFIX.removesuffix(b"/")
-# The document with this id is `/documents/%63ount`.
+# A document with the id `count` has the path `/documents/%63ount`.
 _COUNT_PATH = PREFIX + b"count"
 _ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
 
 
 class DocumentListRoute:
-    """What there is: documents page by page, and how many."""
+    """Lists documents page by page, and counts them."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._timeout_ms = state.options.limits.timeout_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """List or count."""
+        """List or count documents."""
         if scope["method"] not in ("GET", "HEAD"):
             raise HttpProblem(
                 "method-not-allowed",
@@ -59,12 +59,12 @@ class DocumentListRoute:
 
 
 def counts(scope: Scope) -> bool:
-    """Whether a request asks how many documents there are, by the raw path: every other id is a document's."""
+    """Whether a request is for the number of documents, by its raw path: any other path names a document."""
     return _raw_path(scope) == _COUNT_PATH and scope["method"] in ("GET", "HEAD")
 
 
 class DocumentRoute:
-    """One document by its id, which is the rest of the path and may hold anything, percent-encoded."""
+    """One document by its id: the rest of the path, percent-encoded, with any characters."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -131,7 +131,7 @@ class DocumentRoute:
 
 
 def _document_id(scope: Scope) -> str:
-    """The id, from the raw path: a ``%2F`` in an id is not a path separator."""
+    """The id, from the raw path, because a ``%2F`` in an id is not a path separator."""
     raw = _raw_path(scope)
     if not raw.startswith(PREFIX):
         raise HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")

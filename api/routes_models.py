@@ -1,7 +1,7 @@
 """`POST /models/{id}`: questions and contexts in the shape of Hugging Face's question-answering task.
 
-A shard's worker reads them; this process only checks the request and hands it on. The list of models is `GET /models`
-in `routes_status`.
+A shard's worker reads them; this process only checks the request and sends it to a shard. `GET /models`, the list of
+models, is in `routes_status`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT = "default"
 
 
 class ModelRoute:
-    """One model by its id, which is the rest of the path: ``owner/name@revision``, slashes as they are or encoded."""
+    """One model by its id, the rest of the path: ``owner/name@revision``, with slashes plain or encoded."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -33,7 +33,7 @@ class ModelRoute:
         self._timeout_ms = state.options.limits.timeout_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read what is in the body."""
+        """Answer the questions in the body from their contexts."""
         begun = perf_counter()
         model = _model(scope)
         if scope["method"] != "POST":

@@ -1,7 +1,7 @@
 """`GET /qa` and `POST /qa`, as plain ASGI: a cached answer must cost little more than reading the request.
 
-A query string that was answered from the near cache before is recognised by its bytes; everything it means was
-worked out the first time. A client that goes away cancels its question.
+A query string that was answered before is recognised by its bytes, so it need not be parsed again before the near cache
+is asked. When a client disconnects, its question is cancelled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_ALIAS_BYTES = 2048
 
 
 class QuestionRoute:
-    """Both ways to ask."""
+    """Serves `GET /qa` and `POST /qa`."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -66,7 +66,7 @@ class QuestionRoute:
         return 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that the near cache could not."""
+        """Answer a request for which `near` returned None."""
         method = scope["method"]
         if method in ("GET", "HEAD"):
             values = parse_query(scope["query_string"], self._fields)
@@ -123,7 +123,7 @@ class QuestionRoute:
         await send_response(send, 200, headers, outcome.encode(scope["state"]["request_id"]))
 
     def _remember(self, query: bytes, outcome: Outcome) -> None:
-        """Know this query string again, if its answer may come from the near cache."""
+        """Make `near` recognise this query string, if its answer may come from the near cache."""
         question = outcome.question
         if question.options.cache not in ("use", "only") or len(query) > MAX_ALIAS_BYTES:
             return

@@ -1,6 +1,6 @@
-"""`GET /search` and `POST /search`: the best sentences themselves, for those that bring a reader of their own.
+"""`GET /search` and `POST /search`: the best sentences themselves, for users with a reader of their own.
 
-Nothing is cached: a search reads no model, and what it shows stands in the documents now.
+Nothing is cached: a search runs no model, and it shows the documents as they are now.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .schemas import parse_body, parse_query, search_fields, search_options
 
 
 class SearchRoute:
-    """Both ways to search."""
+    """Serves `GET /search` and `POST /search`."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -20,7 +20,7 @@ class SearchRoute:
         self._fields = search_fields(state.options.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Search, and stop when the client leaves."""
+        """Search, and stop if the client disconnects."""
         method = scope["method"]
         if method in ("GET", "HEAD"):
             values = parse_query(scope["query_string"], self._parameters)

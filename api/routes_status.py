@@ -1,4 +1,4 @@
-"""What is not about questions or documents: liveness, readiness, metrics, the description, and the page to ask from."""
+"""The other routes: liveness, readiness, metrics, the list of models, the description, and the page to ask from."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def status_routes(state: ServiceState) -> list[Route]:
 
 
 async def _shards(engine: Engine) -> str:
-    """Every shard's own numbers; `qa_shard_up` is 0 for one that does not answer."""
+    """The metrics of every shard; `qa_shard_up` is 0 for one that does not answer."""
     lines: list[str] = []
     for shard, info in zip(
         engine.shards.all, await asyncio.gather(*(_info(engine, shard) for shard in engine.shards.all)), strict=True

@@ -1,6 +1,7 @@
-"""What requests may contain: one table of fields, read by the validation and by the OpenAPI description.
+"""The fields of requests: one table for the validation and for the OpenAPI description.
 
-Every wrong field is reported, not only the first: a pointer into the JSON body or the name of the query parameter.
+All wrong fields are reported, not only the first, each by a pointer into the JSON body or by the query parameter's
+name.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
 
 
 def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
-    """The fields of a search; what is searched for is called ``q`` in query strings."""
+    """The fields of a search; `query` is the name of the text to search for, ``q`` in query strings."""
     options = SearchOptions()
     return (
         Field(query, "string", "what to search for", required=True, minimum=1, maximum=limits.question_max_chars),
@@ -206,7 +207,7 @@ def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """The values of a query string by field name; HttpProblem lists everything that is wrong with it."""
+    """The values of a query string by field name; HttpProblem lists its faults."""
     by_name = {field.name: field for field in fields}
     try:
         pairs = parse_qsl(
@@ -238,7 +239,7 @@ def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """The values of a JSON object by field name; HttpProblem lists everything that is wrong with it."""
+    """The values of a JSON object by field name; HttpProblem lists its faults."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -310,7 +311,7 @@ def _checked(
 
 
 def _wrong(field: Field, value: Any) -> str | None:
-    """Why `value` is not one of the field, or None."""
+    """Why `value` is not valid for the field, or None if it is."""
     if _kind(value) != field.kind and not (field.kind == "number" and _kind(value) == "integer"):
         shown = f" {value[:40]!r}" if isinstance(value, str) and field.kind != "string" else ""
         return f"must be {_article(field.kind)}, got {_kind(value)}{shown}"
@@ -330,7 +331,7 @@ def _wrong(field: Field, value: Any) -> str | None:
 
 
 def _from_text(field: Field, text: str) -> Any:
-    """The text of a query parameter as the field's type, or as it is where it is none."""
+    """The text of a query parameter as the field's type, or unchanged if that is not possible."""
     if field.kind == "boolean":
         return _BOOLEANS.get(text.lower(), text)
     if field.kind in ("integer", "number") and text.isascii() and "_" not in text:

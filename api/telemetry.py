@@ -1,4 +1,4 @@
-"""The service's own metrics, each counted in one place, and the numbers that the shards report themselves."""
+"""The service's own metrics, each counted in one place, and the metrics that the shards report themselves."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Telemetry:
             self.waves.observe(len(timings.read))
 
     def watch(self, engine: Engine) -> None:
-        """Show the numbers of an engine too."""
+        """Add the metrics of an engine."""
         near, freshness = engine.near, engine.freshness
         for name, help, read in (
             ("qa_near_cache_entries", "Answers in the near cache", lambda: len(near)),
@@ -77,7 +77,7 @@ class Telemetry:
 
 
 def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:
-    """The numbers of a shard's `INFO qa` section as samples, under the shard's own names.
+    """The numbers in a shard's `INFO qa` section as samples, under the shard's own names.
 
     ``qa_jobs_<kind>:ok=3,..`` becomes a labelled series, ``qa_latency_<kind>_<stage>_us:p50=..,le_64=..`` a histogram.
     """
@@ -103,7 +103,7 @@ def _pairs(text: str) -> dict[str, float]:
 
 
 def _histogram(labels: Mapping[str, str], buckets: Mapping[str, float]) -> list[str]:
-    """Cumulative buckets in seconds, of counts under upper bounds in microseconds."""
+    """The samples of a histogram with cumulative buckets in seconds, from counts per upper bound in microseconds."""
     counts = sorted((int(name.removeprefix("le_")), count) for name, count in buckets.items() if name.startswith("le_"))
     lines, total = [], 0.0
     for bound, count in counts:

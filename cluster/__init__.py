@@ -1,1 +1,1 @@
-"""This package operates clusters: servers, topology and the command line."""
+"""Operates clusters: servers, topology and the command line."""

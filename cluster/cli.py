@@ -40,7 +40,7 @@ _EPILOG = (
     "Exit codes: 0 done, 1 failed, 2 wrong usage or setting, 3 not running or not reachable, 4 overloaded or timed out,"
     " 130 interrupted (Ctrl-C)."
 )
-# Options of the command itself that take a value and may stand after the subcommand too.
+# Options of the command itself that take a value; users may write them after the subcommand too.
 _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", "--log-level", "--set")
 
 _COMMANDS = {
@@ -93,7 +93,7 @@ def _options(  # noqa: PLR0917 - one parameter is one option
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    del version  # acted on by its callback
+    del version  # its callback has handled it
     flags = {}
     for text in set or []:
         name, equals, value = text.partition("=")
@@ -106,7 +106,7 @@ def _options(  # noqa: PLR0917 - one parameter is one option
 
 
 def exit_code(error: BaseException) -> int:
-    """What the process exits with for an error."""
+    """The exit code of the process for an error."""
     if isinstance(error, ConfigError):
         return USAGE
     if isinstance(error, CapacityError | redis.exceptions.TimeoutError):
@@ -117,7 +117,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def shared_first(arguments: list[str]) -> list[str]:
-    """The command line with the options of all commands moved to the front; what follows ``--`` stays.
+    """The command line with the options of all commands moved to the front; words after ``--`` stay in place.
 
     >>> shared_first(["up", "--data-dir", "x", "--shards", "5"])
     ['--data-dir', 'x', 'up', '--shards', '5']

@@ -1,1 +1,1 @@
-"""This package runs inside the worker process of a shard: functions, models and scripts."""
+"""The worker process of a shard: functions, models and scripts."""

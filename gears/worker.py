@@ -1,8 +1,8 @@
 """The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module only.
 
 It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on
-descriptor 3 and runs the service. Threads: the event loop with all functions, those of each device, one that loads
-models, one that beats. When the control socket closes, the shard is gone and the process ends at once.
+descriptor 3 and runs the service. Its threads are the event loop's, which runs all functions, those of each device, one
+that loads models, and the heartbeat's. When the control socket closes, the shard is gone and the process ends at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_process() -> None:
-    """Keep only the standard descriptors and the control socket, and die with the parent."""
+    """Close all but the standard descriptors and the control socket; make the process die with its parent."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     os.closerange(CONTROL_FD + 1, limit if limit != resource.RLIM_INFINITY else 1 << 20)
     os.set_inheritable(CONTROL_FD, False)
@@ -32,13 +32,13 @@ def prepare_process() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # numpy's own thread pool would compete with the model runtime
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # the model thread must get its turn soon when functions keep the loop busy (the default is 5 ms)
+    # model threads must get the interpreter lock soon while functions keep the event loop busy (the default is 5 ms)
     sys.setswitchinterval(0.0005)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 def read_start_line(control: socket.socket) -> bytes:
-    """The line the module sends first; empty when it closed the socket."""
+    """The line that the module sends first; empty if it has closed the socket."""
     control.settimeout(START_TIMEOUT_SECONDS)
     line = b""
     while not line.endswith(b"\n") and len(line) < MAX_START_LINE:
@@ -51,7 +51,7 @@ def read_start_line(control: socket.socket) -> bytes:
 
 
 def main() -> int:
-    """Run the worker; returns the exit status."""
+    """Run the worker; return the exit status."""
     try:
         os.fstat(CONTROL_FD)
     except OSError:
@@ -66,7 +66,7 @@ def main() -> int:
     _serve(line, control)
     logging.shutdown()
     sys.stdout.flush()
-    # runtimes keep threads that would be waited for, and the shard is gone: nothing is left to clean up
+    # a normal exit would wait for the runtimes' threads; the shard is gone, so nothing is left to clean up
     os._exit(0)
 
 
@@ -89,7 +89,7 @@ def _serve(line: bytes, control: socket.socket) -> None:
     while not served.done():
         try:
             loop.run_until_complete(served)
-        except (SystemExit, KeyboardInterrupt) as error:  # of a task that a function started
+        except (SystemExit, KeyboardInterrupt) as error:  # from a task that a function started
             if served.done():
                 raise
             logger.error("a function raised %s: ignored", type(error).__name__)

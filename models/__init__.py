@@ -1,1 +1,1 @@
-"""Offline model work: export, quantization, calibration, evaluation; and the bundled default reader."""
+"""Offline work on models: training, export, quantization, calibration, evaluation; and the bundled default reader."""

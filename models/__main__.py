@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_train(chosen)
         with _bars() as progress:
             result = _COMMANDS[chosen.command](chosen, progress)
-        print(result)  # while bars are drawn, what is printed goes where they are
+        print(result)  # after the progress bars have ended: rich would send output to their stream
     except (QAError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""Where the reader that comes with the package lies."""
+"""The place of the reader that comes with the package."""
 
 from pathlib import Path
 

@@ -1,11 +1,12 @@
-"""What a reader's scores mean, fitted on labelled examples it was not trained on.
+"""Fits the meaning of a reader's scores, on labelled examples that it was not trained on.
 
-- *calibration*: a logistic from the score over null to the probability that the answer is right (F1 of a half or more);
-- *calibration error*: how far such probabilities are from the share of answers that is right, on examples that the
-  logistic was not fitted on; also of the reader's own odds, for comparison;
-- *no-answer threshold*: the score below which saying "no answer" gains more than answering;
-- *wave threshold*: the score above which no further sentences are read. For the default reader 6 was measured to be
-  best end to end; another reader gets the score at which it is right as often as the default is at 6.
+- *calibration*: a logistic from the score over null to the probability that the answer is right (F1 of 0.5 or more);
+- *calibration error*: how far such probabilities are from the share of right answers, on examples to which the logistic
+  was not fitted; also that of the reader's own odds, for comparison;
+- *no-answer threshold*: the score below which "no answer" gains more than an answer;
+- *wave threshold*: the score from which on no further sentences are read, for use when `waves` has too few examples to
+  fit it. For the default reader, 6 was measured to be the best; another reader gets the score at which it is right as
+  often as the default reader is at 6.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What `fit` finds. `error` is the expected calibration error, `error_before` that of the reader's own odds."""
+    """The results of `fit`. `error` is the expected calibration error, `error_before` that of the reader's own odds."""
 
     calibration: Calibration
     no_answer: float
@@ -46,14 +47,14 @@ class Thresholds:
 
 OWN_ODDS = Calibration(a=1.0, b=0.0)
 UNFITTED = Thresholds(OWN_ODDS, no_answer=0.0, wave=WAVE_SCORE)
-"""Without held-out data: the reader's own odds of its best span against `[CLS]`."""
+"""The thresholds without held-out data: the reader's own odds of its best span against `[CLS]`."""
 
 
 def with_negatives(examples: Sequence[Example]) -> list[Example]:
-    """Return the examples and, unless they hold unanswerable ones already, as many of those.
+    """Return the examples and, unless some are unanswerable already, about as many unanswerable ones.
 
-    A question becomes unanswerable with the context of another one that shares most words with it and not its answer:
-    that is what a reader meets among ranked sentences.
+    A question becomes unanswerable by another context: the one that shares most words with the question and does not
+    contain its answer. Readers get such contexts among ranked sentences.
     """
     if any(not example.answers for example in examples):
         return list(examples)
@@ -75,13 +76,13 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
 
 
 def require_enough(examples: Sequence[Example]) -> None:
-    """Raise ModelError for examples that are too few to fit anything to."""
+    """Raise ModelError if there are too few examples to fit anything to."""
     if len(examples) < MIN_EXAMPLES:
         raise ModelError(f"{len(examples)} held-out examples, calibration needs at least {MIN_EXAMPLES}")
 
 
 def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thresholds:
-    """Fit all of it on predictions for examples of which some have no answer."""
+    """Fit all thresholds to predictions for examples of which some have no answer."""
     require_enough(examples)
     read = np.array([np.isfinite(found.score) for found in predictions])
     scores = np.array([found.score for found in predictions], np.float64)[read]
@@ -139,9 +140,9 @@ def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:
 
 
 def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray[np.bool_]) -> float:
-    """Return the score below which to say "no answer" for the best mean F1, if a fifth of all questions has none.
+    """Return the score below which "no answer" gives the best mean F1, if a fifth of all questions has no answer.
 
-    Saying so of an unanswerable question gains 1, answering it 0.
+    For an unanswerable question, "no answer" counts 1 and any answer 0.
     """
     order = np.argsort(scores)
     ranked = scores[order]

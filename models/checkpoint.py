@@ -1,8 +1,8 @@
-"""Loads a Hugging Face extractive question-answering checkpoint for export and refuses what is not one.
+"""Loads a Hugging Face extractive question-answering checkpoint for export, and refuses anything else.
 
 torch and transformers belong to the `export` extra and are imported only when a checkpoint is loaded. Code that comes
-with a checkpoint is never run; pickled weights are read by torch's restricted unpickler (`weights_only`), and only
-where there are no safetensors.
+with a checkpoint is never run; pickled weights are read by torch's restricted unpickler (`weights_only`), and only if
+there are no safetensors.
 """
 
 import inspect
@@ -32,15 +32,15 @@ _LICENCE = re.compile(r"\A---\n(?:(?!---).*\n)*?license:[ \t]*(?:\n[ \t]*-[ \t]*
 _TOKENIZER_FILE = "tokenizer.json"
 _VOCABULARIES = ("vocab.txt", "vocab.json")
 _PIECE_MODELS = ("spiece.model", "spm.model", "sentencepiece.bpe.model")
-_RELAID = ("deberta",)  # families whose pairs transformers 5 joins otherwise than those before it did
+_RELAID = ("deberta",)  # families whose pairs transformers 5 joins differently from earlier versions
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint: the network and what the manifest must say about it.
+    """A loaded checkpoint: the network, and the facts about it that the manifest needs.
 
-    `max_tokens` is the longest input the network has positions for, special tokens and all. `origin` names what was
-    loaded, with the commit where it came from the hub.
+    `max_tokens` is the longest input that the network has positions for, with special tokens. `origin` names what was
+    loaded, with the commit if it came from the hub.
     """
 
     network: Any
@@ -66,7 +66,7 @@ def require_export_extra() -> None:
 
 
 def load_checkpoint(source: str) -> Checkpoint:
-    """Load a local folder, or else a hub id, `owner/name` or `owner/name@revision`; ModelError says why not."""
+    """Load a local folder, or else a hub id, `owner/name` or `owner/name@revision`; ModelError says why it fails."""
     require_export_extra()
     folder, name, origin = _located(source)
     config = _config(folder, source)
@@ -87,14 +87,14 @@ def load_checkpoint(source: str) -> Checkpoint:
         max_tokens=_max_tokens(network, config, tokenizer),
         pad_id=_pad_id(tokenizer, config, pair),
         pair=pair,
-        # not by its tokens: of a small vocabulary both cases may be unknown
+        # its tokens would not show this: in a small vocabulary, both cases may be unknown
         lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
     )
 
 
 def _located(source: str) -> tuple[Path, str, str]:
-    """The folder of a checkpoint, its name, and where it is from."""
+    """The folder of a checkpoint, its name, and its origin."""
     folder = Path(source)
     if source and folder.is_dir():
         name = folder.resolve().name
@@ -107,9 +107,9 @@ def _located(source: str) -> tuple[Path, str, str]:
 
 
 def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
-    """What the network is fed. Token types only where they tell question and context apart: zeros are its default.
+    """The network's inputs, with token types only if they tell question and context apart: zeros are its default.
 
-    Not what the tokenizer says it makes: of ALBERT's and others' it forgets the types they were trained with.
+    The tokenizer's list of inputs is not used: for ALBERT and others it lacks the types that were used in training.
     """
     accepted = inspect.signature(network.forward).parameters
     typed = "token_type_ids" in accepted and pair.context_type == 1 and getattr(config, "type_vocab_size", 0) > 1
@@ -117,13 +117,13 @@ def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
 
 
 def _pad_id(tokenizer: Any, config: Any, pair: PairLayout) -> int:
-    """What fills batches up. Masked as it is, any token will do where neither tokenizer nor config names one."""
+    """The token that pads batches; as it is masked, any token will do if neither tokenizer nor config names one."""
     named = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None))
     return next((int(found) for found in named if found is not None), pair.tail[-1])
 
 
 def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
-    """The longest input. RoBERTa and its kin count positions from behind their padding's: 514 rows are 512 tokens."""
+    """The longest input. RoBERTa and its like count positions from after their padding's: 514 rows are 512 tokens."""
     limits = [MAX_TOKENS, int(tokenizer.model_max_length)]
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and positions > 0:
@@ -135,10 +135,10 @@ def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
 
 
 def torch_runner(network: Any, threads: int | None = None) -> Runner:
-    """Return what runs the checkpoint in plain PyTorch, float32: the reference for the exported file.
+    """Return a runner of the checkpoint in plain PyTorch, float32: the reference for the exported file.
 
     Args:
-        threads: that PyTorch uses in this process from now on; None: as many as it did.
+        threads: PyTorch's number of threads in this process from now on; None leaves it unchanged.
     """
     import torch
 
@@ -156,12 +156,12 @@ def torch_runner(network: Any, threads: int | None = None) -> Runner:
 def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except UnpicklingError as error:  # torch's own text says how to have such a file run what it holds
+    except UnpicklingError as error:  # torch's own text explains how to make it run the file's code
         raise ModelError(
             f"cannot load {what} of {source!r}: its pickled file is damaged or holds more than tensors and is not "
             "read: use a checkpoint with model.safetensors"
         ) from error
-    except Exception as error:  # corrupt files surface as anything from OSError to safetensors' own types
+    except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
         cause = " ".join(str(error).split())[:300]
         raise ModelError(f"cannot load {what} of {source!r}: {type(error).__name__}: {cause}") from error
 
@@ -222,7 +222,7 @@ def _network(folder: Path, source: str) -> Any:
 
 
 def _tokenizer(folder: Path, source: str, family: str) -> Any:
-    """The tokenizer of a checkpoint, with what its `tokenizer.json` says as its backend."""
+    """The tokenizer of a checkpoint, with the tokenizer of its `tokenizer.json` as its backend."""
     from transformers import AutoTokenizer
 
     stored = folder / _TOKENIZER_FILE
@@ -241,7 +241,7 @@ def _tokenizer(folder: Path, source: str, family: str) -> Any:
 
 
 def _require_vocabulary(folder: Path, source: str, family: str) -> None:
-    """Refuse what transformers 5 would make another tokenizer of than the checkpoint was trained with."""
+    """Refuse a checkpoint from whose files transformers 5 would make another tokenizer than it was trained with."""
     found = [name for name in (*_VOCABULARIES, *_PIECE_MODELS) if (folder / name).is_file()]
     if not found:
         raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")
@@ -253,7 +253,7 @@ def _require_vocabulary(folder: Path, source: str, family: str) -> None:
 
 
 def _require_room(network: Any, backend: Any, source: str) -> None:
-    """Refuse a tokenizer of another network: a token without an embedding ends a worker's run, or reads anything."""
+    """Refuse another network's tokenizer: a token without an embedding would make runs fail, or read wrong memory."""
     rows = len(network.get_input_embeddings().weight)
     token, last = max(backend.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     if last >= rows:
@@ -270,5 +270,5 @@ def _licence(folder: Path) -> str:
 
 
 def parameter_bytes(network: Any) -> int:
-    """Return how many bytes the network's float32 weights take."""
+    """Return the size of the network's float32 weights in bytes."""
     return sum(parameter.numel() * parameter.element_size() for parameter in network.parameters())

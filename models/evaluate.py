@@ -1,4 +1,4 @@
-"""How well a reader answers: exact match and F1 on a question set, the context given with each question.
+"""Measures how well a reader answers: exact match and F1 on a question set, with each question's context given.
 
 A context longer than a window is read window by window; the answer is the span with the best score over null, where
 null is the score of `[CLS]` in the same window.
@@ -50,9 +50,9 @@ NOTHING_READ = Prediction("", 0, 0, float("-inf"))
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a reader scored on one question set: the means, and with intervals and by question type.
+    """The scores of a reader on one question set: means, and figures with intervals, also by question type.
 
-    `answers` says of every question what was answered, `refused` that it is below the no-answer threshold.
+    `answers` has the answer to every question; its `refused` tells whether that is below the no-answer threshold.
     """
 
     model_id: str
@@ -72,7 +72,7 @@ class Report:
     answers: list[dict[str, object]]
 
     def to_dict(self, *, answers: bool = False) -> dict[str, object]:
-        """Return the report as JSON-ready values, with `answers` every question's."""
+        """Return the report as JSON-ready values; with `answers`, including those to every question."""
         document = asdict(self)
         if not answers:
             del document["answers"]
@@ -80,7 +80,7 @@ class Report:
 
 
 class ContextReader:
-    """Reads contexts with one runner; counts the windows it read."""
+    """Reads contexts with one runner, and counts the windows that it has read."""
 
     def __init__(self, encoder: TextPairEncoder, runner: Runner) -> None:
         self._encoder = encoder
@@ -88,7 +88,7 @@ class ContextReader:
         self.windows_read = 0
 
     def predict(self, examples: Sequence[Example], progress: Progress, stage: str) -> list[Prediction]:
-        """Return one prediction an example, in their order."""
+        """Return one prediction per example, in the order of the examples."""
         windows: list[Window] = []
         owners: list[int] = []
         for number, example in enumerate(examples):
@@ -121,9 +121,9 @@ class ContextReader:
 
 
 def score(predictions: Sequence[Prediction], examples: Sequence[Example], no_answer_threshold: float = 0.0) -> Score:
-    """Return mean exact match and F1, and how often "no answer" was given rightly where questions have none.
+    """Return mean exact match and F1, and the no-answer accuracy over the questions without an answer.
 
-    Where every question has an answer the threshold is not looked at: the best span counts, however low its score.
+    If every question has an answer, the threshold is ignored: the best span counts, however low its score.
     """
     given = [GivenAnswer(found.text, found.score >= no_answer_threshold) for found in predictions]
     verdicts = judge(examples, given)

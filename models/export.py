@@ -1,8 +1,7 @@
-"""Exports a Hugging Face question-answering checkpoint to what shards run: ONNX, tokenizer and manifest in one folder.
+"""Exports a Hugging Face question-answering checkpoint for shards: ONNX, tokenizer and manifest in one folder.
 
-With held-out examples the manifest's thresholds are fitted, with question sets it says what the reader scored before
-and after. A file that loses more than the tolerance is refused. The folder is written only when everything has
-succeeded.
+With held-out examples, the manifest's thresholds are fitted; with question sets, it has the scores before and after the
+export. A file that loses more than the tolerance is refused. The folder is written only after everything has succeeded.
 """
 
 import os
@@ -54,12 +53,12 @@ MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
 CONTEXT_TOKENS = 128  # measured in docs/reading.md
 WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
-# with its neighbours a sentence mostly fills the budget, and the question comes to that
+# a sentence with its neighbours mostly fills the budget, and the question adds to that
 WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
 SERVING_RUNTIME = RUNTIMES[0]
-_LONG_SHARE = 5  # one calibration example in so many fills a whole window
-_SAME = 1e-3  # logits of the traced file may differ from the network's by so much of their range
+_LONG_SHARE = 5  # one calibration example in this many fills a whole window
+_SAME = 1e-3  # logits of the traced file may differ from the network's by this share of their range
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
 
 
@@ -68,19 +67,19 @@ class ExportOptions:
     """How a checkpoint is exported.
 
     Attributes:
-        precision: of the file; None is int8 with `calibration` and float32 without.
+        precision: that of the file; None is int8 with `calibration` and float32 without.
         compare: measure every precision that can be made, not only the chosen one.
-        calibration: question set whose contexts int8 ranges are measured on.
-        held_out: question set the reader was not trained on, to fit the manifest's thresholds.
+        calibration: question set on whose contexts int8 ranges are measured.
+        held_out: question set that the reader was not trained on, to fit the manifest's thresholds.
         evaluation: question sets to score the reader on, before and after.
-        limit: only so many questions of each of these, spread over the file.
-        context_tokens: reading context, the token budget of a ranked sentence with its neighbours; 0: none. Less where
-            a window has less room.
-        max_examples: how many calibration examples are used, spread over the file.
+        limit: most questions from each of these, spread over the file.
+        context_tokens: the token budget of a ranked sentence with its neighbours, 0 for none; less if a window has less
+            room.
+        max_examples: most calibration examples, spread over the file.
         tolerance: how many points of F1 the file may lose on any of the question sets.
-        force: write it even so.
-        runtimes: what the files are measured in; the first one's figures go into the manifest.
-        report: is called with the report before anything is refused or written.
+        force: write the file even if it loses more.
+        runtimes: the runtimes in which the files are measured; the first one's figures go into the manifest.
+        report: a callback that gets the report before anything is refused or written.
     """
 
     precision: str | None = None
@@ -107,12 +106,12 @@ class ExportOptions:
         return self.precision or ("int8" if self.calibration is not None else "float32")
 
     def precisions(self) -> list[str]:
-        """What is measured, the chosen one first."""
+        """The precisions that are measured, the chosen one first."""
         others = [name for name in PRECISIONS if name != self.chosen and (name != "int8" or self.calibration)]
         return [self.chosen, *(others if self.compare else ())]
 
     def check(self, source: str, out: Path) -> None:
-        """Raise InvalidInput for what cannot be meant."""
+        """Raise InvalidInput for options that are invalid or do not go together."""
         require_precision(self.chosen, calibrated=self.calibration is not None)
         if out.exists() and not out.is_dir():
             raise InvalidInput(f"output {str(out)!r} exists and is not a folder")
@@ -137,7 +136,7 @@ class ExportOptions:
 def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> Manifest:
     """Export the checkpoint `source` (folder or hub id) into the folder `out` and return its manifest.
 
-    ModelError says what cannot be exported, or how much the file would lose.
+    ModelError says why it cannot be exported, or how much the file would lose.
     """
     require_export_extra()
     options.check(source, out)
@@ -152,22 +151,22 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
         checkpoint = load_checkpoint(source)
         options.progress("loading checkpoint", 1, 1)
         id_ = options.model_id or checkpoint.name
-        if "@" in id_:  # what stands behind it is a revision, wherever models are named
+        if "@" in id_:  # in names of models, a revision follows the @
             raise InvalidInput(f"id {id_!r} holds an @: give another one with --model-id")
         export_ = _Export(checkpoint, folder, options)
         export_.write_files(ranges)
         manifest = export_.measure(labelled, examples, question_sets)
         (folder / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
         out.mkdir(parents=True, exist_ok=True)
-        for file in (TOKENIZER_FILE, MODEL_FILE, *REPORT_FILES, MANIFEST_FILE):  # the manifest vouches for the others
+        for file in (TOKENIZER_FILE, MODEL_FILE, *REPORT_FILES, MANIFEST_FILE):  # the manifest, with their hashes, last
             os.replace(folder / file, out / file)
     return manifest
 
 
 @contextmanager
 def _scratch(out: Path) -> Iterator[Path]:
-    """A folder for what is not finished, gone afterwards; InvalidInput where none can be made."""
-    # in the folder itself if there is one: it may be a mounted one, into which nothing can be moved from outside
+    """A temporary folder for unfinished files; InvalidInput if none can be made."""
+    # it is in the output folder if that exists: this may be a mount point, into which other files cannot be moved
     place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     try:
         made = TemporaryDirectory(prefix=".export-", dir=place)
@@ -210,7 +209,7 @@ class _Export:
             return convert(model, precision, examples)
         except QAError:
             raise
-        except Exception as error:  # the runtime's, numpy's and the checker's errors have no common base
+        except Exception as error:  # errors of the runtime, of numpy and of the checker have no common base
             cause = " ".join(str(error).split())[:300]
             raise ModelError(
                 f"{self._checkpoint.name!r} cannot be made {precision}: {type(error).__name__}: {cause}"
@@ -222,10 +221,10 @@ class _Export:
         examples: Sequence[Example],
         question_sets: Mapping[str, Sequence[Example]],
     ) -> Manifest:
-        """Fit the thresholds, measure all files, and refuse a chosen one that loses too much.
+        """Fit the thresholds, measure all files, and raise if the chosen one loses too much.
 
         Args:
-            labelled: held-out questions; `examples` are the same with negatives.
+            labelled: the held-out questions; `examples` are the same with unanswerable ones.
         """
         options, chosen = self._options, self._options.chosen
         files = [
@@ -289,7 +288,7 @@ class _Export:
         return pairs.pairs.batch([pairs.windows(question, "Ada.")[0], pairs.windows(question, longest)[0]])
 
     def _check_traced(self, traced: Path) -> None:
-        """Refuse a file that does not do what the network does; tracing follows one example only."""
+        """Raise if the file gives other logits than the network: tracing has followed one example only."""
         arrays = self._example()
         expected = torch_runner(self._checkpoint.network)(arrays)
         for runtime in self._options.runtimes:
@@ -305,7 +304,7 @@ class _Export:
                     )
 
     def _inputs(self, examples: Sequence[Example]) -> list[Arrays]:
-        """What int8 is fitted to: pairs as they are, unpadded, and every fifth with a context as long as a window."""
+        """The pairs that int8 is fitted to, unpadded; every fifth has a context as long as a window."""
         encoder = self._encoder()
         contexts = [example.context for example in examples]
         found = []
@@ -324,7 +323,7 @@ class _Export:
     def _manifest(self, file: Path | None, precision: str) -> Manifest:
         checkpoint, options = self._checkpoint, self._options
         model = file.read_bytes() if file is not None else b"none yet"
-        # a window is padded to whole steps, which must not be more than the network takes
+        # windows are padded to multiples of a step, which must not exceed what the network takes
         whole_steps = checkpoint.max_tokens - checkpoint.max_tokens % LENGTH_STEP
         window_tokens = min(WINDOW_TOKENS, whole_steps or checkpoint.max_tokens)
         max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)
@@ -361,7 +360,7 @@ class _Export:
             created=datetime.now(UTC).date().isoformat(),
             exported_with={name: version(name) for name in _RECORDED},
         )
-        return Manifest.from_json(made.to_json())  # or says what of this checkpoint no manifest can hold
+        return Manifest.from_json(made.to_json())  # this raises if a manifest cannot hold a value of the checkpoint
 
 
 def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -> None:

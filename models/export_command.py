@@ -1,4 +1,4 @@
-"""The command `export`: its options, and what it prints."""
+"""The command `export`: its options and its output."""
 
 import argparse
 import signal
@@ -83,7 +83,7 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
 
     def show(report: ExportReport) -> None:
         console = Console(stderr=True)
-        # tables that are redirected to a file keep their columns
+        # a fixed width, so that tables in a redirected output keep their columns
         report.show(console if console.is_terminal else Console(stderr=True, width=160))
 
     options = ExportOptions(
@@ -111,7 +111,7 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end the export as Ctrl-C does: by themselves they leave its unfinished files behind."""
+    """Make SIGTERM and SIGHUP end the export as Ctrl-C does: otherwise they would leave its unfinished files behind."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

@@ -1,9 +1,9 @@
 """Fetches a checkpoint's files from the Hugging Face hub, or says in one line why it cannot.
 
-Every request has a time limit. What a checkpoint consists of is fetched and nothing else: no code, and pickled weights
-only where there are no safetensors (they are read without running what they may contain, see `checkpoint`). What no
-ONNX file could hold is refused before it is fetched, and files that are not the hub's, by their SHA-256, are not used.
-With HF_HUB_OFFLINE set the files of an earlier fetch are used; HF_ENDPOINT and HF_TOKEN are the hub's own settings.
+Every request has a time limit. Only the files of a checkpoint are fetched: no code, and pickled weights only if there
+are no safetensors (they are read without running code that they may contain, see `checkpoint`). A checkpoint that is
+too large for an ONNX file is refused before it is fetched; files whose SHA-256 is not the hub's are not used. With
+HF_HUB_OFFLINE set, the files of an earlier fetch are used; HF_ENDPOINT and HF_TOKEN are the hub's own settings.
 """
 
 import logging
@@ -21,7 +21,8 @@ from qa_cluster.errors import ModelError
 
 TIMEOUT_SECONDS = 10.0
 MAX_BYTES = 5_000_000_000
-"""Of all files of a checkpoint. An ONNX file holds 2 GB of float32; weights may come in float64, with other heads."""
+"""The limit for all files of a checkpoint. An ONNX file holds 2 GB of float32; a checkpoint may be larger, because its
+weights may be float64 and include other heads."""
 _ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./-]+))?")
 _COMMIT_DIGITS = 12
 _FILES = (
@@ -54,7 +55,7 @@ class HubId:
 
     @classmethod
     def parse(cls, text: str) -> "HubId | None":
-        """Read `owner/name` or `owner/name@revision`; None when it is neither.
+        """Read `owner/name` or `owner/name@revision`; None if it is neither.
 
         >>> HubId.parse("deepset/tinyroberta-squad2@main")
         HubId(name='deepset/tinyroberta-squad2', revision='main')
@@ -72,16 +73,16 @@ class Snapshot:
 
     @property
     def short_commit(self) -> str:
-        """What of the commit is shown."""
+        """The beginning of the commit, for display."""
         return self.commit[:_COMMIT_DIGITS]
 
 
 def fetch(wanted: HubId) -> Snapshot:
-    """Fetch a checkpoint's files; ModelError says what is wrong, and with whom."""
+    """Fetch a checkpoint's files; ModelError says what is wrong, and what to do."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import OfflineModeIsEnabled
 
-    # not the library's own reading of it, which is that of the time of its import
+    # the library reads this variable only when it is imported
     endpoint = os.environ.get("HF_ENDPOINT") or None
     try:
         try:
@@ -90,7 +91,7 @@ def fetch(wanted: HubId) -> Snapshot:
             )
         except OfflineModeIsEnabled:
             raise
-        except Exception as error:  # the hub's errors, its transport's and the file system's have no common base
+        except Exception as error:  # errors of the hub, of the transport and of the file system have no common base
             raise _refused(wanted, error, fetching=False) from error
         files = _chosen(wanted, {file.rfilename: file.size or 0 for file in info.siblings or []})
         try:
@@ -104,7 +105,7 @@ def fetch(wanted: HubId) -> Snapshot:
 
 
 def _chosen(wanted: HubId, sizes: dict[str, int]) -> list[str]:
-    """The names of a checkpoint's files among all, whose `sizes` are in bytes, 0 where the hub does not say."""
+    """The names of the files to fetch; `sizes` has all files' sizes in bytes, 0 if the hub does not give one."""
     safe = [name for name in sizes if _SAFE.fullmatch(name)]
     weights = safe or [name for name in sizes if _PICKLED.fullmatch(name)]
     if not weights:
@@ -132,13 +133,13 @@ def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
             place = hf_hub_download(
                 wanted.name, name, revision=revision, etag_timeout=TIMEOUT_SECONDS, endpoint=endpoint
             )
-            revision = Path(place).parent.name  # the commit that the branch or tag was when it was first asked for
+            revision = Path(place).parent.name  # the commit that the branch or tag named at the first file
     return Path(place).parent
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the library's progress bars and its lines about every further try."""
+    """Suppress the library's progress bars and its messages about retries."""
     bars: Any = import_module("huggingface_hub.utils")
     logger = logging.getLogger("huggingface_hub")
     silent, level = bars.are_progress_bars_disabled(), logger.level
@@ -164,9 +165,9 @@ def _cached(wanted: HubId) -> Path:
 
 
 def _require_whole(wanted: HubId, folder: Path) -> None:
-    """Refuse large files that are not the hub's: the library compares sizes only, and keeps files for long.
+    """Raise if a large file is damaged: the library compares only sizes, and keeps files for a long time.
 
-    Its cache calls a file by what the hub calls it, which is the SHA-256 of those that are large.
+    In its cache, the name of a large file is the SHA-256 that the hub gives for it.
     """
     for file in sorted(folder.rglob("*")):
         kept = file.resolve()
@@ -181,7 +182,7 @@ def _require_whole(wanted: HubId, folder: Path) -> None:
 
 
 def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
-    """What is wrong with a checkpoint that was asked about or, `fetching`, whose files were being fetched."""
+    """The error to raise when asking about a checkpoint or, if `fetching`, fetching its files has failed."""
     from huggingface_hub import errors
 
     what = repr(wanted.name if wanted.revision is None else f"{wanted.name}@{wanted.revision}")
@@ -213,7 +214,7 @@ def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
 
 
 def _is_silence(error: Exception) -> bool:
-    """Whether nobody answered, or no longer. Which HTTP client the library uses depends on its version."""
+    """Whether the hub did not answer, or stopped. The check is by name: the library's HTTP client varies by version."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     if isinstance(error, ConnectionError | TimeoutError | LocalEntryNotFoundError):

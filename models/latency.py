@@ -1,6 +1,6 @@
-"""How long one pair takes by its length, for several ways to run it side by side.
+"""Measures how long one pair takes, by its length, for several runners side by side.
 
-What is compared takes turns, round by round: another load on the machine then slows all of it, not one.
+The runners take turns, round by round, so that other load on the machine slows all of them and not one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _WARM_UP = 2
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds of one pair: the median, and the quarters below and above it."""
+    """The milliseconds of one pair: the median and the quartiles."""
 
     median_ms: float
     low_ms: float
@@ -30,7 +30,7 @@ class Latency:
 def measure_latency(
     runners: Mapping[str, tuple[Runner, Manifest]], lengths: Sequence[int] = LENGTHS, rounds: int = ROUNDS
 ) -> dict[str, dict[int, Latency]]:
-    """Return the latency of each runner at each length that its model takes, batch of one."""
+    """Return the latency of each runner at each length that its model takes, with a batch of one."""
     found: dict[str, dict[int, Latency]] = {name: {} for name in runners}
     for length in lengths:
         fitting = {name: way for name, way in runners.items() if length <= way[1].max_tokens}
@@ -49,7 +49,7 @@ def measure_latency(
 
 
 def _inputs(manifest: Manifest, length: int) -> Arrays:
-    """A pair of exactly so many tokens; which ones does not matter."""
+    """A pair of exactly `length` tokens; their values do not matter."""
     pair = manifest.pair
     ids = np.full((1, length), pair.tail[-1], np.int64)
     ids[0, : len(pair.head)] = pair.head

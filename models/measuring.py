@@ -17,7 +17,7 @@ PYTORCH = "PyTorch"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run the reader: how it is called in reports, what runs it, and how many bytes its weights take."""
+    """One way to run the reader: its precision and runtime in reports, its runner, and the size of its weights."""
 
     precision: str
     runtime: str
@@ -32,7 +32,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class SetScore:
-    """What a way scores on one question set; `agreement` is the share of answers with the checkpoint's very span."""
+    """A way's scores on one question set; `agreement` is the share of answers with the same span as the checkpoint."""
 
     questions: int
     score: Score
@@ -41,7 +41,7 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything that was measured of one way: by question set, and by length in tokens."""
+    """All measurements of one way: by question set, and by length in tokens."""
 
     precision: str
     runtime: str
@@ -51,11 +51,11 @@ class Measured:
 
 
 class Measuring:
-    """Measures ways to run one reader; the first is what the others are compared with.
+    """Measures ways to run one reader; the others are compared with the first.
 
     Args:
         manifest: the reader's limits and no-answer threshold, the same for all ways.
-        tokenizer_json: its tokenizer.
+        tokenizer_json: the reader's tokenizer.
     """
 
     def __init__(self, manifest: Manifest, tokenizer_json: bytes, progress: Progress) -> None:
@@ -64,7 +64,7 @@ class Measuring:
         self._progress = progress
 
     def predict(self, way: Way, examples: Sequence[Example], stage: str) -> list[Prediction]:
-        """What one way answers."""
+        """The predictions by one way."""
         encoder = TextPairEncoder(self._tokenizer, PairEncoder(self._manifest))
         return ContextReader(encoder, way.runner).predict(examples, self._progress, f"{stage}, {way.name}")
 

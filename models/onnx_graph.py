@@ -1,7 +1,7 @@
-"""What an ONNX graph multiplies by stored weights, and what flows into those products on real examples.
+"""Finds what an ONNX graph multiplies by stored weights, and records these tensors' values on real examples.
 
-A *site* is a tensor that one or more `MatMul` nodes multiply by stored matrices: the output of a layer normalization
-that queries, keys and values are made of is one site with three matrices.
+A *site* is a tensor that one or more `MatMul` nodes multiply by stored matrices. For example, the output of a layer
+normalization from which queries, keys and values are computed is one site with three matrices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,12 @@ from .smoothing import Activations
 
 FloatArray = NDArray[np.float32]
 MAX_ROWS = 16384
-_MAX_ROWS_BYTES = 2 << 30  # of all tensors together
+_MAX_ROWS_BYTES = 2 << 30  # for all tensors together
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A `MatMul` by a stored matrix: its node, the matrix' name, and that of the stored bias added next, or None."""
+    """A `MatMul` by a stored matrix: its node, the matrix's name, and that of the stored bias added next, if any."""
 
     node: Any
     weights: str
@@ -32,7 +32,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A tensor and the products made of it."""
+    """A tensor, and its products by stored matrices."""
 
     tensor: str
     products: tuple[Product, ...]
@@ -44,7 +44,7 @@ def stored(graph: Any) -> dict[str, Any]:
 
 
 def sites(graph: Any) -> list[Site]:
-    """Return the sites of a graph in the order of their first product; ModelError when there is none."""
+    """Return the sites of a graph in the order of their first product; ModelError if there is none."""
     from onnx import TensorProto
 
     tensors = stored(graph)
@@ -68,9 +68,9 @@ def _bias(graph: Any, product: Any, tensors: dict[str, Any]) -> str | None:
 
 
 def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dict[str, Activations]:
-    """Run a float32 model on examples and return what was seen of some of its tensors, the last dimension as channels.
+    """Run a float32 model on examples and return the values of some of its tensors, by channel, the last dimension.
 
-    Up to `MAX_ROWS` rows are kept of each, the same ones, spread over all examples.
+    Up to `MAX_ROWS` rows of each tensor are kept, spread over all examples.
     """
     least: dict[str, FloatArray] = {}
     greatest: dict[str, FloatArray] = {}
@@ -85,7 +85,7 @@ def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dic
             low, high = rows.min(axis=0), rows.max(axis=0)
             least[name] = np.minimum(least[name], low) if name in least else low
             greatest[name] = np.maximum(greatest[name], high) if name in greatest else high
-            # the first row is the null answer's, which every score is measured against
+            # the first row is always kept: it is the null answer's, against which every score is measured
             places = np.unique(np.linspace(0, len(rows) - 1, min(share, len(rows))).astype(int))
             kept[name].append(rows[places])
     return {name: Activations(least[name], greatest[name], np.concatenate(kept[name])) for name in tensors}

@@ -1,9 +1,9 @@
-"""Learns from a tokenizer how it joins a question and a context, and makes sure that shards can do the same.
+"""Learns from a tokenizer how it joins a question and a context, and checks that shards can do the same.
 
 Shards store the tokens of sentences, made without the question, and put the question before them when it is asked. So
 the tokens of a pair must be those of its texts, each tokenized alone, with the same special tokens around them for all
-texts. That is tried on texts that tokenizers treat in peculiar ways: white space at their ends, characters of several
-code points, bytes or pieces, scripts without spaces.
+texts. This is checked with texts that tokenizers treat in special ways: white space at their ends, characters of
+several code points, bytes or pieces, scripts without spaces.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ PROBES = (
 
 
 def learn_pair_layout(tokenizer: Any, source: str) -> PairLayout:
-    """Return the layout of the pairs of a fast transformers `tokenizer`; ModelError when shards cannot build them."""
+    """Return the layout of the pairs of a fast transformers `tokenizer`; ModelError if shards cannot build them."""
     backend = tokenizer.backend_tokenizer
     question, context = PROBES[0]
     joined = backend.encode(question, context)

@@ -1,10 +1,10 @@
-"""Makes a file of the wanted precision out of the float32 ONNX file.
+"""Makes a file of another precision from the float32 ONNX file.
 
 `float16` and `bfloat16` store the weights in half the space. OpenVINO and ONNX Runtime compute float16 files in
-float32; bfloat16 files OpenVINO computes in bfloat16 where the processor can. `int8` is for processors, see `quantize`;
-`int8-dynamic` stores int8 weights, and OpenVINO makes the activations int8 as they come, in groups of channels of one
-token, so that no answer depends on its batch. (ONNX Runtime makes 8-bit products of its own of such a file, in
-blocks of one token too. Its usual dynamic quantization, with one scale for the whole batch, is not used.)
+float32; OpenVINO computes bfloat16 files in bfloat16 if the processor can. `int8` is for CPUs, see `quantize`.
+`int8-dynamic` stores int8 weights, and OpenVINO quantizes the activations at run time, in groups of channels of one
+token, so that no answer depends on its batch. (ONNX Runtime computes such a file with its own 8-bit products, also in
+blocks of one token. Its usual dynamic quantization, with one scale for the whole batch, is not used.)
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from qa_cluster.reading.windows import Arrays
 from .onnx_graph import stored
 from .quantize import quantize, quantize_weights
 
-_SMALLEST_STORED = 1024  # elements; smaller tensors stay as they are
+_SMALLEST_STORED = 1024  # elements; smaller tensors stay in float32
 _LARGEST_FLOAT16 = 65504.0
 
 
 def require_precision(precision: str, *, calibrated: bool) -> None:
-    """Raise InvalidInput unless the precision exists and what it needs is there."""
+    """Raise InvalidInput unless the precision exists and, for int8, there is a calibration set."""
     if precision not in PRECISIONS:
         raise InvalidInput(f"unknown precision {precision!r}, must be one of {', '.join(PRECISIONS)}")
     if precision == "int8" and not calibrated:
@@ -36,7 +36,7 @@ def convert(model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
     """Return the float32 ONNX `model` in another precision, named in its metadata.
 
     Args:
-        examples: inputs that int8 ranges and roundings are fitted to.
+        examples: the inputs to which int8 ranges and rounding are fitted.
     """
     from onnx import ModelProto, TensorProto, helper
 
@@ -54,7 +54,7 @@ def convert(model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
 
 
 def _store_in_16_bits(graph: Any, kind: int) -> None:
-    """Store large tensors in 16 bits and cast them back where they are used: runtimes do so once, when they load."""
+    """Store large tensors in 16 bits, with casts back to float32, which runtimes do only once, when they load."""
     from onnx import TensorProto, helper, numpy_helper
 
     casts = []

@@ -1,18 +1,18 @@
 """An ONNX reader in int8: static, as an ordinary QDQ file, or int8 weights alone.
 
-Both OpenVINO and ONNX Runtime run the files at the speed they have for int8. What decides that:
+Both OpenVINO and ONNX Runtime run the files at their full speed for int8. For this:
 
 - *Products of activations and stored weights* become int8: unsigned activations with one step for all channels, signed
-  weights with one step an output. ONNX Runtime has fast kernels for uint8 x int8 only. Channels are smoothed
-  (`smoothing`) and weights rounded by their effect (`rounding`); what is still lost on average goes into the bias.
-- *Activations with a few huge values* (in BERT, what the feed-forward layers of the first half put out) fit no single
-  step, and smoothing would spoil their weights. Only their weights become int8, and the runtime makes the activations
-  int8 as they come, each token by itself. Measured on the bundled reader: 4 of 25 places, two fifths of the logits'
-  error, 3 to 6 % of the speed.
-- *Products of two activations*, the attention itself, stay in float32: they take little of the time and OpenVINO fuses
+  weights with one step per output. ONNX Runtime has fast kernels only for uint8 x int8. Channels are smoothed
+  (`smoothing`), and weights are rounded by their effect (`rounding`); the remaining mean error goes into the bias.
+- *Activations with a few huge values* (in BERT, the outputs of the feed-forward layers of the first half) do not fit a
+  single step, and smoothing would spoil their weights. Only their weights become int8, and the runtime quantizes the
+  activations at run time, each token by itself. On the bundled reader these are 4 of 25 places; it was measured to
+  remove two fifths of the logits' error and to cost 3 to 6 % of the speed.
+- *Products of two activations*, the attention itself, stay in float32: they take little of the time, and OpenVINO fuses
   them.
-- *Large embedding tables* are stored as int8 with one step a row. The rows are looked up first and only those scaled: a
-  table that is dequantized before the lookup costs ONNX Runtime 12 ms on every run.
+- *Large embedding tables* are stored as int8 with one step per row. The rows are looked up first and only those are
+  scaled: a table that is dequantized before the lookup costs ONNX Runtime 12 ms on every run.
 """
 
 from collections import Counter
@@ -32,13 +32,13 @@ from .smoothing import Activations, Range, best_factors
 
 FloatArray = NDArray[np.float32]
 WIDEST = 50.0
-"""Activations whose largest value is so many times their root mean square, or more, get no fixed range."""
+"""Activations whose largest value is this many times their root mean square, or more, get no fixed range."""
 LARGE_TABLE = 4096
-"""Embedding tables of so many rows become int8; smaller ones are not worth the error."""
+"""Embedding tables of this many rows or more become int8; for smaller ones, it is not worth the error."""
 
 
 def quantize(model: Any, examples: Sequence[Arrays]) -> Any:
-    """Return the float32 ONNX `model` in static int8, its activation ranges measured on `examples`, one at least."""
+    """Return the float32 ONNX `model` in static int8, with activation ranges measured on `examples`, at least one."""
     if not examples:
         raise ModelError("int8 needs examples to measure ranges on, and none has a token")
     made = _copy(model)
@@ -55,7 +55,7 @@ def quantize(model: Any, examples: Sequence[Arrays]) -> Any:
 
 
 def quantize_weights(model: Any, examples: Sequence[Arrays]) -> Any:
-    """Return the float32 ONNX `model` with int8 weights; with no `examples` they are rounded to the nearest."""
+    """Return the float32 ONNX `model` with int8 weights; without `examples` they are rounded to the nearest."""
     made = _copy(model)
     graph = made.graph
     found = sites(graph)
@@ -67,7 +67,7 @@ def quantize_weights(model: Any, examples: Sequence[Arrays]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Quantized:
-    """A site, what was seen of its tensor, and what that is multiplied by and rounded to (None: nothing)."""
+    """A site, the recorded values of its tensor, and the factors and range for that tensor (None: unchanged)."""
 
     site: Site
     seen: Activations | None
@@ -81,14 +81,14 @@ class _Quantized:
         if seen.width >= WIDEST:
             return cls(site, seen)
         tensors = stored(graph)
-        # weights that several sites share can be divided for none of them
+        # smoothing would divide the weights of this site, but other sites share them
         if any(uses[product.weights] > 1 for product in site.products):
             return cls(site, seen, None, seen.range(np.ones_like(seen.least)))
         factors = best_factors(seen, [numpy_helper.to_array(tensors[product.weights]) for product in site.products])
         return cls(site, seen, factors, seen.range(factors))
 
     def rows(self) -> tuple[FloatArray, FloatArray] | None:
-        """The rows that were seen, as the weights will meet them: before and after rounding."""
+        """The recorded rows as the products will get them: before and after rounding."""
         if self.seen is None:
             return None
         before = self.seen.rows if self.factors is None else self.seen.rows * self.factors
@@ -96,7 +96,7 @@ class _Quantized:
 
 
 def _replace_weights(graph: Any, quantized: Sequence[_Quantized], uses: Counter[str]) -> None:
-    """Put int8 weights and their scales in the place of float32 ones, and the mean error they make into the biases."""
+    """Replace float32 weights by int8 ones with scales, and add the mean error that this makes to the biases."""
     met: dict[str, list[tuple[_Quantized, Product]]] = {name: [] for name in uses}
     for site in quantized:
         for product in site.site.products:
@@ -134,7 +134,7 @@ def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]])
 
 
 def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> None:
-    """Add what the products lose on average to their bias, if they have one that nothing else adds."""
+    """Add the mean error of the products to their bias, if they have one that is not used elsewhere."""
     from onnx import numpy_helper
 
     bias = products[0].bias
@@ -148,7 +148,7 @@ def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> 
 def _insert_quantizer(
     graph: Any, tensor: str, products: Sequence[Product], factors: FloatArray | None, to: Range
 ) -> None:
-    """Let products read the tensor multiplied by its factors, if any, and rounded."""
+    """Make products read the tensor multiplied by its factors, if any, and rounded."""
     from onnx import helper, numpy_helper
 
     base = f"{tensor}.int8"
@@ -216,6 +216,6 @@ def _finished(model: Any) -> Any:
     import onnx
 
     _store_embeddings_by_row(model.graph)
-    del model.graph.value_info[:]  # holds the types from before
+    del model.graph.value_info[:]  # it describes the types before quantization
     onnx.checker.check_model(model)
     return model

@@ -1,8 +1,8 @@
-"""The reference that the whole system is compared with: plain PyTorch reading of BM25's best sentences.
+"""The reference that the whole system is compared with: PyTorch reads BM25's best sentences.
 
-What anyone could put together in an afternoon: `bm25s` with its own analysis and defaults over the sentences, the best
-k of a question read one by one by the checkpoint in float32, the span with the best score over `[CLS]` taken. It
-shares the sentences with the system that it is compared with, and no code that ranks, encodes or decodes.
+It is a simple system of standard parts: `bm25s` ranks the sentences, with its own analysis and defaults; the checkpoint
+reads the best k of a question one by one, in float32; the span with the best score over `[CLS]` is the answer. It has
+the same sentences as the system that it is compared with, but shares no code that ranks, encodes or decodes.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ _EXTRA = ("bm25s", "torch", "transformers")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the reference found of every question.
+    """The reference's results for every question.
 
     Attributes:
-        sentences: how many sentences the corpus has.
-        places: where the first sentence that answers was ranked, from 0; None: beyond `DEPTHS`.
+        sentences: the number of sentences in the corpus.
+        places: the rank, from 0, of the first sentence that answers; None: beyond `DEPTHS`.
         plain: the answer with the best score over null, and that score.
         ranked: the answer with the best sum of that score and `rank_weight` times the sentence's BM25 score.
     """
@@ -88,7 +88,7 @@ def run_reference(
 
 
 def rank(sentences: Sequence[str], questions: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
-    """For every question number and BM25 score of the best sentences, best first."""
+    """For every question, the number and BM25 score of the best sentences, best first."""
     import bm25s
     import Stemmer
 
@@ -102,7 +102,7 @@ def rank(sentences: Sequence[str], questions: Sequence[str], count: int) -> list
 
 
 class PlainReader:
-    """Reads pairs with transformers and PyTorch alone."""
+    """Reads pairs with only transformers and PyTorch."""
 
     def __init__(self, checkpoint: Path, threads: int) -> None:
         import torch
@@ -114,7 +114,7 @@ class PlainReader:
             raise ModelError(f"no checkpoint folder {str(checkpoint)!r}")
         torch.set_num_threads(threads)
         try:
-            # left unsaid, it is asked at the terminal whether code that comes with the checkpoint may run
+            # without trust_remote_code, transformers asks at the terminal whether the checkpoint's code may run
             files = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, **files)
             if (stored := checkpoint / TOKENIZER_FILE).is_file():
@@ -122,12 +122,12 @@ class PlainReader:
             self._network = AutoModelForQuestionAnswering.from_pretrained(
                 checkpoint, **files, dtype=torch.float32
             ).eval()
-        except Exception as error:  # corrupt files surface as anything from OSError to safetensors' own types
+        except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
             cause = " ".join(str(error).split())[:300]
             raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
 
     def read(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> list[tuple[str, float]]:
-        """For every question and sentence the best span and its score over null."""
+        """For every pair of question and sentence, the best span and its score over null."""
         found = [("", 0.0)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][1]))
         for first in range(0, len(order), BATCH):
@@ -166,6 +166,6 @@ class PlainReader:
 
 
 def _best(readings: Sequence[tuple[str, float, float]], rank_weight: float) -> tuple[str, float]:
-    """Text and score over null of the reading with the best sum of that score and `rank_weight` times BM25 score."""
+    """The text and score over null of the reading with the best sum of that score and `rank_weight` times BM25's."""
     text, score, _ = max(readings, key=lambda item: item[1] + rank_weight * item[2])
     return text, score

@@ -1,7 +1,7 @@
-"""The report of an export: what the checkpoint was and what the files made of it are, side by side.
+"""The report of an export: the figures of the checkpoint and of the files made from it, side by side.
 
-Written beside the reader as `report.json`, `report.md` and `report.svg`, and printed as tables. All show the same
-figures.
+It is written next to the reader as `report.json`, `report.md` and `report.svg`, and printed as tables. All show the
+same figures.
 """
 
 import json
@@ -24,14 +24,14 @@ REPORT_FILES = (REPORT_JSON, REPORT_TEXT, REPORT_PLOT)
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What `qa-cluster model export` found.
+    """The results of `qa-cluster model export`.
 
     Attributes:
         chosen: the precision of the file that was written.
-        threads: of the runtimes, for the latencies.
-        calibration_error, calibration_error_before: of the probabilities shown, and of the reader's own odds; on
-            held-out examples, None without any.
-        ways: the checkpoint in PyTorch first.
+        threads: the runtimes' number of threads, for the latencies.
+        calibration_error, calibration_error_before: the errors of the fitted probabilities and of the reader's own
+            odds, on held-out examples; None without any.
+        ways: the measurements, the checkpoint in PyTorch first.
     """
 
     model: str

@@ -9,13 +9,13 @@ _MARKERS = "os^Dv<>PX*"
 
 
 def plot(ways: Sequence[Measured], title: str, target: Path) -> None:
-    """Write the picture as SVG. Needs matplotlib, of the `export` extra; no display."""
+    """Write the picture as SVG. It needs matplotlib, from the `export` extra, but no display."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     sets = list(ways[0].scored)
     figure = Figure(figsize=(5 * (len(sets) + 1), 4), layout="constrained")
-    figure.suptitle(title, parse_math=False)  # names are none, whatever dollars they hold
+    figure.suptitle(title, parse_math=False)  # a name with dollar signs is not mathematics
     panels = figure.subplots(1, len(sets) + 1, squeeze=False)[0]
     for panel, name in zip(panels, sets, strict=False):
         for way, marker in zip(ways, _MARKERS * len(ways), strict=False):

@@ -1,10 +1,10 @@
-"""Scales the channels of an activation so that it and the weights it meets lose least by becoming int8.
+"""Scales the channels of an activation so that quantizing it and its weights to int8 loses least.
 
 An activation becomes int8 with one step for all its channels, and a few channels of transformers are many times as wide
-as the rest. SmoothQuant (Xiao et al., 2022, arXiv:2211.10438) divides wide channels and multiplies their weights:
-`weight_max ** (1 - strength) / activation_max ** strength` moves more of the trouble into the weights the greater the
-strength. The best strength differs much between the places of a network, so it is searched for each, by the error of
-the outputs on a sample. Pure functions on arrays.
+as the rest. SmoothQuant (Xiao et al., 2022, arXiv:2211.10438) divides wide channels and multiplies their weights by the
+same: the factors are `weight_max ** (1 - strength) / activation_max ** strength`, and a greater strength moves more of
+the range into the weights. The best strength differs much between the places of a network, so it is searched for each
+of them, by the error of the outputs on a sample. Pure functions on arrays.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ FloatArray = NDArray[np.float32]
 STRENGTHS = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9, 0.95)
 STEPS = 255
 _SMALLEST = 1e-5
-# `rounding` takes about half of the weights' error away again, and so three quarters of its square
+# `rounding` later removes about half of the weights' error, and so three quarters of its square
 _WEIGHT_ERROR_LEFT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What becomes uint8: `value / scale + zero`, rounded and cut off at 0 and 255."""
+    """How values become uint8: `value / scale + zero`, rounded and cut off at 0 and 255."""
 
     scale: float
     zero: int
@@ -39,7 +39,7 @@ class Range:
         return cls(scale, round(-low / scale))
 
     def rounded(self, values: FloatArray) -> FloatArray:
-        """Return `values` as they are after having been uint8."""
+        """Return `values` converted to uint8 and back."""
         codes = np.clip(np.rint(values / np.float32(self.scale)) + self.zero, 0, STEPS)
         values = (codes - self.zero) * self.scale
         return values.astype(np.float32)
@@ -47,7 +47,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What was seen of a tensor: the least and greatest value of each channel [channels], and some rows of it."""
+    """The recorded values of a tensor: the least and greatest of each channel [channels], and some rows."""
 
     least: FloatArray
     greatest: FloatArray
@@ -55,7 +55,7 @@ class Activations:
 
     @property
     def width(self) -> float:
-        """The largest value there was, in root mean squares of all."""
+        """The largest absolute value, in multiples of the root mean square of the rows."""
         widest = max(float(np.abs(self.least).max()), float(np.abs(self.greatest).max()))
         return widest / max(float(np.sqrt(np.square(self.rows).mean())), float(np.finfo(np.float32).tiny))
 
@@ -65,11 +65,11 @@ class Activations:
 
 
 def best_factors(seen: Activations, weights: Sequence[FloatArray]) -> FloatArray:
-    """Return [channels] float32: what to multiply the activation by (and divide the weights' rows by).
+    """Return [channels] float32: the factors for the activation, by which the weights' rows are to be divided.
 
     Args:
-        seen: the activation as it is in float32.
-        weights: the matrices [channels, outputs] it is multiplied with.
+        seen: the activation in float32.
+        weights: the matrices [channels, outputs] that it is multiplied by.
     """
     matrix = np.concatenate(list(weights), axis=1)
     wide = np.maximum(np.maximum(np.abs(seen.least), np.abs(seen.greatest)), _SMALLEST)
@@ -86,7 +86,7 @@ def best_factors(seen: Activations, weights: Sequence[FloatArray]) -> FloatArray
 
 
 def _error(seen: Activations, matrix: FloatArray, expected: FloatArray, factors: FloatArray) -> float:
-    """Mean squared error of the outputs."""
+    """The mean squared error of the outputs, with the weights' part reduced by what `rounding` will remove."""
     scaled, divided = seen.rows * factors, matrix / factors[:, None]
     scales = weight_scales(divided)
     of_activation = seen.range(factors).rounded(scaled) @ divided - expected

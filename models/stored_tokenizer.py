@@ -1,7 +1,7 @@
-"""Gives a tokenizer that transformers 5 has loaded back what its `tokenizer.json` says.
+"""Restores the content of `tokenizer.json` in a tokenizer that transformers 5 has loaded.
 
-transformers 5 takes no more than the vocabulary from that file and puts a tokenizer of its own around it: DeBERTa's
-pairs then have two separators instead of one, ALBERT's and DeBERTa v3's texts are normalized otherwise.
+transformers 5 takes only the vocabulary from that file and builds a tokenizer of its own around it: DeBERTa's pairs
+then have two separators instead of one, and ALBERT's and DeBERTa v3's texts are normalized differently.
 """
 
 from pathlib import Path
@@ -9,18 +9,18 @@ from typing import Any
 
 
 def use_stored(tokenizer: Any, path: Path) -> None:
-    """Make the file's tokenizer the backend of a fast tokenizer of transformers; a wrong file raises anything."""
+    """Make the file's tokenizer the backend of a fast tokenizer of transformers; a bad file raises any error."""
     from tokenizers import Tokenizer
 
     tokenizer._tokenizer = _as_trained(Tokenizer.from_file(str(path)), tokenizer.backend_tokenizer)
 
 
 def _as_trained(stored: Any, rebuilt: Any) -> Any:
-    """Return the tokenizer of a `tokenizer.json`, `stored`, as transformers 4 understood it.
+    """Return the tokenizer of a `tokenizer.json`, `stored`, as transformers 4 interpreted it.
 
-    What transformers 5 has made, `rebuilt`, is right only where transformers 4 let the tokenizer's config overrule the
-    file too: in BERT's normalization, in the space before a byte-level text, in which tokens are special; and where the
-    file says nothing.
+    The parts of `rebuilt`, which transformers 5 has made, are right only where the tokenizer's config overruled the
+    file in transformers 4 too (BERT's normalization, the space before a byte-level text, which tokens are special), and
+    where the file has nothing.
     """
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import ByteLevel
@@ -32,7 +32,7 @@ def _as_trained(stored: Any, rebuilt: Any) -> Any:
         stored.pre_tokenizer = rebuilt.pre_tokenizer
     if stored.post_processor is None or (
         isinstance(stored.post_processor, RobertaProcessing) and isinstance(rebuilt.post_processor, RobertaProcessing)
-    ):  # RoBERTa's takes the space before a text into account
+    ):  # RoBERTa's depends on the space before a text
         stored.post_processor = rebuilt.post_processor
     known = stored.get_added_tokens_decoder()
     added = rebuilt.get_added_tokens_decoder()

@@ -33,7 +33,8 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
 
     example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in names)
     with warnings.catch_warnings(), torch.inference_mode():
-        # the tracer warns of every shape it reads and of its own age; the dynamo exporter's graphs run slower
+        # the tracer warns about every shape that it reads and about its own deprecation; it is used because the graphs
+        # of the dynamo exporter run slower
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
@@ -47,7 +48,7 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
                 dynamo=False,
             )
             onnx.save(_with_plain_weights(onnx.load(target)), target)
-        except Exception as error:  # operators and heads of other kinds fail in the tracer's own ways
+        except Exception as error:  # for unsupported operators and heads, the tracer raises errors of any type
             cause = " ".join(str(error).split())[:300]
             raise ModelError(
                 f"network of {checkpoint.name!r} ({checkpoint.family}) cannot be written as ONNX: "
@@ -56,7 +57,7 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
 
 
 def _with_plain_weights(model: Any) -> Any:
-    """Name shared weights directly where they are used: the tracer puts an `Identity` before all uses but one."""
+    """Remove the `Identity` nodes that the tracer puts before all uses of shared weights but one."""
     graph = model.graph
     names = {tensor.name: tensor.name for tensor in graph.initializer}
     for node in list(graph.node):

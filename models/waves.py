@@ -1,10 +1,10 @@
-"""Fits the score at which a question is answered without reading further sentences.
+"""Fits the score from which on a question is answered without reading further sentences.
 
 Held-out questions are asked of a corpus of all their contexts' sentences, ranked as the shards rank them. Every
-candidate is read once, as a sentence alone whatever budget for neighbours shards are given later; what waves would have
-read and answered follows from the recorded scores, for any threshold.
-The lowest threshold that costs nothing is taken: its F1 is not below that of reading all candidates, and it is
-certain, one-sided at 95 % by the paired bootstrap over questions, that it costs less than `TOLERANCE`.
+candidate is read once, as a sentence without neighbours, whatever budget shards use later. For any threshold, the
+recorded scores then show what waves would have read and answered.
+The lowest threshold that costs nothing is taken: its F1 is not below that of reading all candidates, and with 95 %
+confidence, one-sided, by the paired bootstrap over questions, it costs at most `TOLERANCE`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Read = Callable[[Sequence[Example]], list[Prediction]]
 TOLERANCE = 0.005
 CONFIDENCE = 0.95
 MIN_QUESTIONS, MAX_QUESTIONS = 200, 2000
-# With fewer sentences in the corpus most candidates have nothing to do with the question.
+# With fewer sentences in the corpus, most candidates would have nothing to do with the question.
 MIN_SENTENCES = 200
 _STEPS = 100
 
@@ -44,11 +44,11 @@ def fit_waves(
     ends: Sequence[int] = WAVES,
     seed: int = 0,
 ) -> WaveFit | None:
-    """Return the threshold and what it costs on the held-out `examples`, None where they are too few to tell.
+    """Return the threshold and its cost on the held-out `examples`, or None if there are too few of them.
 
     Args:
-        examples: those without an answer are passed over.
-        read: reads each example's context, one sentence here, with the exported file.
+        examples: the held-out examples; questions without an answer are skipped.
+        read: reads each example's context, which is one sentence here, with the exported file.
         rank_weight, no_answer_threshold: the manifest's, which order the readings of a question.
         ends: how many sentences have been read after each wave, ascending.
     """
@@ -82,7 +82,7 @@ def fit_waves(
 
 
 class Simulation:
-    """What waves would have answered, from the readings of all candidates.
+    """The answers that waves would have given, from the readings of all candidates.
 
     Attributes:
         best: [questions, waves] how sure the reader is after each wave (`certainty`).
@@ -103,7 +103,7 @@ class Simulation:
         self.read: FloatArray = np.zeros(shape)
         self.f1: FloatArray = np.zeros(shape)
         for row, (example, candidates) in enumerate(zip(examples, readings, strict=True)):
-            # A question with few candidates ends early: its last wave stands for those that it does not have.
+            # A question with few candidates has fewer waves: the values of its last one are used for the missing ones.
             for wave, end in enumerate(wave_ends(ends, len(candidates[: ends[-1]]))):
                 part = candidates[:end]
                 self.read[row, wave:] = end
@@ -111,7 +111,7 @@ class Simulation:
                 self.f1[row, wave:] = f1(_answer(part, rank_weight, no_answer_threshold), example.answers)
 
     def at(self, threshold: float) -> tuple[FloatArray, FloatArray]:
-        """F1 and number of sentences read of every question, stopping at `threshold`."""
+        """The F1 and the number of sentences read of every question, if reading stops at `threshold`."""
         sure = np.array([[is_sure(best, threshold) for best in waves] for waves in self.best.tolist()])
         sure[:, -1] = True
         last = sure.argmax(axis=1)
@@ -119,12 +119,12 @@ class Simulation:
         return self.f1[rows, last], self.read[rows, last]
 
     def lowest_threshold(self, seed: int = 0) -> float:
-        """The lowest threshold that costs nothing; if none does, one at which every question is read to the end."""
+        """The lowest threshold that costs nothing; if there is none, one at which every question is read to the end."""
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]
         if not len(scores):
             return 0.0
-        # Rounded up, so that a score itself does not pass the step that is made of it.
+        # Rounded up, so that a score does not reach the step that is made from it.
         steps = np.unique(np.ceil(np.quantile(scores, np.linspace(0, 1, _STEPS + 1)) * 100) / 100)
         gained = np.stack([self.at(step)[0] - self.f1[:, -1] for step in steps], axis=1)
         bounds = np.quantile(resampled_means(gained, seed=seed), 1 - CONFIDENCE, axis=0)
@@ -133,13 +133,13 @@ class Simulation:
 
 
 def _sentences(examples: Sequence[Example]) -> list[str]:
-    """The sentences of all contexts, each once: contexts may be overlapping windows of one text."""
+    """The distinct sentences of all contexts, which may be overlapping windows of one text."""
     contexts = dict.fromkeys(example.context for example in examples)
     return list(dict.fromkeys(context[start:end] for context in contexts for start, end in split_sentences(context)))
 
 
 def _answer(readings: Sequence[tuple[Prediction, float]], rank_weight: float, no_answer_threshold: float) -> str:
-    """The first answer, ordered as `qa_cluster.asking.assembly.distinct` orders what shards have read."""
+    """The first answer, in the order in which `qa_cluster.asking.assembly.distinct` puts the readings of shards."""
     found, _ = min(
         readings, key=lambda item: (item[0].score < no_answer_threshold, -(item[0].score + rank_weight * item[1]))
     )

@@ -1,4 +1,4 @@
-"""The public names for programs that ask: clients, results and errors.
+"""The public names for client programs: clients, results and errors.
 
 >>> from qa_cluster.client import Client
 """

@@ -45,7 +45,7 @@ CLOSE_SECONDS = 10.0
 CLOSE_POLL_SECONDS = 0.02
 
 _Result = TypeVar("_Result")
-# What `put_documents` calls with each document's result, and with each one that was refused and why.
+# Callbacks of `put_documents`: one gets the result of each document, one each refused document and the reason.
 OnWritten = Callable[[WriteResult], None]
 OnRefused = Callable[[Document, RequestError], None]
 
@@ -73,7 +73,7 @@ class AsyncClusterClient:
         self._engine: Engine | None = None
 
     async def open(self) -> Self:
-        """Connect; ClusterError says what is missing."""
+        """Connect; ClusterError names what is missing."""
         if self._engine is None:
             self._engine = await self._target.open()
         return self
@@ -115,7 +115,7 @@ class AsyncClusterClient:
         timeout: float = WRITE_TIMEOUT_SECONDS,
         **parameters: Any,
     ) -> Any:
-        """Read answers out of given contexts on a shard; `qa_cluster.pipeline` says what the parameters mean.
+        """Read answers from given contexts on a shard; `qa_cluster.pipeline` says what the parameters mean.
 
         `inputs` is a dictionary with question and context, or a list of such; so is the result.
         """
@@ -153,10 +153,10 @@ class AsyncClusterClient:
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, so many at a time; `on_progress` gets the count so far. Returns how many.
+        """Store many documents, `concurrency` at a time; return their number. `on_progress` gets the count so far.
 
         The first error ends it, after the writes under way; what was stored stays stored. With `on_refused`, a document
-        that is itself at fault (a RequestError) goes there instead, and the others are stored.
+        that is itself at fault (a RequestError) is passed to it, and the others are stored.
         """
         if not 1 <= concurrency <= MAX_CONCURRENCY:
             raise InvalidInput(f"concurrency must be from 1 to {MAX_CONCURRENCY}, got {concurrency}")
@@ -164,7 +164,7 @@ class AsyncClusterClient:
 
         async def store() -> None:
             nonlocal done
-            # Reading the next document may take long (a file, a generator); the loop must go on meanwhile.
+            # It may take long to get the next document (from a file or a generator); the loop must run meanwhile.
             while (document := await asyncio.to_thread(next_document)) is not None:
                 try:
                     written = await self.put_document(
@@ -209,7 +209,7 @@ class AsyncClusterClient:
     def list_documents(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
         """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order.
 
-        One that is there all the time is listed exactly once, whatever comes and goes meanwhile.
+        A document that does not change meanwhile is listed exactly once, whatever happens to the others.
         """
         return self.engine.listing.all(prefix=prefix)
 
@@ -243,15 +243,16 @@ async def _first_error() -> AsyncIterator[None]:
 
 
 def _others() -> set[asyncio.Task[Any]]:
-    """The tasks of this loop but the one that asks."""
+    """The tasks of this loop, without the current one."""
     current = asyncio.current_task()
     return {task for task in asyncio.all_tasks() if task is not current}
 
 
 async def _cancelled_ended(until: float) -> None:
-    """Wait until cancelled tasks have cleaned up; ClusterError names one that does not by `until`, the loop's time.
+    """Wait until cancelled tasks have ended; ClusterError names one that has not by `until`, in the loop's time.
 
-    They are looked for again and again: a task whose time limit passes counts as cancelled for a moment, and lives on.
+    The tasks are collected anew each time: one whose `asyncio.timeout` expires counts as cancelled for a moment only,
+    and then goes on.
     """
     while tasks := {task for task in _others() if task.cancelling()}:
         if asyncio.get_running_loop().time() > until:
@@ -268,7 +269,7 @@ class ClusterClient:
         self._thread: threading.Thread | None = None
 
     def open(self) -> Self:
-        """Connect; ClusterError says what is missing."""
+        """Connect; ClusterError names what is missing."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="qa-cluster-client", daemon=True)
@@ -296,7 +297,7 @@ class ClusterClient:
             loop.close()
 
     async def _shut(self) -> None:
-        """Close the client and end every task of the loop: what is pending when a loop closes never ends."""
+        """Close the client and end every task of the loop: a task that is pending when its loop closes never ends."""
         clock = asyncio.get_running_loop()
         await _cancelled_ended(clock.time() + CLOSE_SECONDS)
         await self._client.aclose()
@@ -323,7 +324,7 @@ class ClusterClient:
             return future.result()
         except FutureCancelled as error:
             raise ClusterError("the client was closed meanwhile") from error
-        except BaseException:  # KeyboardInterrupt in the waiting thread: nobody waits any more
+        except BaseException:  # such as KeyboardInterrupt in the waiting thread: the result is no longer wanted
             future.cancel()
             raise
 
@@ -343,7 +344,7 @@ class ClusterClient:
         timeout: float = WRITE_TIMEOUT_SECONDS,
         **parameters: Any,
     ) -> Any:
-        """Read answers out of given contexts on a shard."""
+        """Read answers from given contexts on a shard."""
         return self._run(self._client.pipeline(inputs, model=model, timeout=timeout, **parameters))
 
     def put_document(
@@ -373,7 +374,7 @@ class ClusterClient:
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
-        """Store many documents, so many at a time; the callbacks are called in the client's thread."""
+        """Store many documents, `concurrency` at a time; the callbacks are called in the client's thread."""
         return self._run(
             self._client.put_documents(
                 documents,

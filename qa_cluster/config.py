@@ -2,8 +2,8 @@
 
 The fields of `Settings` are the table; `SETTINGS` is derived from them. Sources, the later wins: defaults, a TOML file
 (``qa-cluster.toml`` in the current folder, or the one named by ``--config`` or ``QA_CONFIG``), the environment
-(``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range is a ConfigError that names
-it; nothing is guessed.
+(``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range raises a ConfigError that
+names it; nothing is guessed.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -31,7 +31,7 @@ _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
 _LOG_LEVELS = ("debug", "info", "warning", "error")
-# What settings were called before, and their names since.
+# Earlier names of settings, and their present ones.
 _RENAMED = {"answer_ttl_s": "whole_answer_ttl_s", "sentence_ttl_s": "sentence_answer_ttl_s"}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MEGABYTE = 1024 * 1024
@@ -211,7 +211,7 @@ class Loaded:
         return re.sub(r"(://[^/@]*?):[^/@]*@", r"\1:********@", _as_text(value))
 
     def environment(self) -> dict[str, str]:
-        """What a child process needs in its environment to see the same settings."""
+        """The environment variables that give a child process the same settings."""
         return {
             _PREFIX + name.upper(): _as_text(getattr(self.settings, name))
             for name, source in self.sources.items()

@@ -1,8 +1,8 @@
-"""Documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
+"""Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
 
-Documents come one after the other; only one file (of JSON lines: one line) is held in memory. What cannot be read is an
-InvalidInput that names the file, the line or entry, and the reason; with ``on_error="skip"`` it is reported and reading
-goes on; so is a document whose id one before it has. Nothing is guessed about encodings: text is UTF-8.
+Documents come one after the other; only one file (of JSON lines, one line) is held in memory. A document that cannot be
+read, or that repeats the id of an earlier one, raises InvalidInput, which names the file, the line or entry, and the
+reason; with ``on_error="skip"`` it is reported, and reading goes on. Text must be UTF-8: no encoding is guessed.
 
 >>> for document in read_documents([Path("articles.jsonl")]):
 ...     print(document.id, len(document.text))
@@ -31,7 +31,7 @@ class RepeatedId(InvalidInput):
     """A document has the id of one that was read before it.
 
     Attributes:
-        document_id: that id.
+        document_id: the repeated id.
     """
 
     def __init__(self, where: str, document_id: str, before: str) -> None:
@@ -39,7 +39,7 @@ class RepeatedId(InvalidInput):
         self.document_id = document_id
 
 
-# One attempt at a document: where it stands, and what gives the document or raises a RequestError.
+# One attempt at a document: its place in the file, and a function that returns it or raises a RequestError.
 _Attempt = tuple[str, Callable[[], Document]]
 
 
@@ -79,7 +79,7 @@ def read_documents(
 
 
 def _files(path: Path, refuse: Callable[[RequestError], None]) -> Iterator[tuple[str, Path]]:
-    """The files at `path` that can be read, each with the name its document gets: in a folder, the path within it."""
+    """The files at `path` that can be read, each with a name for its document: in a folder, the path within it."""
     if path.is_dir():
         found = _files_below(path, refuse)
         if not found:
@@ -98,10 +98,10 @@ def _files(path: Path, refuse: Callable[[RequestError], None]) -> Iterator[tuple
 
 
 def _files_below(folder: Path, refuse: Callable[[RequestError], None]) -> list[Path]:
-    """The files in a folder and in those within it that documents can be read from, in order.
+    """The files in a folder and its subfolders that documents can be read from, in order.
 
-    A folder that cannot be listed is refused, whatever else is found. What cannot be looked at, such as a link that
-    leads nowhere, is among the files, so that reading it says so.
+    A folder that cannot be listed is refused, whatever else is found. The files include those that cannot be examined,
+    such as a broken link: the attempt to read them reports the error.
     """
 
     def unlisted(error: OSError) -> None:
@@ -136,7 +136,7 @@ def _unreadable(file: Path, error: OSError) -> InvalidInput:
 
 
 def _checked(document: Document, where: str, max_bytes: int, places: dict[str, str]) -> Document:
-    """The document, unless it exceeds a limit or its id was met before; `places` tells where each id was."""
+    """The document, unless it exceeds a limit or repeats an id; `places` has the place of each id so far."""
     size = len(document.text.encode())
     if size > max_bytes:
         raise InputTooLong(f"{where}: document {document.id!r} has {size} bytes, the limit is {max_bytes}")
@@ -151,7 +151,7 @@ def _checked(document: Document, where: str, max_bytes: int, places: dict[str, s
 
 
 def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = None) -> Document:
-    """A document from values of a file; `where` begins the message about the first one that will not do."""
+    """A document from values of a file; `where` begins the error message about the first invalid value."""
     if not isinstance(id, str) or not id.strip():
         raise InvalidInput(f"{where}: 'id' is {_shown(id)}, must be text that is not empty")
     if not isinstance(text, str):
@@ -214,7 +214,7 @@ def _json_line(where: str, line: bytes) -> Document:
 
 
 def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
-    """SQuAD or CORD-19: their fields say which."""
+    """The documents of a SQuAD or CORD-19 file, which are told apart by their fields."""
     try:
         value = json.loads(_read_text(file))
     except (ValueError, RecursionError) as error:
@@ -232,7 +232,7 @@ def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
 
 
 def _squad(file: Path, articles: list[Any]) -> Iterator[_Attempt]:
-    """One document for each paragraph, `<title>:<n>`; paragraphs of articles that share a title are counted on."""
+    """One document for each paragraph, `<title>:<n>`; `<n>` counts on through articles that share a title."""
     counts: dict[str, int] = {}
     for index, article in enumerate(articles):
         where = f"{file}: data[{index}]"

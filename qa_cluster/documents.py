@@ -30,7 +30,7 @@ NO_VERSION = ""
 
 @dataclass(frozen=True, slots=True)
 class DocumentInput:
-    """A checked document; `metadata` is canonical JSON, `version` names title, metadata and text."""
+    """A checked document; `metadata` is canonical JSON, `version` a hash of title, metadata and text."""
 
     document_id: str
     title: str
@@ -44,10 +44,10 @@ class DocumentRecord:
     """The stored record of a document.
 
     Attributes:
-        sentences: how many; None while it is not split.
-        splitter: the version of the splitter that made them, empty where it was not noted yet.
+        sentences: their number; None while the document is not split.
+        splitter: the version of the splitter that made them; empty if it is not recorded.
         tokenized: whether questions are answered from this version.
-        tokenizer: what tokens and postings were made with.
+        tokenizer: the versions of tokenizer and analyzer that made tokens and postings.
     """
 
     document_id: str
@@ -63,7 +63,7 @@ class DocumentRecord:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Text and token tensor of a sentence beside the one that was asked for."""
+    """Text and token tensor of a sentence next to the requested one."""
 
     text: str
     tensor: bytes | None
@@ -71,10 +71,10 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class SentenceRecord:
-    """A stored sentence; where a `tensor` is missing, `spans` (JSON) tells where its document's sentences are.
+    """A stored sentence; where a `tensor` is missing, `spans` (JSON) has the places of its document's sentences.
 
     `answer` is the cached answer to the question, empty if there is none. `left` and `right` are the sentence's
-    neighbours, the nearest first, at least as many as fit the budget.
+    neighbours, the nearest first, at least as many as fit into the budget.
     """
 
     text: str
@@ -99,9 +99,9 @@ class PlacedSentence:
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A document of which sentences were read: `epoch` is its partition's, and each of `passages` has one of them.
+    """A document of which sentences were fetched: for each of them `passages` has it with its neighbours.
 
-    A sentence that is not there has no place in its passage.
+    `epoch` is that of the document's partition. A passage leaves out sentences that do not exist.
     """
 
     epoch: int
@@ -113,7 +113,7 @@ class FoundDocument:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What a put did: `status` is stored, unchanged, conflict or stale; `version` stands now, empty for none."""
+    """What a put did: `status` is stored, unchanged, conflict or stale; `version` is the one now, empty for none."""
 
     status: str
     version: str
@@ -123,14 +123,14 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What a delete did: `status` is deleted, missing, conflict or stale; `version` stood before, empty for none."""
+    """What a delete did: `status` is deleted, missing, conflict or stale; `version` is the one before, or empty."""
 
     status: str
     version: str
 
 
 def check_document_id(document_id: object) -> str:
-    """The id itself, if it is one."""
+    """The id itself, if it is valid; the error names the fault."""
     if not isinstance(document_id, str) or not document_id:
         raise InvalidInput(f"document id must be a string that is not empty, got {document_id!r}"[:200])
     if not is_unicode(document_id):
@@ -144,7 +144,7 @@ def check_document_id(document_id: object) -> str:
 def check_document(
     document_id: object, text: object, title: object = "", metadata: Mapping[str, Any] | None = None
 ) -> DocumentInput:
-    """A document within all limits; the error names the value and the limit.
+    """The document, if it is within all limits; the error names the value and the limit.
 
     >>> check_document("a", "A cat.", "Cats").version
     'bf85ebfc8ac05950'
@@ -185,7 +185,7 @@ def canonical_metadata(metadata: object, what: str) -> str:
 
 
 def document_version(title: str, metadata: str, text: str) -> str:
-    """The version of a document: 16 hex digits that name its title, metadata and text."""
+    """The version of a document: 16 hex digits, a hash of its title, metadata and text."""
     digest = blake2b(digest_size=8)
     for part in (title, metadata, text):
         data = part.encode()
@@ -195,7 +195,7 @@ def document_version(title: str, metadata: str, text: str) -> str:
 
 
 def document_keys(document_id: str, tag: str) -> tuple[str, ...]:
-    """The keys that every document script is given, in their order."""
+    """The keys that every document script takes, in their order."""
     return (
         keys.paragraphs_key(document_id, tag),
         keys.document_key(document_id, tag),
@@ -208,12 +208,12 @@ def document_keys(document_id: str, tag: str) -> tuple[str, ...]:
 
 
 def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
-    """Store a document, whatever stands now, or only if ``if_version`` does (`NO_VERSION`: only if there is none)."""
+    """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist)."""
     return _put("put", document, tag, if_version)
 
 
 def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
-    """Give a text that a client wrote with ``SET`` its record; does nothing once the text has changed again."""
+    """Write the record of a text that a client wrote with ``SET``; it does nothing once the text has changed again."""
     return _put("adopt", document, tag, if_version)
 
 
@@ -246,13 +246,13 @@ def delete_document(document_id: str, tag: str, if_version: str = ANY_VERSION) -
 
 
 def forget_document(document_id: str, tag: str) -> ScriptCall:
-    """Remove what is left of a document whose text a client removed; does nothing if there is a text again."""
+    """Remove what is left of a document whose text a client removed; it does nothing if there is a text again."""
     args = (keys.tokens_prefix(document_id, tag), "gone", ANY_VERSION)
     return ScriptCall("delete_document", document_keys(document_id, tag), args)
 
 
 def forget_version(document_id: str, tag: str, version: str) -> ScriptCall:
-    """Remove a version and leave the text: a client has put one in its place that cannot be read."""
+    """Remove a version but not the text: a client has replaced it by a text that cannot be read."""
     args = (keys.tokens_prefix(document_id, tag), "unreadable", version)
     return ScriptCall("delete_document", document_keys(document_id, tag), args)
 
@@ -273,7 +273,7 @@ def split_document(
     *,
     splitter: str,
 ) -> ScriptCall:
-    """Store the sentences of a version, in place of those of another `splitter`, with all that was made from them.
+    """Store the sentences of a version; if another `splitter` made different ones, remove those and their tokens.
 
     The reply is ``[stored | unchanged | stale]``.
     """
@@ -285,11 +285,11 @@ def split_document(
 def read_sentence(
     sentence: keys.SentenceRef, question: str, model: str = "", *, context_tokens: int = 0, fingerprint: int = 0
 ) -> ScriptCall:
-    """Everything that is needed to answer from a sentence; the reply is taken apart by `parse_sentence_record`.
+    """Everything that is needed to answer from a sentence; `parse_sentence_record` parses the reply.
 
     Args:
-        context_tokens: budget for the sentence with its neighbours, 0: it is read alone.
-        fingerprint: of the reader's tokenizer; tokens of another one do not count against the budget.
+        context_tokens: budget for the sentence with its neighbours; 0: it is read alone.
+        fingerprint: the one of the reader's tokenizer; other tokenizers' tokens do not count against the budget.
     """
     names = (
         keys.sentence_key(sentence.document_id, sentence.tag),
@@ -321,12 +321,12 @@ def _neighbours(flat: Sequence[Any]) -> tuple[Neighbour, ...]:
 
 
 def _blob(value: Any) -> bytes | None:
-    # bytes that are valid UTF-8 come as text
+    # the worker gets bytes that are valid UTF-8 as text
     return value.encode() if isinstance(value, str) else None if value is None else bytes(value)
 
 
 def read_hits(document_id: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
-    """Sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` takes the reply apart."""
+    """Sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
     names = (
         keys.sentence_key(document_id, tag),
         keys.document_key(document_id, tag),
@@ -369,7 +369,7 @@ def store_answer(
     answer: str | bytes,
     ttl_seconds: int,
 ) -> ScriptCall:
-    """Cache an answer, if the sentence is still ``text`` of ``version``; the reply is 1 or, if it is not, 0."""
+    """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not."""
     names = (
         keys.answer_key(sentence, question, model),
         keys.document_key(sentence.document_id, sentence.tag),

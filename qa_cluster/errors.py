@@ -73,7 +73,7 @@ class InputTooLong(RequestError):
 
 
 class NotFound(RequestError):
-    """A document or model that does not exist was named."""
+    """The request names a document or model that does not exist."""
 
     resp_code = "NOTFOUND"
     http_status = 404
@@ -94,7 +94,7 @@ class QueueFull(CapacityError):
 
 
 class DeadlineExceeded(CapacityError):
-    """The request's time was up before it was answered."""
+    """The time limit of the request passed before it was answered."""
 
     resp_code = "DEADLINE"
     http_status = 504
@@ -115,7 +115,7 @@ class NoWorker(WorkerError):
 
 
 class WorkerLost(WorkerError):
-    """The worker died on this job, twice."""
+    """The worker died twice while it worked on this job."""
 
     resp_code = "WORKERLOST"
 
@@ -137,7 +137,7 @@ class ModelError(QAError):
 
 
 class ProtocolError(QAError):
-    """The other side of a link speaks another version, or nonsense."""
+    """The other side of a link speaks another version of the protocol, or sends invalid messages."""
 
     resp_code = "PROTOCOL"
     http_status = 502
@@ -174,15 +174,15 @@ LEAVES: tuple[type[QAError], ...] = (
 )
 
 _BY_CODE = {leaf.resp_code: leaf for leaf in LEAVES}
-# What a server says when it, and not the command, is at fault.
+# Error codes of a server that is itself at fault, not the command.
 _SERVER_CODES = frozenset({"BUSY", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"})
 
 
 def from_reply(text: str) -> QAError:
     """The error that the text of a RESP error reply stands for.
 
-    A leading ``ERR`` may be missing (redis-py strips it). A server's own trouble becomes `ClusterError`, any other code
-    `InvalidInput`, both with the whole text.
+    A leading ``ERR`` may be missing (redis-py strips it). An error of the server itself becomes `ClusterError`, any
+    other code `InvalidInput`, both with the whole text.
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')

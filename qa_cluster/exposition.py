@@ -53,7 +53,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that is asked for when the metrics are read."""
+    """A number that is computed when the metrics are read."""
 
     kind = "gauge"
 
@@ -66,7 +66,7 @@ class Gauge:
 
 
 class Histogram:
-    """How often a duration fell under each of fixed bounds, per combination of label values."""
+    """How many durations were within each of fixed bounds, per combination of label values."""
 
     kind = "histogram"
 

@@ -18,7 +18,7 @@ _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 @cache
 def _table() -> tuple[str, ...]:
-    """For every slot the first string, shortest first, that hashes to it; three letters reach all of them."""
+    """For every slot, the first string, shortest first, that hashes to it; three characters suffice for all slots."""
     found: dict[int, str] = {}
     for length in (1, 2, 3):
         for letters in itertools.product(_ALPHABET, repeat=length):

@@ -1,7 +1,7 @@
-"""Names of all keys, and the partitions they live in.
+"""The names of all keys, and the partitions that they belong to.
 
-Everything that belongs to a document carries the hash tag of its partition, so a partition can be moved between shards
-by moving one slot. This module only builds and takes apart names; it never talks to a server.
+Every key of a document has the hash tag of its partition, so a partition can be moved between shards by moving one
+slot. This module only builds and parses names; it never talks to a server.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def encode_id(document_id: str) -> str:
 
 
 def decode_id(encoded: str) -> str:
-    """The document id that `encode_id` turned into ``encoded``; anything else is `InvalidInput`."""
+    """The document id that `encode_id` turned into ``encoded``; InvalidInput if it is not a result of `encode_id`."""
 
     def decode(match: re.Match[str]) -> str:
         plain = _DECODE.get(match.group())
@@ -84,9 +84,9 @@ def slot(key: str | bytes) -> int:
 
 @lru_cache(maxsize=16)
 def partition_tags(partitions: int) -> tuple[str, ...]:
-    """The hash tags of a cluster with so many partitions, spread evenly over the slots.
+    """The hash tags of a cluster with this number of partitions, spread evenly over the slots.
 
-    Tag i is the first string, shortest first, then in alphabetical order, whose slot is the middle of the i-th part.
+    Tag i is the first string, by length and then by alphabet, whose slot is the middle of the i-th part of the slots.
 
     >>> [slot(tag) for tag in partition_tags(2)]
     [4096, 12288]
@@ -115,37 +115,37 @@ def partition_of(document_id: str, partitions: int) -> str:
 
 
 def paragraphs_key(document_id: str, tag: str) -> str:
-    """The text of a document."""
+    """The key of a document's text."""
     return f"{PARAGRAPHS_PREFIX}{encode_id(document_id)}:{{{tag}}}"
 
 
 def document_key(document_id: str, tag: str) -> str:
-    """The record of a document."""
+    """The key of a document's record."""
     return f"{DOCUMENT_PREFIX}{encode_id(document_id)}:{{{tag}}}"
 
 
 def sentence_key(document_id: str, tag: str) -> str:
-    """The sentences of a document, a hash."""
+    """The key of a document's sentences, a hash."""
     return f"{SENTENCE_PREFIX}{encode_id(document_id)}:{{{tag}}}"
 
 
 def answers_key(document_id: str, tag: str) -> str:
-    """The set of cached answers of a document."""
+    """The key of the set that names a document's cached answers."""
     return f"answers:{encode_id(document_id)}:{{{tag}}}"
 
 
 def tokens_prefix(document_id: str, tag: str) -> str:
-    """What the tensor keys of a document begin with; the sentence's number follows."""
+    """The prefix of a document's tensor keys; the sentence's number follows."""
     return f"{TOKENS_PREFIX}{encode_id(document_id)}:{{{tag}}}:"
 
 
 def tokens_key(sentence: SentenceRef) -> str:
-    """The tensor of a sentence."""
+    """The key of a sentence's tensor."""
     return f"{TOKENS_PREFIX}{sentence}"
 
 
 def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
-    """The answer of one sentence to one question, by the default model or by a named one.
+    """The key of one sentence's answer to one question, by the default model or by a named one.
 
     >>> answer_key(SentenceRef("a_b", "06S", 3), "Why?")
     'bertqa{06S}_a_b:{06S}:3_Why?'
@@ -156,31 +156,31 @@ def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
 
 
 def whole_answer_key(tag: str, digest: str) -> str:
-    """The cached answer of the whole corpus to a normalised question."""
+    """The key of the whole corpus's cached answer to a question; `digest` names the question and its options."""
     return f"answer:{{{tag}}}:{digest}"
 
 
 def index_key(tag: str) -> str:
-    """The inverted index of the sentences of a partition."""
+    """The key of the inverted index of a partition's sentences."""
     return f"{INDEX_PREFIX}{{{tag}}}"
 
 
 def epoch_key(tag: str) -> str:
-    """The change counter of a partition."""
+    """The key of a partition's change counter."""
     return f"epoch:{{{tag}}}"
 
 
 def flight_key(tag: str) -> str:
-    """A key that never exists.
+    """A key that never exists; commands and scripts name it so that they fail while their partition moves.
 
-    While a slot is on its way the server refuses commands and scripts that name several keys of which one is missing,
-    and so all those that name this one: what they would see or leave might be half a partition.
+    While a slot moves, the server refuses a command or script with several keys if one of them is missing. It therefore
+    refuses each one that also names this key, which might otherwise read or change half a partition.
     """
     return f"flight:{{{tag}}}"
 
 
 def model_key(shard_tag: str, name: str = "") -> str:
-    """A shard's reader, one copy per shard: the default one, or the one of that name beside it.
+    """The key of a shard's copy of a reader: the default one, or the one of that name.
 
     >>> model_key("06S"), model_key("06S", "org/tiny@0123456789ab")
     ('bert-qa{06S}', 'bert-qa@org/tiny@0123456789ab{06S}')
@@ -189,12 +189,12 @@ def model_key(shard_tag: str, name: str = "") -> str:
 
 
 def manifest_key(shard_tag: str, name: str = "") -> str:
-    """The manifest of a shard's reader."""
+    """The key of the manifest of a shard's reader."""
     return f"bert-qa:manifest{_named(name)}{{{shard_tag}}}"
 
 
 def tokenizer_key(shard_tag: str, name: str = "") -> str:
-    """The tokenizer of a shard's reader."""
+    """The key of the tokenizer of a shard's reader."""
     return f"bert-qa:tokenizer{_named(name)}{{{shard_tag}}}"
 
 
@@ -203,7 +203,7 @@ def _named(name: str) -> str:
 
 
 def parse_model_key(key: str) -> tuple[str, str] | None:
-    """Shard tag and name (empty: the default) of the reader at a key, None where it is no reader's.
+    """The shard tag and name (empty: the default) of the reader at a key, None if it is not a reader's key.
 
     >>> parse_model_key("bert-qa@tiny@0123456789ab{06S}")
     ('06S', 'tiny@0123456789ab')
@@ -213,12 +213,12 @@ def parse_model_key(key: str) -> tuple[str, str] | None:
 
 
 def progress_key(shard_tag: str) -> str:
-    """Progress of the bulk pre-tokenization on a shard, a hash."""
+    """The key of a shard's progress in bulk pre-tokenization, a hash."""
     return f"progress:{{{shard_tag}}}"
 
 
 def parse_tagged(key: str, prefix: str) -> tuple[str, str] | None:
-    """Document id and tag of a ``<prefix><doc>:{tag}`` key, or None where it is not one.
+    """The document id and tag of a ``<prefix><doc>:{tag}`` key, or None if it is not one.
 
     >>> parse_tagged("paragraphs:a:b:{06S}", PARAGRAPHS_PREFIX)
     ('a:b', '06S')
@@ -247,7 +247,7 @@ def parse_sentence(text: str) -> SentenceRef:
 
 
 def parse_answer_key(key: str) -> tuple[SentenceRef, str, str]:
-    """Sentence, question and model (empty: the default) of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key.
+    """The sentence, question and model (empty: the default) of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key.
 
     >>> parse_answer_key("bertqa{06S}_a_b:{06S}:3_Why_so?")
     (SentenceRef(document_id='a_b', tag='06S', index=3), 'Why_so?', '')

@@ -5,9 +5,9 @@
 ...     print(result.best.answer if result.answerable else "no answer")
 Ada Lovelace
 
-A 503 is tried again after the time the service names, as long as the call's own deadline allows. A problem
-document becomes the exception of `qa_cluster.errors` that the service raised. A service that cannot be connected to is
-given up after `CONNECT_SECONDS`.
+A request that got status 503, or whose connection was lost, is sent again within the call's own deadline; after a 503,
+the service's `Retry-After` sets the pause. A problem document becomes the exception of `qa_cluster.errors` that the
+service raised. If no connection can be opened for `CONNECT_SECONDS`, the call fails.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ TIMEOUT_SECONDS = 30.0
 NETWORK_MARGIN_SECONDS = 2.0
 DEFAULT_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 5.0
-# A service that is being restarted listens again after a moment; one that is not there never does.
+# A service that restarts listens again after a moment; beyond that, it is probably not running.
 CONNECT_SECONDS = 2.0
 
-# A question and a context under these names, or a list of such.
+# A dictionary with question and context, or a list of such dictionaries.
 PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
 
 _RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict)
@@ -72,7 +72,7 @@ _BY_STATUS: Mapping[int, type[QAError]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One request, before it is sent by either client."""
+    """One request, for either client to send."""
 
     method: str
     path: str
@@ -97,7 +97,7 @@ class _Call:
 
 def _ask_call(question: str, arguments: AskArguments) -> _Call:
     options = ask_options(arguments)
-    # The service chooses what was not given. It knows no empty model: that is the default one.
+    # The service has defaults for options that are not sent. It refuses an empty model, which here means the default.
     given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
     if not options.model:
         given.pop("model", None)
@@ -123,7 +123,7 @@ def _pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameter
 
 
 def _document_path(document_id: str) -> str:
-    # As it stands, `GET /documents/count` counts.
+    # `GET /documents/count` counts the documents: a document of that name needs an escaped letter.
     return "/documents/%63ount" if document_id == "count" else f"/documents/{quote(document_id, safe='')}"
 
 
@@ -153,7 +153,7 @@ def _put_call(document: Document, if_version: str | None, wait: bool, timeout: f
 
 
 def _error_of(response: httpx.Response) -> QAError:
-    """The exception that a response stands for."""
+    """The exception that a response reports."""
     try:
         problem = orjson.loads(response.content)
         code, detail = problem["code"], problem["detail"]
@@ -175,7 +175,7 @@ def _retry_after(response: httpx.Response) -> float | None:
 def _pause(
     response: httpx.Response | None, lost: httpx.TransportError | None, attempt: int, begun: float, until: float
 ) -> float | None:
-    """How long to wait before the request is sent again; None: not again."""
+    """How long to wait before the request is sent again; None if it is not."""
     if isinstance(lost, httpx.ConnectError):
         until = min(until, begun + CONNECT_SECONDS)
     if response is not None and response.status_code != 503:
@@ -269,7 +269,7 @@ class AsyncClient:
     async def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
     ) -> Any:
-        """Read answers out of given contexts, as `POST /models/{id}` does.
+        """Read answers from given contexts, as `POST /models/{id}` does.
 
         Args:
             inputs: a dictionary with question and context, or a list of such.
@@ -320,7 +320,7 @@ class AsyncClient:
         return _models(await self._send(_Call("GET", "/models")))
 
     async def ready(self) -> Mapping[str, Any]:
-        """The service's own word on whether every shard can answer; it does not raise when they cannot."""
+        """The service's report on whether every shard can answer; it does not raise when one cannot."""
         response = await self._http.get("/readyz", timeout=TIMEOUT_SECONDS)
         return _object(response.content)
 
@@ -375,7 +375,7 @@ class Client:
     def pipeline(
         self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
     ) -> Any:
-        """Read answers out of given contexts, as `POST /models/{id}` does.
+        """Read answers from given contexts, as `POST /models/{id}` does.
 
         Args:
             inputs: a dictionary with question and context, or a list of such.
@@ -426,5 +426,5 @@ class Client:
         return _models(self._send(_Call("GET", "/models")))
 
     def ready(self) -> Mapping[str, Any]:
-        """The service's own word on whether every shard can answer; it does not raise when they cannot."""
+        """The service's report on whether every shard can answer; it does not raise when one cannot."""
         return _object(self._http.get("/readyz", timeout=TIMEOUT_SECONDS).content)

@@ -1,6 +1,6 @@
 """The Lua scripts that change documents atomically on the shard that holds them.
 
-A script is sent as it is with ``EVAL``; servers cache it by its text.
+A script is sent with ``EVAL``; servers cache it by its text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ScriptCall:
 
 @cache
 def load(name: str) -> str:
-    """The text of the script ``name``, with what the document scripts share before it."""
+    """The text of the script ``name``; a document script is preceded by the part that all of them share."""
     folder = files(__package__) / "scripts"
     source = (folder / f"{name}.lua").read_text(encoding="utf-8")
     if name in _DOCUMENT_SCRIPTS:

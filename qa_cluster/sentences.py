@@ -1,10 +1,10 @@
 """Splits a text into sentences, as exact spans of code points.
 
-A change of what it does needs a new `SPLITTER_VERSION`: documents split by another version are split again.
+A change of its results needs a new `SPLITTER_VERSION`: documents split by another version are split again.
 
-Nothing is rewritten: ``text[start:end]`` is the sentence, spans are in order and do not overlap, and every character
-that is not white space belongs to one. What is no prose (tables, lists, code, base64) is split at lines or cut to a
-readable length.
+The text is never rewritten: ``text[start:end]`` is the sentence, spans are in order and do not overlap, and every
+character that is not white space belongs to one. Text that is not prose (tables, lists, code, base64) is split at lines
+or cut to a length that the reader can read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 
 import nupunkt
 
-# Part 1 is ours; the rules and abbreviations of the package belong to it too.
+# The first number is for changes in this module; the package's version is for its rules and abbreviations.
 SPLITTER_VERSION = f"1-nupunkt-{nupunkt.__version__}"
 MAX_SENTENCE_LENGTH = 1500
 MAX_SENTENCE_TOKENS = 256
@@ -25,12 +25,12 @@ MAX_BLOCK_LENGTH = 10_000
 Span = tuple[int, int]
 
 _BLANK_LINE = re.compile(r"(?:\r\n|[\n\r\v\x85\u2028])[^\S\n\r]*(?:\r\n|[\n\r\v\x85\u2028])|[\f\u2029]")
-# A line that begins like this begins something new even when the line before has no full stop.
+# A line that begins like this starts a new block, even if the line before has no full stop.
 _NEW_ITEM = re.compile(
     r"(?<=[\n\r])(?=[^\S\n\r]*(?:[-*+\u2022\u2023\u25aa\u2013][^\S\n\r]|\(?\d{1,3}[.)][^\S\n\r]|[a-zA-Z][)][^\S\n\r]"
     r"|#{1,6}[^\S\n\r]|\||>>>|```))"
 )
-# Lines of tables, rules and code: each ends where it ends.
+# Lines of tables, rules and code: each is a block of its own.
 _STRUCTURED = re.compile(r"\t|\S {3,}\S.* {3,}\S|^\s*\||[;{}]$|^\s*([=\-~*_#^])\1{2,}$")
 # Full stops that need no space after them, with the closing quotes and brackets that follow.
 _UNSPACED_STOP = re.compile(
@@ -45,7 +45,7 @@ _DENSE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
 )
 
-# The splitter's model keeps state while it runs.
+# The splitter's model is not thread-safe: it keeps state while it runs.
 _lock = threading.Lock()
 
 
@@ -86,12 +86,12 @@ def _blocks(text: str) -> Iterator[Span]:
 
 
 def _is_structured(line: str) -> bool:
-    # Without the spaces at its end, which would make the search quadratic.
+    # Trailing spaces would make the search quadratic.
     return _STRUCTURED.search(line.rstrip()) is not None
 
 
 def _prose(text: str, start: int, end: int) -> Iterator[Span]:
-    # The splitter's time grows with the square of some texts' lengths (a run of "!"): long ones go to it in parts.
+    # For some texts (a run of "!") the splitter's time grows with the square of the length: it gets long ones in parts.
     while end - start > MAX_BLOCK_LENGTH:
         edges = (m.end() for m in _LIKELY_END.finditer(text, start, start + MAX_BLOCK_LENGTH))
         edge = max(edges, default=start + MAX_BLOCK_LENGTH)
@@ -125,14 +125,14 @@ def _trim(text: str, start: int, end: int) -> Span | None:
 
 
 def _token_estimate(word: str) -> int:
-    """About how many word pieces a word becomes: one per character of dense scripts, else one per four characters."""
+    """About how many word pieces a word becomes: in dense scripts one per character, else 1, or one per 4 if long."""
     if not word.isascii() and _DENSE.search(word):
         return len(word)
     return (len(word) + 3) // 4 if len(word) > 8 else 1
 
 
 def _limit(text: str, start: int, end: int) -> int:
-    """Where a sentence that begins at ``start`` must end at the latest."""
+    """The last place where a sentence that begins at ``start`` may end."""
     end = min(end, start + MAX_SENTENCE_LENGTH)
     if end - start <= MAX_SENTENCE_TOKENS:
         return end
@@ -140,14 +140,14 @@ def _limit(text: str, start: int, end: int) -> int:
     for match in _WORD_OR_MARK.finditer(text, start, end):
         size = _token_estimate(match.group())
         if tokens + size > MAX_SENTENCE_TOKENS:
-            # A single word beyond the limit is cut itself, all others stay whole.
+            # Only a word that exceeds the limit alone is cut; all others stay whole.
             return match.start() if tokens else min(match.end(), start + MAX_SENTENCE_TOKENS)
         tokens += size
     return end
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[Span]:
-    """A sentence in pieces of readable length: cut after a clause, else between words, else anywhere."""
+    """The pieces of a sentence, each within the limits: cut after a clause, else between words, else anywhere."""
     while start < end:
         limit = _limit(text, start, end)
         if limit >= end:

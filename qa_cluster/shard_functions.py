@@ -6,7 +6,7 @@ use them by these names.
 
 from __future__ import annotations
 
-# All functions are registered by one script, under this session's id: registered again, it takes the old one's place.
+# One script registers all functions, under this session's id; registering it again replaces the earlier session.
 SESSION = "qa-functions"
 
 RANK_TRIGGER = "qa.rank"
@@ -14,19 +14,19 @@ READ_TRIGGER = "qa.read"
 PIPELINE_TRIGGER = "qa.pipeline"
 READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
-# Argument of `qa.models`: each reader comes with its manifest.
+# Argument of `qa.models` that adds the manifest of each reader to the reply.
 WITH_MANIFESTS = "manifests"
 
 # The longest question, in code points, and how many requests of `qa.pipeline` a shard works on at once. A service may
 # allow less, never more.
 MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
-# Most sentences that one call of `qa.rank` gives, which is what an index gives.
+# Most sentences that one call of `qa.rank` may ask for; it is also the limit of an index.
 MAX_RANK_COUNT = 1000
 
-# Option of the module (`RG.CONFIGSET`): how long a shard keeps what one sentence answers to a question.
+# Option of the module (`RG.CONFIGSET`): how long a shard keeps a sentence's answer to a question.
 SENTENCE_ANSWER_TTL_OPTION = "qa.sentence-answer-ttl-seconds"
 SENTENCE_ANSWER_TTL_SECONDS = 86_400
 
-# After so long a shard tries again to get a reader ready that it could not: memory may have become free.
+# After this time a shard tries again to warm a reader that could not be warmed: memory may have become free.
 WARM_AGAIN_SECONDS = 5.0

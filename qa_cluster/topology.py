@@ -1,4 +1,4 @@
-"""Which shard serves which slot: the cluster's own `CLUSTER SLOTS`, parsed and checked. Pure; asks nobody."""
+"""The map of slots to shards: the reply of `CLUSTER SLOTS`, parsed and checked. Pure."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _text(value: object) -> str:
 
 
 def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
-    """Read the reply of `CLUSTER SLOTS`; a node without a host of its own is at the host that was asked."""
+    """Read the reply of `CLUSTER SLOTS`; a node listed without a host is at the host that was asked."""
     ranges: list[tuple[int, int, Shard]] = []
     for entry in reply:
         start, end, primary = entry[0], entry[1], entry[2]

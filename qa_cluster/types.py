@@ -1,4 +1,4 @@
-"""What a question and a document look like to users of the clients and of the REST service: typed, and as JSON.
+"""The types of questions, answers and documents for users of the clients and of the REST service, and their JSON.
 
 The JSON names are those of the REST service; `answer`, `score`, `start` and `end` are Hugging Face's. Offsets are
 half-open, in code points of the stored document: ``document.text[answer.start:answer.end] == answer.answer``.
@@ -58,7 +58,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """Where it came from: tier ``near``, ``shard`` or ``none``; status ``hit``, ``miss``, ``refresh`` or ``off``."""
+    """How caches were used: tier ``near``, ``shard`` or ``none``; status ``hit``, ``miss``, ``refresh`` or ``off``."""
 
     status: str
     tier: str
@@ -68,7 +68,7 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Which state of the documents was asked. `version` changes with every change of any document."""
+    """The state of the documents that was searched. `version` changes with every change of any document."""
 
     version: str
     shards_total: int
@@ -81,8 +81,8 @@ class Usage:
     """How much work the answer took when it was made.
 
     Attributes:
-        windows: pieces of text that the sentences were read in, those of cached readings too.
-        truncated: the question was too long, its end was not read.
+        windows: the windows in which the sentences were read, including those of cached readings.
+        truncated: whether the question was too long and its end was not read.
     """
 
     candidates: int
@@ -95,7 +95,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Where the time went, in milliseconds. `read` has one entry per wave."""
+    """How long each stage took, in milliseconds. `read` has one entry per wave."""
 
     cache: float = 0.0
     rank: float = 0.0
@@ -105,7 +105,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class AskResult:
-    """The result of one question. Without an answer `answerable` is false and `answers` is empty."""
+    """The result of one question. If there is no answer, `answerable` is false."""
 
     id: str
     created: int
@@ -186,7 +186,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A sentence with those around it: as long as it is in the document, white space between sentences as spaces."""
+    """A sentence with its neighbours, as long as in the document; white space between sentences becomes spaces."""
 
     text: str
     start: int
@@ -198,7 +198,7 @@ class Hit:
     """One sentence that a search has found: ``document.text[hit.start:hit.end] == hit.text``.
 
     Attributes:
-        highlights: the words of the sentence that match terms of the query, places in the document.
+        highlights: the places, in the document, of the sentence's words that match terms of the query.
         passage: the sentence with its neighbours; None unless `context` asked for them.
     """
 
@@ -227,7 +227,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchTimings:
-    """Where the time of a search went, in milliseconds."""
+    """How long each stage of a search took, in milliseconds."""
 
     rank: float = 0.0
     fetch: float = 0.0
@@ -239,8 +239,8 @@ class SearchResult:
     """The result of one search.
 
     Attributes:
-        terms: what sentences were compared with: the query's words, analysed.
-        sentences: how many sentences were ranked.
+        terms: the query's words after analysis; sentences are compared with these.
+        sentences: the number of sentences that were ranked.
     """
 
     id: str
@@ -333,7 +333,7 @@ class DocumentEntry:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """A part of a listing. Without `next_cursor` it is the last one; a page before that may be short, or empty."""
+    """A part of a listing, the last one if it has no `next_cursor`. Any page may be short, or empty."""
 
     documents: tuple[DocumentEntry, ...]
     next_cursor: str | None
@@ -354,7 +354,7 @@ class DocumentPage:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts:
-    """How many documents and sentences answers come from, and how many documents wait (None: not counted)."""
+    """How many documents and sentences answers come from, and how many documents are not ready (None: not counted)."""
 
     documents: int
     sentences: int
@@ -372,7 +372,7 @@ class DocumentCounts:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What writing a document did. `changed` is false when that very version was stored already."""
+    """What writing a document did. `changed` is false if this version was already stored."""
 
     id: str
     version: str

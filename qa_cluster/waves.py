@@ -1,7 +1,7 @@
 """Waves: the sentences found for a question are read a few at a time, until the reader is sure enough of an answer.
 
-Both halves of the rule are here, for services (`asking/asker.py`) and for the export, which fits the score that is sure
-enough (the manifest's `wave_threshold`): how many sentences each wave reads, and after which one reading stops.
+Both halves of the rule are here: how many sentences each wave reads, and after which wave reading stops. Services use
+it (`asking/asker.py`), and so does the export, which fits the score that is sure enough (`wave_threshold`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WAVES = (1, 3, 8)
 
 
 def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
-    """How many of so many sentences have been read after each wave; the last one reads all that are left.
+    """How many of `sentences` have been read after each wave; the last wave reads all that are left.
 
     >>> wave_ends((1, 3, 8), 5), wave_ends((), 5), wave_ends((1, 3, 8), 0)
     ([1, 3, 5], [5], [])
@@ -23,7 +23,7 @@ def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
 
 
 def certainty(scores: Iterable[float]) -> float:
-    """How sure the reader is after a wave, from the scores over null of all sentences that have been read so far.
+    """How sure the reader is after a wave: the best score over null of all sentences that have been read so far.
 
     >>> certainty([-2.5, 7.0, 1.0]), certainty([])
     (7.0, -inf)

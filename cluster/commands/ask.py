@@ -46,7 +46,7 @@ def ask(
 
 
 def _check(settings: Settings, question: str, options: AskOptions) -> None:
-    """Refuse here what the cluster would refuse: it is wrong usage."""
+    """Raise BadParameter for what the cluster would refuse: it is wrong usage."""
     limits = AskLimits(question_max_chars=settings.question_max_chars, top_k_max=settings.top_k_max)
     try:
         check_question(question, options, limits)

@@ -1,4 +1,4 @@
-"""`qa-cluster demo`: shows everything at once, on the Python language reference, and leaves nothing behind."""
+"""`qa-cluster demo`: shows the whole system, on the Python language reference, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _ask_all(address: str) -> Iterator[dict[str, Any]]:
 
 
 def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
-    """The answer to a question and the milliseconds until it was here."""
+    """The answer to a question and the milliseconds until it arrived."""
     began = time.perf_counter()
     response = client.get("/qa", params={"question": question})
     elapsed_ms = (time.perf_counter() - began) * 1000
@@ -119,7 +119,7 @@ def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
 
 
 def _wait_idle(loaded: Loaded, url: str) -> None:
-    """Wait until the workers have nothing to do: they use their first idle seconds to compile for more lengths."""
+    """Wait until the workers are idle: they use their first idle seconds to compile for more lengths."""
     shards = inspect_cluster(loaded.settings, url).shards
     pids = [int(shard.module_info.get("qa_worker_pid", 0)) for shard in shards]
     deadline = time.monotonic() + _SETTLE_SECONDS
@@ -131,7 +131,7 @@ def _wait_idle(loaded: Loaded, url: str) -> None:
 
 @contextmanager
 def _data_folder(loaded: Loaded) -> Iterator[Path]:
-    """The folder of the settings if one was given, else a temporary one that is removed in the end."""
+    """The data folder of the settings if one was given, else a temporary one that is removed at the end."""
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir
         return

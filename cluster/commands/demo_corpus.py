@@ -16,12 +16,12 @@ QUESTIONS = (
     "What is __del__ also called?",
 )
 
-# The reference marks up text the way its plain-text rendering does: *emphasis*, "code", _underlined titles.
+# Lines that underline titles, in the plain-text rendering of the reference.
 _UNDERLINE = re.compile(r"^[*=\-~^]{3,}$", re.MULTILINE)
 
 
 def documents() -> Iterator[Document]:
-    """One document for each topic of the language reference that is not a part of a longer one."""
+    """One document for each topic of the language reference that is not part of a longer topic."""
     from pydoc_data.topics import topics
 
     lines = {name: set(filter(None, map(str.strip, text.splitlines()))) for name, text in topics.items()}
@@ -33,5 +33,5 @@ def documents() -> Iterator[Document]:
 
 
 def _is_part(lines: set[str], longer: set[str]) -> bool:
-    """Whether nearly all lines (headings are underlined at another level) stand in the longer topic too."""
+    """Whether nearly all lines are in the longer topic too; its headings may be underlined differently."""
     return len(lines & longer) >= 0.95 * len(lines)

@@ -1,4 +1,4 @@
-"""`qa-cluster eval`: measures how good the answers are: of the reader, of the ranking and of the whole system."""
+"""`qa-cluster eval`: measures the quality of the reader, of the ranking and of the whole system."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ Out = Annotated[
 
 
 class _Parts(TypedDict):
-    """What is measured."""
+    """The parts that are measured."""
 
     given: bool
     ranking: bool
@@ -130,7 +130,7 @@ def _parts(**parts: Unpack[_Parts]) -> _Parts:
 
 
 def _need_ingestable(file: Path, context_tokens: int | None) -> None:
-    """Refuse what a running cluster cannot do: hold such contexts, or read in another way."""
+    """Raise for what a running cluster cannot have: the contexts of JSON lines, or another context budget."""
     if file.suffix.lower() != ".json":
         raise typer.BadParameter(
             f"{file}: the contexts of JSON lines cannot be ingested, so no running cluster has them"
@@ -140,7 +140,7 @@ def _need_ingestable(file: Path, context_tokens: int | None) -> None:
 
 
 def _need_place(out: Path | None) -> None:
-    """Refuse, before minutes of work, a file that cannot be written."""
+    """Raise, before minutes of work, if the output file cannot be written."""
     if out is not None and not (out.parent.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK)):
         raise typer.BadParameter(f"{str(out)!r} cannot be written", param_hint="--out")
 

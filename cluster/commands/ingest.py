@@ -20,7 +20,7 @@ from .shared_options import load_settings
 
 _FAILED = 1
 _ON_ERROR = ("report", "skip", "stop")
-# What a prefix of a source ends with: without it, `news` would be that of `newsletter` too.
+# A prefix for --sync must end with one of these: `news` would otherwise be a prefix of `newsletter` too.
 _ENDS = ("/", ":")
 _NAMED = 5
 
@@ -88,7 +88,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
 
 @dataclass
 class _Source:
-    """What is to be stored, and what of it could not be."""
+    """The documents to store, and the errors of those that could not be stored."""
 
     settings: Settings
     paths: list[Path]
@@ -97,7 +97,7 @@ class _Source:
     skipped: list[RequestError] = field(default_factory=list)
 
     def store(self, *, wait: bool) -> Stored:
-        """Store it."""
+        """Store the documents."""
         documents = read_documents(
             self.paths,
             on_error="stop" if self.stop else "skip",

@@ -1,4 +1,4 @@
-"""`qa-cluster pretokenize`: tokenizes what is stored but not tokenized yet."""
+"""`qa-cluster pretokenize`: splits and tokenizes documents that are stored but not tokenized yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`qa-cluster search`: the sentences that match words best, on the terminal."""
+"""`qa-cluster search`: prints the sentences that match words best."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
 
 
 def _check(settings: Settings, words: str, options: SearchOptions) -> None:
-    """Refuse here what the cluster would refuse: it is wrong usage."""
+    """Raise BadParameter for what the cluster would refuse: it is wrong usage."""
     try:
         check_search(words, options, AskLimits(question_max_chars=settings.question_max_chars))
     except RequestError as error:
@@ -64,7 +64,7 @@ def _check(settings: Settings, words: str, options: SearchOptions) -> None:
 
 
 def show(result: SearchResult) -> None:
-    """Print each hit as a line about it and a line of text, the words that match in bold."""
+    """Print each hit as a line about it and a line of text, with matching words in bold."""
     if not result.hits:
         console.say("no sentence in the documents holds any of these words")
     for hit in result.hits:
@@ -76,7 +76,7 @@ def show(result: SearchResult) -> None:
 
 
 def pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
-    """The text of a hit, with what is around it, cut where words that match begin and end."""
+    """The text of a hit, with its neighbours, in pieces; each piece is marked if it is a matching word."""
     text, begin = (hit.text, hit.start) if hit.passage is None else (hit.passage.text, hit.passage.start)
     line = _SPACE.sub(" ", text)
     done = 0

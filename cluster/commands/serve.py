@@ -28,7 +28,7 @@ def serve(
     _need_port(loaded.settings)
     url = cluster_url(loaded.settings)
     command = service.command_line()
-    # The service takes this process' place, so whoever ends this command ends the service.
+    # The service replaces this process, so that a signal to this command ends the service.
     os.execve(command[0], command, dict(service.environment(loaded, url)))
 
 

@@ -1,4 +1,4 @@
-"""`qa-cluster status`: says what the cluster has, what it lacks, and how its background jobs stand."""
+"""`qa-cluster status`: shows what the cluster has, what is missing, and the state of its background jobs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _row(shard: ShardReport) -> dict[str, object]:
 
 
 def _show_progress(report: ClusterReport) -> None:
-    """How far the last bulk pre-tokenization is, on each shard that has seen one."""
+    """Print the progress of the last bulk pre-tokenization on each shard that has had one."""
     rows = [
         {
             "shard": shard.address,

@@ -1,4 +1,4 @@
-"""Asks a cluster the questions of a question set: what it ranks first and what it answers, and the figures of both."""
+"""Asks a cluster the questions of a question set, and makes the figures of its ranking and of its answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the first sentence that answers was ranked, from 0, of every question; and how many were ranked."""
+    """For every question, the rank (from 0) of the first sentence that answers; and the number of sentences ranked."""
 
     places: list[int | None]
     sentences: int
@@ -72,7 +72,7 @@ def rank_all(settings: Settings, url: str, questions: QuestionSet, advance: Adva
 
 
 def _sentence(questions: QuestionSet, key: str) -> str:
-    """The text of a ranked sentence, empty when its document is not part of the question set."""
+    """The text of a ranked sentence, empty if its document is not part of the question set."""
     ref = parse_sentence(key)
     sentences = questions.sentences.get(ref.document_id, [])
     return sentences[ref.index] if ref.index < len(sentences) else ""
@@ -81,9 +81,9 @@ def _sentence(questions: QuestionSet, key: str) -> str:
 def ask_all(
     settings: Settings, questions: QuestionSet, *, waves: bool, retriever_k: int, advance: Advance
 ) -> list[AskResult | RequestError]:
-    """Ask every question, past the caches of whole answers; an error stands for a question that is refused.
+    """Ask every question, without the caches of whole answers; a refused question has its error as its result.
 
-    The best spans come back however improbable they are, together with whether there is an answer.
+    The results have the best spans, however improbable these are, and whether there is an answer.
     """
     results: dict[int, AskResult | RequestError] = {}
     waiting = iter(range(len(questions.examples)))
@@ -112,7 +112,7 @@ def ask_all(
 
 
 def need_documents(settings: Settings, questions: QuestionSet, file: str, advance: Advance) -> None:
-    """ClusterError unless the cluster holds every document of the question set as it is in the file."""
+    """Raise ClusterError unless the cluster holds every document of the question set as it is in the file."""
     waiting = iter(questions.documents)
     done = 0
 
@@ -137,7 +137,7 @@ def need_documents(settings: Settings, questions: QuestionSet, file: str, advanc
 async def _in_parallel(
     settings: Settings, jobs: Sequence[Callable[[AsyncClusterClient], Coroutine[Any, Any, None]]]
 ) -> None:
-    """Run the jobs with one client; the first error ends all and is raised as it is."""
+    """Run the jobs with one client; the first error ends all of them and is raised, without its group."""
     async with AsyncClusterClient(settings) as client:
         try:
             async with asyncio.TaskGroup() as group:
@@ -148,7 +148,7 @@ async def _in_parallel(
 
 
 def told_by(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
-    """What the cluster answered to every question; a question that it refuses has no answer."""
+    """The cluster's answer to every question; a refused question has none."""
     return [
         GivenAnswer("", answerable=False)
         if isinstance(result, RequestError) or result.best is None
@@ -159,7 +159,7 @@ def told_by(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """One way of answering all questions, judged."""
+    """The answers to all questions by one method, with their scores."""
 
     name: str
     told: list[GivenAnswer]
@@ -168,7 +168,7 @@ class JudgedRun:
 
     @classmethod
     def of(cls, name: str, questions: QuestionSet, told: list[GivenAnswer], sentences_read: list[int]) -> JudgedRun:
-        """Judge the answers."""
+        """Score the answers."""
         return cls(name, told, judge(questions.examples, told), sentences_read)
 
     def report(self, questions: QuestionSet, seed: int) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class JudgedRun:
 
 
 def differences(runs: Sequence[JudgedRun], references: Sequence[JudgedRun], seed: int) -> list[dict[str, Any]]:
-    """Every run minus every reference, question by question."""
+    """The differences between every run and every reference, question by question."""
     return [
         {
             "of": run.name,

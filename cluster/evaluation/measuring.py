@@ -1,4 +1,4 @@
-"""Measures the reader, the ranking and the whole system, on a cluster that ends with the command or a running one."""
+"""Measures the reader, the ranking and the whole system, on a cluster of its own or on a running one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .asking import JudgedRun, Places, ask_all, differences, need_documents, ran
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What one evaluation does."""
+    """The inputs and options of one evaluation."""
 
     file: Path
     questions: QuestionSet
@@ -46,14 +46,14 @@ class EvaluationPlan:
 
     @property
     def program_options(self) -> list[str]:
-        """Options for the programs of models: the same questions, and no more cores."""
+        """Options that give the programs of `models` the same questions and the same number of threads."""
         threads = self.settings.worker_threads or os.cpu_count() or 1
         limit = [] if self.limit is None else ["--limit", str(self.limit)]
         return [*limit, "--threads", str(threads)]
 
 
 def measure(plan: EvaluationPlan, *, given: bool, ranking: bool, system: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The report, and the answers of every way of answering."""
+    """The report, and the answers by each method."""
     answers: dict[str, Any] = {}
     report = _head(plan)
     reference = _reference(plan) if plan.checkpoint is not None and (ranking or system) else None
@@ -80,7 +80,7 @@ def _head(plan: EvaluationPlan) -> dict[str, Any]:
 
 
 def _questions_cut(plan: EvaluationPlan) -> int:
-    """How many questions are longer than what the reader takes of them."""
+    """How many questions are longer than the reader's limit."""
     tokenizer, longest = ReaderTokenizer(plan.reader.tokenizer), plan.reader.manifest.max_question_tokens
     cut = sum(tokenizer.encode_question(example.question, longest).truncated for example in plan.questions.examples)
     if cut:
@@ -119,9 +119,9 @@ def _on_a_cluster(
 
 @contextmanager
 def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
-    """The settings with the address of the running cluster, or of one of our own that ends here, contexts and all.
+    """The settings with the address of a cluster that holds the contexts, and the context budget of its reader.
 
-    With them the budget of a sentence with its neighbours there.
+    It is the running cluster, or a temporary one that ends with this block.
     """
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
@@ -144,7 +144,7 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
 
 
 def _need_reader(settings: Settings, plan: EvaluationPlan) -> int:
-    """Refuse to take the figures of one reader for those of another; returns the budget the cluster reads with."""
+    """Raise ConfigError unless the cluster reads with the plan's reader; return the context budget it reads with."""
     manifest = plan.reader.manifest
     with ClusterClient(settings) as client:
         default = next((model for model in client.models() if model.default), None)
@@ -159,7 +159,7 @@ def _need_reader(settings: Settings, plan: EvaluationPlan) -> int:
 
 
 def _ranking(plan: EvaluationPlan, found: Places, reference: dict[str, Any] | None) -> dict[str, Any]:
-    """Recall over the questions whose answer is found in a sentence."""
+    """The recall over those questions whose answer is in a sentence."""
     known = [number for number, gold in enumerate(plan.questions.gold) if gold]
     examples = [plan.questions.examples[number] for number in known]
     places = [found.places[number] for number in known]

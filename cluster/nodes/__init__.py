@@ -1,1 +1,1 @@
-"""This room sees a cluster from outside: its nodes, their slots, and commands to all of them."""
+"""This room handles a cluster from outside: its nodes, their slots, and commands to all of them."""

@@ -1,4 +1,4 @@
-"""Takes a step on all shards at once; or again and again, until nothing stands against it or the time is up."""
+"""Does a step of work on all shards at once, either once or until it succeeds everywhere or the time is up."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .node import Node
 from .polling import HEAVY_POLL_SECONDS
 
 _THREADS = 16
-# Long enough for a worker to have tried again twice.
+# Long enough for a worker to try again twice.
 _GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
 _MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
-# redis-py removes the code from the errors that it knows.
+# redis-py removes the code from the text of the errors that it knows.
 _CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}
 _ELSEWHERE = (
     redis.exceptions.AskError,
@@ -32,22 +32,22 @@ _ELSEWHERE = (
     redis.exceptions.ClusterDownError,
     redis.exceptions.BusyLoadingError,
 )
-# Gets one line about each step of the work.
+# A callback that gets one line about each step of the work.
 OnStep = Callable[[str], None]
 Result = TypeVar("Result")
-# Work on one shard; it returns what still stands against it, nothing when it is done.
+# Work on one shard; it returns the problem that still prevents it, empty when it is done.
 Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A failure that a worker reports and will try again: `until_all` waits only so long for it."""
+    """A problem that a worker reports and will try again: `until_all` waits `_GIVE_UP_SECONDS` for it."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where work on all shards is done: the cluster, how long it may take, and what hears of each step."""
+    """The cluster on which work is done, the time limit of that work, and the callback for each step."""
 
     settings: Settings
     url: str
@@ -56,14 +56,14 @@ class Place:
 
     @classmethod
     def of(cls, settings: Settings, url: str, seconds: float, on_step: OnStep) -> Place:
-        """A place whose time begins now."""
+        """A place whose time limit begins now."""
         return cls(settings, url, time.monotonic() + seconds, on_step)
 
 
 def until_all(place: Place, work: Work, what: str) -> None:
-    """Do `work` on all shards at once, again where something stands against it that may pass, until the time is up.
+    """Do `work` on all shards at once, and repeat it until no shard has a problem; raise when the time is up.
 
-    The shards are looked up each time: slots may move, and replicas be promoted, meanwhile.
+    The shards are looked up each time, because slots may move and replicas be promoted meanwhile.
     """
     failing: dict[str, float] = {}
     while problems := on_all(place, work):
@@ -85,9 +85,9 @@ def in_words(problems: dict[str, str]) -> str:
 
 
 def on_all(place: Place, work: Work) -> dict[str, str]:
-    """Do `work` on all shards at once; what stands against it, by address.
+    """Do `work` on all shards at once; return the problems by address.
 
-    An error that does not pass ends it, once all shards are done; so does a signal.
+    A permanent error, or a signal, ends it, but only after the work on all shards has ended.
     """
     with ExitStack() as stack:
         shards = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
@@ -98,12 +98,12 @@ def on_all(place: Place, work: Work) -> dict[str, str]:
 def at_once(
     shards: Sequence[ShardClient], work: Callable[[Node, redis.Redis], Result], on_step: OnStep = lambda text: None
 ) -> list[Result]:
-    """Do `work` on these shards at once; returns the results in their order, or raises the first error after all."""
+    """Do `work` on these shards at once; return the results in order, or raise the first error when all have ended."""
     with ThreadPoolExecutor(max_workers=max(1, min(len(shards), _THREADS))) as pool:
         running = [pool.submit(work, node, client) for node, client in shards]
         try:
             wait(running)
-        except BaseException:  # a signal: what is under way ends before anybody undoes it or closes its connections
+        except BaseException:  # a signal: the work must end before callers undo it or close its connections
             on_step("interrupted: what is under way on the shards ends first")
             wait(running)
             raise

@@ -1,4 +1,4 @@
-"""Makes redis-py clients for administration: one server of the cluster at a time, with the login of the settings."""
+"""Makes redis-py clients for administration, each for one server of the cluster, with the login of the settings."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .node import Node, nodes_of, primaries
 
 _ADMIN_TIMEOUT_SECONDS = 120.0
 
-# A primary and a client of it.
+# A primary and a client for it.
 ShardClient = tuple[Node, redis.Redis]
 
 
 class NotRunning(ClusterError):
-    """There is no cluster to talk to, or it cannot be reached."""
+    """There is no cluster, or it cannot be reached."""
 
 
 def login(settings: Settings, url: str) -> dict[str, Any]:
-    """Keyword arguments of redis-py for every server of the cluster at `url`; never logged, they hold the password."""
+    """Keyword arguments of redis-py for the servers of the cluster at `url`. Never log them: they hold the password."""
     place = _place(settings, url)
     options: dict[str, Any] = {
         "username": place.login.username,
@@ -50,14 +50,14 @@ def _place(settings: Settings, url: str) -> ClusterPlace:
 
 
 def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
-    """A client of one server. It tries once: a server that is down is down, and its callers say so."""
+    """A client of one server. It does not retry: callers report a server that is down."""
     return redis.Redis(
         host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **login(settings, url) | changes
     )
 
 
 def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
-    """A client of the first server named in `url` that answers; NotRunning when none does.
+    """A client of the first server named in `url` that answers; NotRunning if none does.
 
     `changes` replace arguments of `redis.Redis`.
     """

@@ -1,6 +1,6 @@
 """Makes one cluster of empty servers, and waits until all of its servers agree about it.
 
-Everything goes through the server's own CLUSTER commands. Slots are moved by `resharding`.
+It uses only the server's own CLUSTER commands. `resharding` moves slots.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def introduce(clients: Sequence[redis.Redis], ports: Sequence[int], host: str, d
 
 
 def wait_whole(clients: Sequence[redis.Redis], nodes: int, deadline: float) -> None:
-    """Wait until every server says that the cluster is ok, has `nodes` live nodes and all slots."""
+    """Wait until every server reports that the cluster is ok, with `nodes` live nodes and all slots."""
     while problem := next((found for client in clients if (found := incomplete(client, nodes))), ""):
         _pause(deadline, problem)
 
 
 def incomplete(client: redis.Redis, nodes: int = 0) -> str:
-    """What one server thinks is missing from the cluster; empty when nothing is."""
+    """What is missing from the cluster in the view of one server; empty if nothing is."""
     info = _text(command(client, "CLUSTER", "INFO"))
     facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
     if facts.get("cluster_state") != "ok":

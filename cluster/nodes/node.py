@@ -1,4 +1,4 @@
-"""Reads the nodes of a cluster, as any of them reports them, and sends any command to one server."""
+"""Reads the nodes of a cluster, as one of them reports them, and sends commands to one server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Node:
     primary_id: str
     connected: bool
     slots: tuple[tuple[int, int], ...]
-    # Slots on their way to another node, with that node's id; only the node itself reports them.
+    # Slots that are moving to another node, with that node's id; only the node itself reports them.
     leaving: tuple[tuple[int, str], ...] = ()
-    # Grows when slots come to the node.
+    # It grows when slots come to the node.
     config_epoch: int = 0
 
     @property
@@ -45,12 +45,12 @@ class Node:
 
     @property
     def tag(self) -> str:
-        """The shard's hash tag, RedisGears' ``hashtag()``: of the lowest slot it owns."""
+        """The shard's hash tag, that of its lowest slot; it is RedisGears' ``hashtag()``."""
         return shard_tag(list(self.slots))
 
     @property
     def slot_count(self) -> int:
-        """How many slots it owns."""
+        """The number of slots that it owns."""
         return sum(last - first + 1 for first, last in self.slots)
 
 

@@ -1,6 +1,6 @@
-"""How often a command looks again while it waits for servers."""
+"""The intervals at which commands poll while they wait for servers."""
 
-# Soon enough that nobody notices the wait, seldom enough that the servers do not notice the question.
+# Short enough that users do not notice it, long enough that the load on the servers is negligible.
 POLL_SECONDS = 0.05
-# Where each look is work for every shard.
+# For polls that are work for every shard.
 HEAVY_POLL_SECONDS = 0.1

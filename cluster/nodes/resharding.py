@@ -1,9 +1,9 @@
 """Moves slots between the primaries of a cluster while it serves, until each has its share.
 
-The steps are those of ``redis-cli --cluster rebalance``: a slot is opened on both sides, its keys are migrated a batch
-at a time, then every server learns where it is. A slot that an earlier run left open is finished first, so an
-interrupted run is simply repeated. Slots are taken from the upper end of each shard: what a shard keeps under the hash
-tag of its lowest slot stays where it is.
+The steps are those of ``redis-cli --cluster rebalance``: a slot is opened on both sides, its keys are migrated in
+batches, then every server gets its new owner. A slot that an earlier run left open is finished first, so an interrupted
+run can simply be repeated. Slots are taken from the upper end of each shard, so that its keys under the hash tag of its
+lowest slot stay where they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .node import Node, command, nodes_of
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
 MIGRATE_TIMEOUT_MS = 60_000
-# A server that has just joined, or has lost sight of the others for a moment, refuses keys until it sees them again.
+# A server that has just joined, or has lost contact with the others for a moment, refuses keys until it has contact.
 PATIENCE_SECONDS = 60.0
 PASSING = ("CLUSTERDOWN", "LOADING", "IOERR")
 
@@ -32,7 +32,7 @@ _RETRY_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Move:
-    """One slot on its way from one primary to another; both by node id."""
+    """The move of one slot from one primary to another, which are given by node id."""
 
     slot: int
     source: str
@@ -40,7 +40,7 @@ class Move:
 
 
 def plan(nodes: Sequence[Node]) -> list[Move]:
-    """The moves after which every primary of `nodes`, also one without slots, has its share; the fewest there can be.
+    """The fewest moves after which every primary of `nodes`, even one without slots now, has its share.
 
     >>> node = lambda name, *slots: Node(name, "h", 1, frozenset(), "", True, slots)
     >>> [(move.slot, move.target) for move in plan([node("a", (0, 16381)), node("b", (16382, 16383))])][:2]
@@ -62,7 +62,7 @@ def plan(nodes: Sequence[Node]) -> list[Move]:
 def rebalance(
     shards: Sequence[ShardClient], *, password: str = "", on_move: Callable[[int, int], None] | None = None
 ) -> int:
-    """Give every primary its share; returns how many slots were moved. `on_move` gets that number and the total."""
+    """Give every primary its share; return how many slots were moved. `on_move` gets that number and the total."""
     moves = _left_open(shards)
     opened = {move.slot for move in moves}
     nodes = [_without(node, moves) for node, _ in shards]
@@ -78,7 +78,7 @@ def move_slots(
     password: str = "",
     on_move: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Carry out moves: a slot with keys by itself, so that it is on its way only shortly; empty ones many at once."""
+    """Carry out moves: slots with keys one by one, so that each is open only briefly; many empty ones at once."""
     done = 0
     for batch in _batches(moves, shards):
         _move(batch, shards, password)
@@ -129,7 +129,7 @@ def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -
         _set_slots(source, numbers, "MIGRATING", target_id)
         for number in numbers:
             _move_keys(source, number, target_node, password)
-        # The new owner first: if this process dies now, the slot has an owner that has all its keys.
+        # The target comes first: if this process dies in between, the slot has an owner with all its keys.
         for client in (target, source, *(c for node, c in shards if node.id not in (source_id, target_id))):
             _set_slots(client, numbers, "NODE", target_id)
     except redis.exceptions.RedisError as error:
@@ -137,7 +137,7 @@ def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -
 
 
 def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id: str) -> None:
-    """In one go: the server writes its cluster file once for all."""
+    """Set the state of slots in one pipeline, so that the server writes its cluster file only once."""
     with client.pipeline(transaction=False) as pipeline:
         for number in numbers:
             command(pipeline, "CLUSTER", "SETSLOT", number, state, node_id)
@@ -145,7 +145,7 @@ def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id:
 
 
 def _move_keys(source: redis.Redis, number: int, target: Node, password: str) -> None:
-    """Migrate all keys of a slot, waiting while the target takes none: at most `PATIENCE_SECONDS` without progress."""
+    """Migrate all keys of a slot; wait for at most `PATIENCE_SECONDS` while the target accepts none."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while names := command(source, "CLUSTER", "GETKEYSINSLOT", number, BATCH_KEYS):
         try:
@@ -159,7 +159,7 @@ def _move_keys(source: redis.Redis, number: int, target: Node, password: str) ->
 
 def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], password: str) -> None:
     login = ("AUTH", password) if password else ()
-    # A key on both sides is left of an interrupted run: while the source has it, it is the source that serves it.
+    # An interrupted run may leave a key on both sides. The source serves it as long as it has it, so its value counts.
     try:
         command(source, "MIGRATE", target.host, target.port, "", 0, MIGRATE_TIMEOUT_MS, *login, "KEYS", *names)
     except redis.exceptions.ResponseError as error:
@@ -171,5 +171,5 @@ def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], pa
 
 
 def all_primaries(client: redis.Redis) -> list[Node]:
-    """Every primary of the cluster that is up, also those without slots."""
+    """All primaries of the cluster that are up, including those without slots."""
     return [node for node in nodes_of(client) if not node.primary_id and not node.failed]

@@ -1,1 +1,1 @@
-"""This room makes a cluster answer questions, and lets it grow."""
+"""This room sets a cluster up to answer questions, and makes it larger."""

@@ -1,4 +1,4 @@
-"""Finds what a cluster has and what it lacks to answer questions, shard by shard. It changes nothing."""
+"""Finds what a cluster has, and what it lacks to answer questions, shard by shard. It changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..nodes.formation import UNREACHABLE, incomplete
 from ..nodes.node import Node, command, nodes_of, primaries
 from ..readers.shard_readers import model_mark
 
-# A server that is up answers in milliseconds; nobody should have to wait for one that is down.
+# A server that is up answers in milliseconds; users should not wait long for one that is down.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
 _SCAN_SECONDS, _SCAN_KEYS = 1.0, 5000
 _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER")
@@ -32,7 +32,7 @@ _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER
 
 @dataclass(frozen=True)
 class ShardReport:
-    """One shard. `problems` says in words what is missing; empty when it can answer."""
+    """One shard. `problems` names what is missing; it is empty if the shard can answer."""
 
     address: str
     node_id: str
@@ -54,7 +54,7 @@ class ShardReport:
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """The whole cluster. `partitions` is 0 when they are not set, None when the shard that knows is down."""
+    """The whole cluster. `partitions` is 0 if their number is not set, None if its shard is down."""
 
     address: str
     server: str
@@ -69,12 +69,12 @@ class ClusterReport:
         return not self.all_problems() and not self.down
 
     def all_problems(self) -> list[str]:
-        """Every problem as one line; those of a shard begin with its address."""
+        """All problems, each as one line; those of a shard begin with its address."""
         return [*self.problems, *(f"{shard.address}: {text}" for shard in self.shards for text in shard.problems)]
 
 
 def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
-    """Look at every shard of the cluster at `url`, at all at once; NotRunning when no server answers there."""
+    """Look at all shards of the cluster at `url`, in parallel; NotRunning if no server answers there."""
     patience = {
         "socket_connect_timeout": min(settings.connect_timeout_ms / 1000, _CONNECT_SECONDS),
         "socket_timeout": _ANSWER_SECONDS,
@@ -113,13 +113,13 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
 
 def missing_commands(client: redis.Redis) -> list[str]:
     """The commands of the native module that the server does not know."""
-    # One word, "COMMAND INFO": redis-py would parse the reply to COMMAND, and fails on unknown commands.
+    # "COMMAND INFO" is one word here: redis-py parses the reply to COMMAND, and that fails on unknown commands.
     rows = command(client, "COMMAND INFO", *_NEEDED_COMMANDS)
     return [name for name, row in zip(_NEEDED_COMMANDS, rows, strict=True) if not row]
 
 
 def reader_in_use(client: redis.Redis) -> str:
-    """``<id>@<revision>`` of the reader a shard answers with now, wherever its keys are; empty for none."""
+    """``<id>@<revision>`` of the reader that a shard uses now, wherever its keys are; empty if it has none."""
     try:
         (text,) = command(client, "RG.TRIGGER", READER_TRIGGER)
         found = Manifest.from_json(text) if text else None
@@ -134,7 +134,7 @@ def registrations(client: redis.Redis) -> list[dict[str, Any]]:
 
 
 def pairs(reply: Any) -> dict[str, Any]:
-    """A flat array of name, value elements as a dictionary; bytes become text. A map stays a map."""
+    """A flat array of names and values, or a map, as a dictionary; bytes become text."""
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}
     return {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
@@ -177,7 +177,7 @@ def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], p
     facts["model"] = model_mark(client, node.tag)
     in_use = "" if facts["model"] else reader_in_use(client)
     if in_use:
-        # Its keys are on their way to or from another shard: it answers all the same, and stores a copy soon.
+        # The reader's keys are moving: the shard can answer from memory, and will store a copy soon.
         facts["model"], facts["has_reader"] = in_use, True
     else:
         _look_at_reader(node, client, facts, problems)
@@ -225,7 +225,7 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
-    """The partitions that have documents on a shard, as far as a short scan of its keys finds them."""
+    """The partitions with documents on a shard, if a short scan of its keys finds them."""
     until = time.monotonic() + _SCAN_SECONDS
     found: set[str] = set()
     cursor = -1
@@ -242,6 +242,6 @@ def _partitions(shards: Sequence[ShardClient]) -> int | None:
             try:
                 value = client.get(keys.PARTITIONS_KEY)
             except redis.exceptions.RedisError:
-                return None  # the shard's own report says that it cannot be reached
+                return None  # the report of that shard shows that it cannot be reached
             return int(value) if isinstance(value, bytes) and value.isdigit() else 0
     return None

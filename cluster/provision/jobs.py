@@ -1,8 +1,8 @@
-"""Runs background jobs with rq: a small server of their own, one worker process, bulk pre-tokenization as the job.
+"""Runs background jobs, such as bulk pre-tokenization, with rq: on a small server for jobs, with one worker process.
 
-rq is not made for clusters, so its server is a separate one that is in none. Whoever can write to an rq queue chooses
-what its worker calls; so that server listens on a unix socket of this user (and, when asked for, on loopback), a
-server given by URL must be on loopback or use TLS, and arguments travel as JSON, never as pickles.
+rq does not support clusters, so its server is a separate one, outside the cluster. A client that can write to an rq
+queue decides what its worker calls. So that server listens on a unix socket of this user (and, if configured, on
+loopback), a server given by URL must be on loopback or use TLS, and arguments travel as JSON, never as pickles.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class JobReport:
 
 
 def directory(settings: Settings) -> Path:
-    """Where the jobs server and its worker keep their files; in the worker's command line, it marks the process."""
+    """The folder of the jobs server and its worker; in the worker's command line, it identifies the process."""
     return settings.data_dir.expanduser().resolve() / "jobs"
 
 
@@ -72,7 +72,7 @@ def start(loaded: Loaded) -> None:
 
 
 def stop(settings: Settings) -> list[str]:
-    """Stop the worker, then the jobs server; returns the names of those that ran."""
+    """Stop the worker, then the jobs server; return the names of those that ran."""
     folder = directory(settings)
     if not folder.is_dir():
         return []
@@ -85,7 +85,7 @@ def stop(settings: Settings) -> list[str]:
 
 
 def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool, timeout_seconds: float) -> str:
-    """Queue a call of `function` (its dotted name); returns the job's id."""
+    """Queue a call of `function` (its dotted name); return the job's id."""
     with connection(settings) as client:
         job = queue(client).enqueue_call(
             function,
@@ -107,7 +107,7 @@ def progress(settings: Settings) -> list[JobReport]:
 
     with connection(settings) as client:
         jobs = queue(client)
-        # In the order of a job's life, so that one which goes on meanwhile is found further down.
+        # Read in the order of a job's life, so that a job that advances meanwhile is found in a later list.
         waiting = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
         registries = (jobs.started_job_registry, jobs.finished_job_registry, jobs.failed_job_registry)
         begun = [id for registry in registries for id in registry.get_job_ids()]
@@ -117,7 +117,7 @@ def progress(settings: Settings) -> list[JobReport]:
 
 
 def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
-    """Wait until a job has ended; DeadlineExceeded when it has not in time."""
+    """Wait until a job has ended; DeadlineExceeded if it does not end in time."""
     from rq.exceptions import NoSuchJobError
     from rq.job import Job
     from rq.serializers import JSONSerializer

@@ -25,9 +25,9 @@ _SCRIPT = "from qa_cluster.gears.functions.indexing.pretokenize import start; st
 
 
 def pretokenize(settings: Settings, *, force: bool, on_progress: Callable[[int, int], None]) -> dict[str, int]:
-    """Tokenize on every shard what is not tokenized (with `force`: everything) and wait until all have done so.
+    """Tokenize on every shard what is not tokenized (with `force`: everything), and wait until all shards are done.
 
-    `on_progress` gets how many documents are done, and of how many. Returns the shards' counts, summed up.
+    `on_progress` gets how many documents are done, and of how many. It returns the sums of the shards' counts.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
     with ExitStack() as stack:
@@ -41,7 +41,7 @@ def pretokenize(settings: Settings, *, force: bool, on_progress: Callable[[int, 
 
 
 def background(force: bool) -> dict[str, int]:
-    """`pretokenize` as a background job: the settings are those of the jobs worker, progress goes to the job."""
+    """`pretokenize` as a background job, with the settings of the jobs worker; the job shows the progress."""
     job = get_current_job()
     save: Callable[[], None] = job.save_meta if job is not None else _nothing
 
@@ -65,7 +65,7 @@ def _follow(
     moved = time.monotonic()
     while True:
         found = [_progress(key, client) for key, client in watched]
-        # What an earlier run left does not count.
+        # The progress of an earlier run does not count.
         current = [row if row.get("started") != old else {} for row, old in zip(found, before, strict=True)]
         sums = {
             name: sum(int(row.get(name, 0)) for row in current) for name in ("done", "total", "sentences", "failed")
@@ -85,7 +85,7 @@ def _follow(
 
 
 def _nothing() -> None:
-    """There is no job whose progress to save: rq has not called."""
+    """Save nothing, because there is no job: rq did not make this call."""
 
 
 def _progress(key: str, client: redis.Redis) -> dict[str, Any]:

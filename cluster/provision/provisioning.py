@@ -1,7 +1,7 @@
-"""Makes a running cluster able to answer: partitions, readers on every shard, the functions. Safe to repeat.
+"""Sets a running cluster up to answer: partitions, readers on every shard, the functions. It is safe to repeat.
 
-What is already as wanted is left alone, so a second run changes nothing, and a run after slots were moved brings the
-readers to the shards that lack them.
+It only adds what is missing: a second run changes nothing, and a run after slots were moved stores the readers on the
+shards that lack them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PARTITIONS_SECONDS = 8.0
 
 
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
-    """Give the cluster what it lacks. Readers that are on some shards come to all; without any, the bundled one."""
+    """Add what the cluster lacks. Readers on some shards are stored on all; if there is none, the bundled one is."""
     report = inspect_cluster(settings, url)
     reader = None
     if not all(shard.has_reader for shard in report.shards):
@@ -49,7 +49,7 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
-    """Bring partitions, functions and, to shards that have none, `reader` (unless None) to the cluster at `url`."""
+    """Set partitions and functions of the cluster at `url`; store `reader`, unless None, on shards without a reader."""
     deadline = time.monotonic() + settings.start_timeout_ms / 1000
     with ExitStack() as stack:
         shards = shards_of(settings, url)
@@ -74,7 +74,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
 
 
 def _store_default(node: Node, client: redis.Redis, reader: ReaderFiles, deadline: float) -> None:
-    """Store the default reader of a shard that has none, or only a part of one; a whole other reader stays."""
+    """Store a shard's default reader if it has none, or only a part of one; another one that is whole stays."""
     mark = model_mark(client, node.tag)
     if mark not in ("", reader.tag) and default_on(node, client) == mark:
         return
@@ -130,15 +130,16 @@ def _wait_workers(shards: list[ShardClient], deadline: float) -> None:
 
 
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
-    """Wait until the shard ranks its partitions: it may have to ask for their number first.
+    """Wait until the shard ranks its partitions: it may have to ask another shard for their number first.
 
-    A young cluster loses messages, so that may take seconds; what is not known by then the first question waits for.
+    A new cluster loses messages, so that may take seconds. After `_PARTITIONS_SECONDS` it is left to the first question
+    to wait for it.
     """
     deadline = time.monotonic() + _PARTITIONS_SECONDS
     while time.monotonic() < deadline:
         try:
             (reply,) = command(client, "RG.TRIGGER", RANK_TRIGGER, 1, "ready")
-        except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # the worker is not there yet, or waits
+        except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # the worker is not ready, or waits
             reply = "{}"
         if json.loads(reply).get("epochs"):
             return

@@ -1,6 +1,6 @@
 """Gives the local cluster more shards while it serves: new servers join, get warm, and take their share of the slots.
 
-Safe to repeat: what an interrupted run has done stays, and the rest follows.
+It is safe to repeat: a run continues where an interrupted one ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .provisioning import complete
 
 
 def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnStep) -> int:
-    """Bring the local cluster to `shards` primaries; returns how many slots were moved."""
+    """Extend the local cluster to `shards` primaries; return how many slots were moved."""
     _extend(cluster, shards)
     url = cluster.up().url
     with ExitStack() as stack:
@@ -49,7 +49,7 @@ def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnSte
 
 
 def _extend(cluster: LocalCluster, shards: int) -> None:
-    """Add the new nodes to what is remembered of the cluster."""
+    """Add the new nodes to the stored state of the cluster."""
     with locked(cluster.data_dir):
         state = read_state(cluster.data_dir)
         if state is None or not state.created:
@@ -66,15 +66,15 @@ def _extend(cluster: LocalCluster, shards: int) -> None:
 
 
 def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClient]:
-    """Every node that is up, in the order of the local folders, and a client of each."""
+    """All nodes that are up, in the order of their folders, with a client for each."""
     addresses = [Address.parse(part) for part in url.removeprefix("redis://").split(",")]
     clients = [stack.enter_context(server_client(settings, url, address)) for address in addresses]
-    # Only a node itself reports which of its slots are on their way.
+    # Only a node itself reports which of its slots are moving.
     return [(next(node for node in nodes_of(client) if "myself" in node.flags), client) for client in clients]
 
 
 def _make_replicas(found: list[ShardClient], shards: int) -> None:
-    """The first of the new nodes become primaries, the others their replicas in turn."""
+    """Make the first of the new nodes primaries, and the others their replicas in turn."""
     owners = [node for node, _ in found if node.is_primary]
     new = [(node, client) for node, client in found if not node.primary_id and not node.slots]
     wanted = shards - len(owners)
@@ -83,7 +83,7 @@ def _make_replicas(found: list[ShardClient], shards: int) -> None:
 
 
 def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
-    """Wait until each shard that has no slots yet could answer: it gets functions and reader from the others."""
+    """Wait until each shard without slots has functions and a reader, which it gets from the others."""
     for node, client in primaries:
         while not node.slots and not reader_in_use(client):
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Stores documents in the cluster, waits until the shards have indexed them, and removes those that are gone."""
+"""Stores documents in the cluster, waits until the shards have indexed them, and removes those gone from a source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = 500
 
 @dataclass
 class Stored:
-    """The ids of stored documents, and how many of them were new, changed, or there already as they are."""
+    """The ids of stored documents, and how many of them were new, changed or unchanged."""
 
     ids: list[str] = field(default_factory=list)
     new: int = 0
@@ -34,7 +34,7 @@ class Stored:
     unchanged: int = 0
 
     def add(self, written: WriteResult) -> None:
-        """One more was stored."""
+        """Add one stored document."""
         self.ids.append(written.id)
         self.new += written.created
         self.changed += written.changed and not written.created
@@ -46,8 +46,8 @@ def store(
 ) -> Stored:
     """Store documents and, with `wait`, wait until they are tokenized.
 
-    With `on_refused`, a document that the cluster refuses goes there; without it, the first one ends all. A
-    KeyboardInterrupt says what is stored by then.
+    A document that the cluster refuses is passed to `on_refused`; without that, the first one ends it. The message of a
+    KeyboardInterrupt says how much is stored by then.
     """
     stored = Stored()
     try:
@@ -65,9 +65,9 @@ def store(
 
 
 def remove_gone(settings: Settings, prefix: str, present: Collection[str]) -> int:
-    """Remove the documents whose ids begin with `prefix` and that are not among `present`; returns how many.
+    """Remove the documents whose ids begin with `prefix` and are not in `present`; return how many.
 
-    Nothing is removed before all are listed, and none that was written since then.
+    It lists all documents before it removes any, and does not remove those written since.
     """
     removed = 0
     with ClusterClient(settings) as client:
@@ -87,9 +87,9 @@ def remove_gone(settings: Settings, prefix: str, present: Collection[str]) -> in
 def wait_tokenized(
     settings: Settings, url: str, document_ids: Iterable[str], on_progress: Callable[[int], None]
 ) -> None:
-    """Wait until answers can come from each document; DeadlineExceeded when nothing has moved for a while.
+    """Wait until answers can come from each document; DeadlineExceeded if there is no progress for a while.
 
-    A document that is deleted meanwhile is done. `on_progress` gets how many are.
+    A document that is deleted meanwhile counts as done. `on_progress` gets the number that are done.
     """
     ids = list(dict.fromkeys(document_ids))
     patience = settings.start_timeout_ms / 1000

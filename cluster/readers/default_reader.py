@@ -1,8 +1,9 @@
 """Makes a stored reader the default one of every shard, also while slots move and replicas are promoted.
 
 A shard's default is in keys with the tag of its lowest slot. When that slot moves, the shard takes the default of
-another shard, which may still be the former one. So where the slots have changed since a shard was given its default,
-it is given it again; where they have not, another command has been there, and this one gives way.
+another shard, which may still be the former one. So if a shard has another default than this command has set, and its
+slots have changed since, the default is set again. If they have not changed, another command has set it, and this one
+fails.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _Layout = tuple[tuple[tuple[int, int], ...], int]
 
 
 def change(place: Place, name: str) -> None:
-    """Make a reader that is warm everywhere the default one, and wait until no shard answers by another one.
+    """Make a reader that is warm on all shards the default, and wait until no shard answers with another one.
 
-    Raises `ClusterError`, which names the default of each shard, when a shard cannot be reached in time or another
+    It raises `ClusterError`, which names the default of each shard, if a shard cannot be reached in time or another
     command makes another reader the default meanwhile.
     """
     place.on_step(f"making {name} the default")
@@ -40,21 +41,21 @@ def change(place: Place, name: str) -> None:
 
 
 class _Change:
-    """One change of the default, and the slots that each shard had when it took part."""
+    """One change of the default, with the slots that each shard had when its default was set."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._layouts: dict[str, _Layout] = {}
 
     def make(self, node: Node, client: redis.Redis) -> str:
-        """Change the default of one shard."""
+        """Set the default of one shard; return the problem that prevents it, or nothing."""
         problem = shard_readers.make_default(node, client, self._name)
         if not problem:
             self._layouts[node.id] = _layout(node)
         return problem
 
     def answers(self, node: Node, client: redis.Redis) -> str:
-        """What keeps a shard from answering by the new default only."""
+        """What still prevents a shard from answering with the new default only, or nothing."""
         stored = shard_readers.default_on(node, client)
         if stored not in ("", self._name):
             now = next(found for found in nodes_of(client) if "myself" in found.flags)
@@ -68,12 +69,12 @@ class _Change:
 
 
 def _layout(node: Node) -> _Layout:
-    """A node's slots, and the epoch, which tells slots that stayed from slots that left and came back."""
+    """A node's slots and its epoch, which differs if slots have left and come back."""
     return node.slots, node.config_epoch
 
 
 def _defaults(place: Place) -> str:
-    """Which shard has which default, as far as they can be asked."""
+    """The default of each shard, as far as the shards can be asked, in words."""
     holders: dict[str, list[str]] = {}
     with ExitStack() as stack:
         for node, client in shards_of(place.settings, place.url):

@@ -1,4 +1,4 @@
-"""Measures how fast a reader is on its shards, through their workers: runs by shape, and a question's reading."""
+"""Measures the speed of a reader on the shards, through their workers: runs by shape, and the reading of a question."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShardBench:
-    """One shard's figures; `reading` is one question over `sentences` stored sentences, None without documents."""
+    """One shard's figures; `reading` is for a question and `sentences` stored sentences, None without documents."""
 
     shard: str
     runs: list[Timing]
@@ -103,7 +103,7 @@ def _measure(node: Node, client: redis.Redis, name: str, rounds: int) -> ShardBe
 
 @dataclass(frozen=True)
 class _Tensors:
-    """Where inputs and outputs of a run are, all under the shard's tag."""
+    """The keys of the inputs and outputs of a run, all under the shard's tag."""
 
     tag: str
     manifest: Manifest
@@ -120,7 +120,7 @@ class _Tensors:
 
 
 def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Timing:
-    """`AI.MODELEXECUTE` on tensors that are there already."""
+    """The times of `AI.MODELEXECUTE` on tensors that are already stored."""
     batch, length = tensors.batch, tensors.length
     inputs, outputs = tensors.inputs, tensors.outputs
     try:
@@ -138,7 +138,7 @@ def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Tim
 
 
 def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: int) -> Timing:
-    """The trigger `qa.read`, with a question that nobody has asked."""
+    """The times of the trigger `qa.read`, with questions whose answers are not cached."""
     asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
     names = [str(sentence) for sentence in sentences]
     try:
@@ -151,7 +151,7 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:
-    """Sentences of one partition: commands about several keys need one slot."""
+    """Some sentences of one partition, because a command with several keys needs them in one slot."""
     found: list[SentenceRef] = []
     for key in islice(client.scan_iter(match=f"{keys.SENTENCE_PREFIX}*", count=500), 200):
         parsed = keys.parse_tagged(key.decode(errors="replace"), keys.SENTENCE_PREFIX)

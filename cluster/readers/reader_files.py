@@ -1,4 +1,4 @@
-"""Reads a reader from three files in a folder, and checks them before any shard hears of it."""
+"""Reads a reader from three files in a folder, and checks them before anything is sent to a shard."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class ReaderFiles:
 
     @property
     def tag(self) -> str:
-        """How the stored model is marked."""
+        """The TAG of the stored model."""
         return self.manifest.name
 
 
 def budget_of(settings: Settings) -> int | None:
-    """The budget that the settings give a reader; None leaves it the manifest's."""
+    """The context budget in the settings; None means the manifest's."""
     return None if settings.context_tokens < 0 else settings.context_tokens
 
 
 def read_reader(folder: Path, context_tokens: int | None = None, model_id: str | None = None) -> ReaderFiles:
-    """Read the reader in `folder`; ModelError names what is missing, damaged or does not fit.
+    """Read the reader in `folder`; ModelError names what is missing, damaged or does not fit together.
 
     `context_tokens` replaces the manifest's budget for a sentence with its neighbours, `model_id` its id.
     """
@@ -60,7 +60,7 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
 
 
 def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
-    """Manifest, ONNX file and tokenizer, which belong together."""
+    """The manifest, ONNX file and tokenizer, checked to belong together."""
     from qa_cluster.reading.tokenization import ReaderTokenizer  # late: few commands read the files of a reader
 
     if not (folder / MANIFEST_FILE).is_file():
@@ -79,10 +79,10 @@ def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
 
 
 def _check_onnx(path: Path, manifest: Manifest) -> None:
-    """ModelError unless a runtime reads the file: it may be the one that the manifest names and still be no model."""
+    """Raise ModelError unless a runtime can read the file: it may have the manifest's hash and still not be a model."""
     inputs, outputs = _ports(path)
     for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
-        if list(found) != list(wanted):  # workers go by their order
+        if list(found) != list(wanted):  # workers use their order
             raise ModelError(
                 f"{str(path)!r} has the {what}s {', '.join(found)}, its manifest names {', '.join(wanted)}"
             )
@@ -99,12 +99,12 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
-    """A model's inputs and outputs by name, with their shapes, None for any; from the runtime a worker would use."""
+    """A model's inputs and outputs by name, with their shapes (None: any), from the runtime that a worker would use."""
     import openvino
     from openvino.frontend import FrontEndManager
 
     try:
-        # Only the ONNX front end may try: the one of TensorFlow takes text, and prints what it does not like.
+        # Other frontends must not try to read it: TensorFlow's accepts text, and prints its complaints.
         if not FrontEndManager().load_by_framework("onnx").supported(str(path)):
             raise ModelError("no ONNX file")
         model = openvino.Core().read_model(str(path))
@@ -116,12 +116,12 @@ def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
             }
 
         return shapes(model.inputs), shapes(model.outputs)
-    except Exception:  # OpenVINO raises bare RuntimeError; what it does not take the other runtime may
+    except Exception:  # OpenVINO raises bare RuntimeError; the other runtime may accept the file
         import onnxruntime
 
         try:
             session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        except Exception as error:  # its errors have no common type of their own
+        except Exception as error:  # ONNX Runtime's errors have no common type of their own
             cause = " ".join(str(error).split())[:300]
             raise ModelError(f"{str(path)!r} cannot be read as an ONNX model, export it again: {cause}") from error
 

@@ -13,7 +13,7 @@ from .shard_readers import ShardReader
 
 
 def listing(place: Place) -> dict[str, list[ShardReader]]:
-    """The readers of each shard, by its address; ClusterError when a worker does not answer in time."""
+    """The readers of each shard, by its address; ClusterError if a worker does not answer in time."""
     found: dict[str, list[ShardReader]] = {}
 
     def look(node: Node, client: redis.Redis) -> str:
@@ -25,7 +25,7 @@ def listing(place: Place) -> dict[str, list[ShardReader]]:
 
 
 def find(found: dict[str, list[ShardReader]], model: str) -> str:
-    """The full name of a loaded reader; NotFound and InvalidInput name the readers that are loaded, or that fit."""
+    """The full name of a loaded reader; NotFound names the loaded readers, InvalidInput those that fit."""
     names = sorted({entry.name for entries in found.values() for entry in entries})
     fitting = [name for name in names if model in (name, name.rpartition("@")[0])]
     if model in fitting:
@@ -55,7 +55,7 @@ def parts(place: Place, found: dict[str, list[ShardReader]]) -> dict[str, list[s
 
 
 def find_part(left: dict[str, list[str]], model: str) -> str:
-    """The full name of a reader that is there in part, empty for none; InvalidInput for an id that fits several."""
+    """The full name of a reader that is partly stored, empty for none; InvalidInput for an id that fits several."""
     fitting = [name for name in left if model in (name, name.rpartition("@")[0])]
     if len(fitting) > 1 and model not in fitting:
         raise InvalidInput(f"model {model!r} is there in {len(fitting)} revisions, choose one: {', '.join(fitting)}")

@@ -1,9 +1,8 @@
-"""Puts a reader on every shard, makes one the default, takes one away: each step on all shards, undone, or repeatable.
+"""Loads a reader on all shards, makes one the default, or removes one; failed steps are undone, or can be repeated.
 
-A reader is stored beside those that answer, compiled there by each shard's worker, and made the default by renaming its
-keys, one transaction a shard. Until then nothing has changed for anybody who asks, so whatever fails or is interrupted
-before is taken back. The renaming itself cannot be taken back on a shard that has gone meanwhile: the same command,
-repeated, goes on from there.
+A reader is stored next to those in use, compiled by each shard's worker, and made the default by renaming its keys, in
+one script per shard. Until then nothing changes for users, so a load that fails or is interrupted before is undone. The
+renaming itself cannot be undone on a shard that is not reachable meanwhile: the same command, repeated, continues it.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ _TRIAL = json.dumps(
 
 
 def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: bool = False) -> list[str]:
-    """Bring a reader to every shard and, unless `beside`, make it the default and remove the former one.
+    """Load a reader on every shard and, unless `beside`, make it the default and remove the former one.
 
-    Returns the names of the readers that were removed.
+    It returns the names of the readers that were removed.
     """
     name = reader.tag
     before = listing(place)
@@ -66,7 +65,7 @@ def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: b
 
 
 def use(place: Place, model: str) -> str:
-    """Make a loaded reader the default one on every shard; returns its name. The former one stays loaded."""
+    """Make a loaded reader the default one on every shard; return its name. The former one stays loaded."""
     name = find(listing(place), model)
     until_all(place, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
     default_reader.change(place, name)
@@ -74,7 +73,7 @@ def use(place: Place, model: str) -> str:
 
 
 def unload(place: Place, model: str, *, force: bool = False) -> str:
-    """Remove a reader from every shard; returns its name."""
+    """Remove a reader from every shard; return its name."""
     found = listing(place)
     try:
         name = find(found, model)
@@ -93,13 +92,13 @@ def unload(place: Place, model: str, *, force: bool = False) -> str:
 
 
 def spread(place: Place) -> None:
-    """Bring every reader that is on some shard, beside the default one, to the shards that lack it."""
+    """Store every reader that is on some shard, except the default one, on the shards that lack it."""
     found = listing(place)
     names = {entry.name for entries in found.values() for entry in entries if not entry.default}
     for name in sorted(names):
         lacking = [address for address, entries in found.items() if all(entry.name != name for entry in entries)]
         reader = _read_anywhere(place, name) if lacking else None
-        if reader is not None:  # else it is in a worker's memory only: that shard stores it itself soon
+        if reader is not None:  # otherwise it is only in a worker's memory, and that shard will store it soon
             place.on_step(f"storing {name} on {', '.join(lacking)}")
             _store(place, reader)
 
@@ -115,12 +114,12 @@ def _read_anywhere(place: Place, name: str) -> ReaderFiles | None:
 
 
 def _key_name(node: Node, client: redis.Redis, name: str) -> str:
-    """How the keys of a reader on a shard are named: empty where it is the default one."""
+    """The name in the keys of a reader on a shard: empty if it is the default one there."""
     return "" if shard_readers.default_on(node, client) == name else name
 
 
 def _store(place: Place, reader: ReaderFiles) -> None:
-    """Tokenizer and ONNX file to all shards; then, on all of them, the manifest, which makes the reader whole."""
+    """Store tokenizer and ONNX file on all shards; then, on all of them, the manifest, which makes the reader whole."""
     name = reader.tag
     size = f"{len(reader.model) / 1e6:.1f} MB"
 
@@ -140,7 +139,7 @@ def _store(place: Place, reader: ReaderFiles) -> None:
 
 
 def _remove(place: Place, name: str, *, default: bool) -> None:
-    """Remove a reader from all shards; ClusterError where it is the default one, unless `default` says so."""
+    """Remove a reader from all shards; ClusterError if it is the default on one of them, unless `default` allows it."""
 
     def check(node: Node, client: redis.Redis) -> str:
         return "" if default else _refuse_default(node, client, name)
@@ -153,7 +152,7 @@ def _remove(place: Place, name: str, *, default: bool) -> None:
         if all(entry.name != name for entry in shard_readers.readers_on(client)):
             return ""
         check(node, client)
-        remove(node, client)  # it may have taken a copy from a shard that still had it
+        remove(node, client)  # the shard may have copied it from one that still had it
         return "its worker still has it"
 
     for work in (check, remove, is_gone):
@@ -167,9 +166,9 @@ def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _take_back(place: Place, name: str) -> None:
-    """Remove a reader that did not become whole from the shards that can be reached, and say what is left.
+    """Remove a reader whose loading failed from the shards that can be reached, and report what is left.
 
-    ClusterError where another command has made it the default meanwhile.
+    It raises ClusterError if another command has made it the default meanwhile.
     """
     place.on_step(f"taking {name} away again: the readers that were there go on answering")
     limit = time.monotonic() + _TAKE_BACK_SECONDS
@@ -193,12 +192,12 @@ def _take_back(place: Place, name: str) -> None:
 
 
 def _reads(node: Node, client: redis.Redis, name: str) -> str:
-    """A first reading shows what warming does not: outputs of other shapes, logits that are no numbers."""
+    """Try a reading, which shows faults that warming does not: wrong output shapes, logits that are not numbers."""
     try:
         command(client, "RG.TRIGGER", PIPELINE_TRIGGER, name, _TRIAL)
     except redis.exceptions.ResponseError as error:
         found = from_reply(str(error))
-        if isinstance(found, NotFound):  # its worker has been replaced since
+        if isinstance(found, NotFound):  # the worker has been replaced meanwhile
             return str(found)
         if isinstance(found, ModelError | InferenceFailed):
             raise ModelError(

@@ -1,4 +1,4 @@
-"""The readers on one shard, as its worker reports them and as its keys hold them; storing and removing one."""
+"""Reads the readers of one shard, from its worker and from its keys; stores and removes one."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ..nodes.node import Node, command
 from ..nodes.polling import POLL_SECONDS
 from .reader_files import ReaderFiles
 
-# Models go in parts: a server takes no argument over 512 MB (proto-max-bulk-len), and closes the connection.
+# Models are sent in parts: a server closes the connection at an argument over 512 MB (proto-max-bulk-len).
 _PART_BYTES = 64 << 20
-# What a command answers while its shard's worker is still starting, or being replaced.
+# Errors of commands while the shard's worker is still starting, or being replaced.
 _NO_WORKER = ("NOWORKER", "WORKERLOST")
 
 
 @dataclass(frozen=True)
 class ShardReader:
-    """A reader as a shard's worker reports it; the trigger `qa.models` says what the fields mean."""
+    """A reader as a shard's worker reports it; the trigger `qa.models` documents the fields."""
 
     name: str
     id: str
@@ -46,18 +46,18 @@ class ShardReader:
 
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
-    """What the worker has, the default reader first; redis' ResponseError when it does not answer."""
+    """The readers of a shard's worker, the default one first; redis' ResponseError if it does not answer."""
     (text,) = command(client, "RG.TRIGGER", MODELS_TRIGGER, *([WITH_MANIFESTS] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
 
 def default_on(node: Node, client: redis.Redis) -> str:
-    """The name of the reader in the shard's default keys; empty for none."""
+    """The name of the reader in the shard's default keys; empty if there is none."""
     return manifest_name(client, node.tag)
 
 
 def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """The name in the manifest stored for a reader, without a name for the default one; empty for none."""
+    """The name in the stored manifest of a reader, without `name` of the default one; empty if there is none."""
     return _name_of(client.get(keys.manifest_key(shard_tag, name)))
 
 
@@ -69,7 +69,7 @@ def _name_of(manifest: Any) -> str:
 
 
 def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
-    """A reader that a shard holds, the default one without a name."""
+    """The files of a reader on a shard; without a name, of the default one."""
     reply = command(client, "AI.MODELGET", keys.model_key(node.tag, name), "BLOB")
     model = b"".join(reply) if isinstance(reply, list) else reply
     manifest_text, tokenizer = client.mget(keys.manifest_key(node.tag, name), keys.tokenizer_key(node.tag, name))
@@ -81,7 +81,7 @@ def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
 
 
 def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str, deadline: float) -> None:
-    """Store tokenizer and ONNX file under a name (empty: as the default one); the worker compiles it first."""
+    """Store tokenizer and ONNX file under a name (empty: as the default); the worker first compiles the file."""
     client.set(keys.tokenizer_key(node.tag, name), reader.tokenizer)
     model = memoryview(reader.model)
     parts = [model[at : at + _PART_BYTES] for at in range(0, len(model), _PART_BYTES)]
@@ -91,7 +91,7 @@ def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str,
 
 
 def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
-    """Store tokenizer and manifest, both at once; only where they differ, as a write makes the shard read them anew."""
+    """Store tokenizer and manifest atomically, each only if it differs: every write makes the shard read them again."""
     texts = {
         keys.tokenizer_key(node.tag, name): reader.tokenizer,
         keys.manifest_key(node.tag, name): reader.manifest_text.encode(),
@@ -104,7 +104,7 @@ def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str)
 
 
 def model_mark(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """The TAG of the model of a reader on a shard, ``<id>@<revision>``; empty when there is none."""
+    """The TAG of a reader's model on a shard, ``<id>@<revision>``; empty if there is none."""
     try:
         reply = command(client, "AI.MODELGET", keys.model_key(shard_tag, name), "META")
     except redis.exceptions.ResponseError:
@@ -115,7 +115,7 @@ def model_mark(client: redis.Redis, shard_tag: str, name: str = "") -> str:
 
 
 def make_default(node: Node, client: redis.Redis, name: str) -> str:
-    """Make a stored reader the shard's default one, in one step; what stands against it, empty when it is done."""
+    """Make a stored reader the shard's default, atomically; return the problem that prevents it, empty when done."""
     problem = _rename(node, client, name)
     if not problem:
         _remove_strays(node, client, name)
@@ -140,19 +140,19 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
 
 
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
-    """Remove default readers that came with slots, under other tags: moved on, they would make it the default again."""
+    """Remove other default readers that came with slots, under other tags: they could become the default again."""
     for tag, key_name in _stored(client):
         if tag != node.tag and not key_name and manifest_name(client, tag) != name:
             client.unlink(*(key(tag) for key in (keys.manifest_key, keys.model_key, keys.tokenizer_key)))
 
 
 def _stored(client: redis.Redis) -> list[tuple[str, str]]:
-    """Tag and name of every reader whose model is on this server; no name: a default one."""
+    """The tag and name of every reader whose model is on this server; a default one has an empty name."""
     found = []
     for key, _ in command(client, "AI._MODELSCAN"):
         try:
             parsed = keys.parse_model_key(key.decode(errors="replace"))
-        except InvalidInput:  # somebody's own model under a name that only begins like ours
+        except InvalidInput:  # a user's own model whose name only begins like ours
             continue
         if parsed is not None:
             found.append(parsed)
@@ -165,12 +165,12 @@ def named_models(client: redis.Redis) -> set[str]:
 
 
 def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
-    """Remove a reader from a shard, under whatever tag it is there; the shard's default one only if that is meant.
+    """Remove a reader from a shard, under all tags; the shard's default one only if `default` allows it.
 
-    Returns how many keys were there.
+    It returns how many keys it has removed.
     """
     named = [(tag, key_name) for tag, key_name in _stored(client) if (key_name or manifest_name(client, tag)) == name]
-    if not default:  # keys with its name: a command that makes it the default meanwhile renames them
+    if not default:  # only keys with its name: if a command makes it the default meanwhile, it renames them
         named = [(tag, key_name) for tag, key_name in named if key_name or tag != node.tag]
     removed = 0
     for tag, key_name in dict.fromkeys([(node.tag, name), *named]):

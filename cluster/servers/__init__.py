@@ -1,1 +1,1 @@
-"""Servers on this machine: processes, ports and the state of a local cluster."""
+"""This room runs servers on this machine: processes, ports and the state of a local cluster."""

@@ -1,8 +1,8 @@
-"""Starts and stops the local cluster of a data folder, and finds what runs of it.
+"""Starts and stops the local cluster of a data folder, and finds which of its servers run.
 
-Each node has a folder ``node-<n>``. What was created is remembered in ``cluster.json``; which servers run is read from
-their pid files every time, so a command that was killed half-way leaves nothing that the next one does not see. Node
-folders are only ever removed when creation did not come to its end.
+Each node has a folder ``node-<n>``. ``cluster.json`` records what was created; the servers that run are found from
+their pid files every time, so the next command sees everything that a killed one has left. Node folders are only
+removed if the creation of their cluster did not finish.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "erro
 
 @dataclass(frozen=True)
 class UpReport:
-    """What `up` did: whether the cluster is new, how many servers it started, and what the user should know."""
+    """What `up` did: whether the cluster is new, how many servers were started, and notices for the user."""
 
     url: str
     created: bool
@@ -42,9 +42,9 @@ class UpReport:
 
 
 class LocalCluster:
-    """The cluster in ``settings.data_dir``. `options` are more configuration lines: those that load the module.
+    """The cluster in ``settings.data_dir``. `options` are further configuration lines, which load the module.
 
-    A tethered cluster ends with this process, however it ends.
+    A tethered cluster ends with this process, even if the process is killed.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LocalCluster:
         self._step = on_step
 
     def up(self) -> UpReport:
-        """Create the cluster, or start what is not running of it, and wait until it is whole."""
+        """Create the cluster, or start those of its servers that do not run, and wait until it is whole."""
         deadline = time.monotonic() + self.settings.start_timeout_ms / 1000
         with locked(self.data_dir):
             state = read_state(self.data_dir)
@@ -89,7 +89,7 @@ class LocalCluster:
             return UpReport(_url(state.ports), created, len(missing), tuple(notices))
 
     def down(self) -> list[str]:
-        """Stop every server of the cluster; returns the names of those that ran."""
+        """Stop every server of the cluster; return the names of those that ran."""
         if not self.data_dir.is_dir():
             return []
         with locked(self.data_dir):
@@ -108,7 +108,7 @@ class LocalCluster:
         return state is not None and bool(self.processes(state))
 
     def url(self) -> str:
-        """The addresses of the servers that run; NotRunning when there is none."""
+        """The addresses of the servers that run; NotRunning if none does."""
         state = read_state(self.data_dir)
         if state is None or not state.created:
             raise NotRunning(f"there is no cluster in {str(self.data_dir)!r}: run `qa-cluster up`")
@@ -140,7 +140,7 @@ class LocalCluster:
         ]
 
     def _prepare_new(self, unfinished: ClusterState | None) -> ClusterState:
-        """State for a new cluster; what an unfinished creation left is stopped and removed."""
+        """The state of a new cluster; the servers and folders of an unfinished creation are stopped and removed."""
         if unfinished is not None:
             specs = self.specs(unfinished)
             stop_all([process for spec in specs if (process := running(spec))], 5.0, insist=True)
@@ -181,7 +181,7 @@ class LocalCluster:
             )
 
     def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
-        """The state with a new port for every node that does not run and whose port another program has taken."""
+        """The state, with a new port for each node that does not run and whose port is in use, and notices about it."""
         if self.settings.server:
             state = replace(state, program=find_program(self.settings.server))
         elif not Path(state.program).is_file():
@@ -217,7 +217,7 @@ class LocalCluster:
 
 
 def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tethered: bool = False) -> str:
-    """Start the local cluster, with the module, and return its address. `on_notice` gets what the user should know."""
+    """Start the local cluster, with the module, and return its address. `on_notice` gets notices for the user."""
     cluster = LocalCluster(settings, options=module_options(settings), tethered=tethered, on_step=on_step)
     report = cluster.up()
     for text in report.notices:
@@ -226,7 +226,7 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
 
 
 def cluster_url(settings: Settings) -> str:
-    """The cluster that commands talk to: the one of the settings, else the local one; NotRunning if it does not run."""
+    """The address of the cluster for commands: the settings', else the local one's; NotRunning if that is down."""
     return settings.cluster_url or LocalCluster(settings).url()
 
 

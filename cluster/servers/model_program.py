@@ -1,4 +1,4 @@
-"""The programs of `qa_cluster.models`, each in a process of its own: they measure, and some need torch."""
+"""Runs the programs of `qa_cluster.models`, each in a process of its own: they measure, and some need torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def command_line(*arguments: str) -> list[str]:
 def run_to_its_end(*arguments: str) -> int:
     """Run a program that saves its work when it is stopped, and return its exit code.
 
-    subprocess.run would kill it a moment after Ctrl-C.
+    It does not use subprocess.run, which would kill the program a moment after Ctrl-C.
     """
     signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the program too
     with subprocess.Popen(command_line(*arguments)) as program:
@@ -32,10 +32,10 @@ def run_to_its_end(*arguments: str) -> int:
 
 
 def result_of(*arguments: str) -> dict[str, Any]:
-    """Run a program and return the JSON it prints; ModelError when it fails.
+    """Run a program and return the JSON that it prints; ModelError if it fails.
 
-    Its progress and errors go to standard error. It ends with this call, also when that is interrupted, and with this
-    process, however it ends.
+    Its progress and errors go to standard error. The program is ended if this call is interrupted, or if this process
+    ends in any way.
     """
     command = tethered(command_line(*arguments), signal.SIGTERM)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as program:

@@ -1,4 +1,4 @@
-"""The server configuration that loads the native module and says how it starts its worker."""
+"""The server configuration that loads the native module and sets the command of its worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORKER_MODULE = "qa_cluster.gears.worker"
 
 
 def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Configuration lines for each server of a local cluster; finds (in a checkout builds) the module."""
+    """Configuration lines for each server of a local cluster; it finds the module, or builds it in a checkout."""
     module = find_module(settings.module_path)
     worker = python_module(WORKER_MODULE, python=settings.worker_python or sys.executable)
     return (
@@ -27,7 +27,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def _threads_per_shard(settings: Settings) -> int:
-    """The cores this process may use, shared among the shards; replicas do not read."""
+    """Each shard's share of the cores that this process may use; replicas do not count, because they do not read."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // settings.shards)
 

@@ -12,12 +12,12 @@ _BUILD_SECONDS = 300
 
 
 def packaged() -> Path:
-    """Where an installed package carries the module."""
+    """The place of the module in an installed package."""
     return Path(str(files("qa_cluster"))) / "native" / "qa.so"
 
 
 def checkout_source() -> Path | None:
-    """The folder of the module's C sources when this file lies in a checkout."""
+    """The folder of the module's C sources if this file is in a checkout, else None."""
     folder = Path(__file__).resolve().parents[2] / "native"
     return folder if (folder / "Makefile").is_file() else None
 
@@ -38,7 +38,7 @@ def find_module(module_path: str = "") -> Path:
 
 
 def build(source: Path) -> Path:
-    """Run make in `source` (nothing happens when all is built) and return the module."""
+    """Run make in `source`, which does nothing if all is built, and return the module."""
     try:
         done = subprocess.run(
             ["make", "--no-print-directory", "-C", str(source)],

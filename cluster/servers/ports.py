@@ -1,7 +1,7 @@
 """Finds free loopback ports for cluster nodes: the port itself and its bus port, 10000 above.
 
-A port is free when it can be bound now. Another program may take it before the server does; the server then fails to
-start and says so.
+A port is free if it can be bound now. Another program may take it before the server does; then the server fails to
+start, with an error that shows this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qa_cluster.errors import ClusterError, ConfigError
 
 BUS_OFFSET = 10_000
 HIGHEST = 65_535 - BUS_OFFSET
-# Ports and bus ports below 32768: systems hand out higher ones to outgoing connections while a node is down.
+# Ports and bus ports are below 32768: systems use higher ones for outgoing connections, also while a node is down.
 _LOWEST_CHOSEN, _HIGHEST_CHOSEN = 10_000, 22_767
 HOST = "127.0.0.1"
 _ATTEMPTS = 2000
@@ -30,7 +30,7 @@ def is_free(port: int, host: str = HOST) -> bool:
 
 
 def bind_once(port: int, host: str) -> None:
-    """Bind `port` and let go of it again; OSError says why that is not possible."""
+    """Bind `port` and release it again; OSError says why that is not possible."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -45,7 +45,7 @@ def is_free_for_node(port: int) -> bool:
 
 
 def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
-    """`count` different ports for cluster nodes; none in `avoid`, and no port is the bus port of another."""
+    """`count` free ports for cluster nodes; none is in `avoid`, and none is the bus port of another."""
     taken = {port for used in avoid for port in (used, used + BUS_OFFSET)}
     found: list[int] = []
     for _ in range(_ATTEMPTS):
@@ -59,7 +59,7 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
 
 
 def node_ports_from(first: int, count: int) -> list[int]:
-    """`first` and the ports after it; ConfigError names the one that a cluster node cannot have."""
+    """`first` and the ports after it, `count` in all; ConfigError names one that a cluster node cannot use."""
     chosen = list(range(first, first + count))
     if chosen[-1] > HIGHEST:
         raise ConfigError(
@@ -72,7 +72,7 @@ def node_ports_from(first: int, count: int) -> list[int]:
 
 
 def need_for_node(port: int, first: int) -> None:
-    """ConfigError unless `port` and its bus port can be bound; `first` is the setting they come from."""
+    """Raise ConfigError unless `port` and its bus port can be bound; `first` is the value of the setting first_port."""
     for wanted in (port, port + BUS_OFFSET):
         try:
             bind_once(wanted, HOST)
@@ -84,7 +84,7 @@ def need_for_node(port: int, first: int) -> None:
 
 
 def next_free(port: int, host: str = HOST, tries: int = 100) -> int:
-    """`port` if it is free, else the next one above that is."""
+    """The first free port from `port` on."""
     for candidate in range(port, min(port + tries, 65_535) + 1):
         if is_free(candidate, host):
             return candidate

@@ -1,7 +1,7 @@
-"""Starts and ends processes, which it knows by their pid and by a marker in their command line.
+"""Starts and ends processes, which it identifies by their pid and by a marker in their command line.
 
-A pid alone proves nothing: it may have been given to another program since. So no signal is ever sent unless the
-command line of that pid holds the marker (a path that only our process was started with). Nothing is found by name.
+A pid alone is not enough, because another program may have got it since. So a signal is sent only if the command line
+of that pid holds the marker (a path that only our process was started with). No process is looked up by name.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ..nodes.polling import POLL_SECONDS
 _PROC = Path("/proc")  # not on macOS
 _EXEC_SECONDS = 0.5
 _KILL_WAIT_SECONDS = 5.0
-# A server that is writing its first append-only file refuses to end, and forgets the signal.
+# A server that is writing its first append-only file ignores SIGTERM, so it is sent again.
 _TELL_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class ProcessRef:
-    """A process: its pid, what its command line must hold, and what to call it in messages."""
+    """A process: its pid, the marker in its command line, and its name in messages."""
 
     pid: int
     marker: str
     name: str
 
     def is_running(self) -> bool:
-        """Whether that very process is running."""
+        """Whether this process is running, and not another one with its pid."""
         _reap(self.pid)
         return self.marker in command_line(self.pid)
 
 
 def command_line(pid: int) -> str:
-    """The command line of a live process; empty when there is none (a zombie has none)."""
+    """The command line of a live process; empty if there is none, or only a zombie."""
     if not _PROC.is_dir():
         return subprocess.run(
             ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -55,19 +55,19 @@ def command_line(pid: int) -> str:
                 return line.replace(b"\0", b" ").decode(errors="surrogateescape")
         except OSError:
             return ""
-        # Alive without a command line: it is just becoming another program.
+        # A live process without a command line is in the middle of an exec.
         if time.monotonic() > deadline:
             return ""
         time.sleep(0.001)
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process in /proc, from its state on."""
+    """The fields of a process's /proc/<pid>/stat, from its state on."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def cpu_ticks(pid: int) -> int | None:
-    """The processor time a process has used, in clock ticks; None where the system does not report it (Linux does)."""
+    """The processor time that a process has used, in clock ticks; None if the system does not report it."""
     try:
         fields = _stat(pid)
     except OSError:
@@ -78,13 +78,14 @@ def cpu_ticks(pid: int) -> int | None:
 def python_module(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
     """The command line that runs a module of this package with the Python that runs this process.
 
-    With -P the current folder is not searched first: in a checkout, its `qa_cluster` would hide the installed one.
+    Because of -P, the current folder is not searched first: in a checkout, its `qa_cluster` would hide the installed
+    one.
     """
     return [python, "-P", "-m", module, *arguments]
 
 
 def tethered(argv: Sequence[str], number: int) -> list[str]:
-    """The command line of a program that gets this signal when this process dies (Linux)."""
+    """The command line that makes a program get this signal when this process dies (on Linux)."""
     tether = str(Path(__file__).with_name("tether.py"))
     return [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(number)), *argv]
 
@@ -96,9 +97,9 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     tether_signal: int | None = None,
 ) -> int:
-    """Start a program in a session of its own, its output appended to `log`; returns its pid.
+    """Start a program in a session of its own, with its output appended to `log`; return its pid.
 
-    With `tether_signal` it gets that signal when this process dies; without, it lives on.
+    When this process dies, the program gets `tether_signal`; without that, it goes on.
     """
     command = list(argv) if tether_signal is None else tethered(argv, tether_signal)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -122,14 +123,15 @@ def spawn(
 
 
 def stop(process: ProcessRef, timeout_seconds: float) -> None:
-    """End a process: SIGTERM, and SIGKILL when it has not ended in time. Nothing happens when it is not running."""
+    """End a process with SIGTERM, or with SIGKILL if it does not end in time. It may have ended already."""
     stop_all([process], timeout_seconds)
 
 
 def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:
-    """End processes, all at once; ClusterError names those that even SIGKILL did not end.
+    """End processes in parallel; ClusterError names those that even SIGKILL did not end.
 
-    `insist` sends SIGTERM again and again, to programs that do not take a second one for "now, whatever you are doing".
+    With `insist` it repeats SIGTERM. This is for programs that may ignore the first one, and do not abort their work at
+    a second one.
     """
     for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
         deadline, tell_at = time.monotonic() + wait_seconds, 0.0
@@ -152,13 +154,13 @@ def _signal(process: ProcessRef, number: signal.Signals) -> None:
         try:
             os.kill(process.pid, number)
         except ProcessLookupError:
-            return  # it ended by itself
+            return  # it has ended meanwhile
         except PermissionError as error:
             raise ClusterError(f"{process.name} (pid {process.pid}) belongs to another user") from error
 
 
 def _reap(pid: int) -> None:
-    """Collect the exit status of a child of ours, so that it does not stay as a zombie."""
+    """Collect the exit status of a child process, so that it does not stay as a zombie."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

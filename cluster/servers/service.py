@@ -21,7 +21,7 @@ API_MODULE = "qa_cluster.api"
 
 
 def command_line() -> list[str]:
-    """The program of the service; its settings travel in the environment."""
+    """The command line of the service, which gets its settings from the environment."""
     return python_module(API_MODULE)
 
 
@@ -32,7 +32,7 @@ def environment(loaded: Loaded, url: str, **overrides: object) -> Mapping[str, s
 
 
 def start(loaded: Loaded, url: str, port: int, log: Path) -> tuple[ProcessRef, str]:
-    """Start the service on `port` and wait until it is ready; it ends with this process. Returns it and its address."""
+    """Start the service on `port`, wait until it is ready, return it and its address. It ends with this process."""
     settings = loaded.settings
     pid = spawn(
         command_line(),

@@ -1,4 +1,4 @@
-"""Lets signals end a command that has started servers of its own in order, as Ctrl-C does."""
+"""Makes signals end a command in order, as Ctrl-C does, so that it stops the servers that it has started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def until_signal() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the work in here the way Ctrl-C does."""
+    """Make SIGTERM and SIGHUP end this block with KeyboardInterrupt, as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -29,9 +29,9 @@ def until_signal() -> Iterator[None]:
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine; a signal cancels it, and is a KeyboardInterrupt once it has ended in order.
+    """Run a coroutine; a signal cancels it, and raises KeyboardInterrupt after it has ended in order.
 
-    Raised wherever the event loop happens to be, as `until_signal` does, it would leave tasks behind that complain.
+    `until_signal` is not enough here: an exception raised inside the event loop would leave unfinished tasks behind.
     """
 
     asked = False
@@ -47,8 +47,8 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         nonlocal cancel
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is not None:
-            cancel = partial(loop.call_soon_threadsafe, task.cancel)  # which wakes the loop, too
-        if asked:  # before there was a task to cancel
+            cancel = partial(loop.call_soon_threadsafe, task.cancel)  # this also wakes the loop
+        if asked:  # the signal came before there was a task to cancel
             raise asyncio.CancelledError
         try:
             await work
@@ -64,11 +64,11 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         work.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if asked:  # after the work had ended
+    if asked:  # the signal came after the work had ended
         raise KeyboardInterrupt
 
 
 def ignore_signals() -> None:
-    """A second Ctrl-C must not cut the stopping short; until the end of `until_signal`."""
+    """Ignore signals until the end of `until_signal`, so that a second Ctrl-C does not interrupt the stopping."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What a local cluster's folder remembers between commands, and the lock that lets one command at a time change it."""
+"""The state of a local cluster, stored in its folder, and the lock by which one command at a time may change it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORMAT = 1
 class ClusterState:
     """A local cluster: how many shards and replicas, the ports of its nodes in order, its server program.
 
-    `created` turns true when its servers have become one cluster; before that there is no data to keep.
+    `created` becomes true when its servers have formed a cluster; before that there is no data to keep.
     """
 
     shards: int
@@ -32,7 +32,7 @@ class ClusterState:
 
 
 def read_state(data_dir: Path) -> ClusterState | None:
-    """The state in `data_dir`, or None when no cluster was created there."""
+    """The state in `data_dir`, or None if no cluster was created there."""
     path = data_dir / STATE_FILE
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -64,10 +64,10 @@ def write_state(data_dir: Path, state: ClusterState) -> None:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the folder's lock; ClusterError when another command holds it. It ends with the process that holds it."""
+    """Hold the folder's lock; ClusterError if another command holds it. When its process ends, the lock is released."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Descriptors are not inherited by the servers, so the lock is released with this process.
+        # The servers do not inherit the descriptor, so the lock ends with this process.
         descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ConfigError(

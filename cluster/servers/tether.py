@@ -1,7 +1,7 @@
-"""Runs a program that must not outlive the process that asked for it: ``tether.py PARENT_PID SIGNAL PROGRAM ARG..``.
+"""Runs a program that must not outlive the process that starts it: ``tether.py PARENT_PID SIGNAL PROGRAM ARG..``.
 
-The kernel sends SIGNAL to the program when its parent dies, however it dies (Linux, PR_SET_PDEATHSIG; the setting
-survives the exec). Elsewhere only an orderly stop ends it. A file of its own without imports of the package, to start
+On Linux, the kernel sends SIGNAL to the program when its parent dies in any way (PR_SET_PDEATHSIG; the setting survives
+the exec). On other systems, only an orderly stop ends it. This file imports nothing of the package, so that it starts
 in milliseconds.
 """
 
@@ -17,7 +17,7 @@ def main() -> None:
     parent, number, program = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the call
+    if os.getppid() != parent:  # the parent died before the call
         sys.exit(1)
     os.execv(program[0], program)
 

@@ -1,1 +1,1 @@
-"""What a person at a terminal sees: steps, results, progress and tables."""
+"""This room prints what users see at a terminal: steps, results, progress and tables."""

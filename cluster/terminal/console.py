@@ -1,6 +1,6 @@
-"""What the command line prints: results, steps, and progress, as a bar on a terminal and plain lines elsewhere.
+"""Prints results, steps, and progress, which is a bar on a terminal and plain lines elsewhere.
 
-Results go to standard output, everything about the work to standard error, so that output can be piped.
+Results go to standard output, everything about the work goes to standard error, so that output can be piped.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 _PLAIN_EVERY_SECONDS = 5.0
-# Control characters, and those that reorder the text around them: a terminal obeys them. Line breaks and tabs stay.
+# Characters that a terminal would obey: control characters, without line breaks and tabs, and those that reorder text.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-# Output that is no terminal has no width to fit into, and a wrapped table is hard to search.
+# Without a terminal there is no width to fit into; wrapped tables would be hard to search.
 _WIDTH = None if sys.stdout.isatty() else 160
 
 out = Console(highlight=False, width=_WIDTH)
@@ -39,7 +39,7 @@ def safe(text: str) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number of things.
+    """A number with its noun, in the singular or plural.
 
     >>> counted(1, "document"), counted(2, "document"), counted(3, "process", "processes")
     ('1 document', '2 documents', '3 processes')
@@ -48,45 +48,45 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def step(text: str) -> None:
-    """Say what happens now."""
+    """Print what the command does now."""
     err.print(f"[dim]·[/dim] {escape(safe(text))}", soft_wrap=True)
 
 
 def notice(text: str) -> None:
-    """Say what the user should know."""
+    """Print a notice for the user."""
     err.print(f"[yellow]note:[/yellow] {escape(safe(text))}", soft_wrap=True)
 
 
 def error(text: str) -> None:
-    """Say what went wrong."""
+    """Print an error."""
     err.print(f"[red]error:[/red] {escape(safe(text))}", soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """One line of the result."""
+    """Print one line of the result."""
     out.print(escape(safe(text)), soft_wrap=True)
 
 
 def say_marked(parts: Iterable[tuple[str, bool]]) -> None:
-    """One line of the result, in pieces; those that are marked stand out where the terminal can show it."""
+    """Print one line of the result from pieces; marked pieces are bold if the terminal can show that."""
     out.print(Text.assemble(*((safe(text), "bold" if marked else "") for text, marked in parts)), soft_wrap=True)
 
 
 def say_json(value: Any) -> None:
-    """The result as JSON."""
+    """Print the result as JSON."""
     out.file.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
 class Advance(Protocol):
-    """Moves a progress bar on: how many are done, and of how many where that is known only now."""
+    """Advances a progress bar to the number that are done; `total` is given if it is known only then."""
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """`done` are done now."""
+        """Show that `done` are done."""
 
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """A bar on a terminal, else a line every few seconds."""
+    """A progress bar on a terminal, else a line every few seconds."""
     if err.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err) as bar:

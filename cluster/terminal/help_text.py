@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def help_of(command: Callable[..., object]) -> str:
-    """The docstring of a command, each paragraph in one line: the terminal breaks lines, the source code must not.
+    """The docstring of a command, with each paragraph in one line, so that only the terminal breaks the lines.
 
     >>> def up() -> None:
     ...     '''Start it. It stays

@@ -1,4 +1,4 @@
-"""Subcommands whose files are imported when they are asked for: most of a short command's time would be imports."""
+"""Subcommands whose files are imported only when they are used: imports would take most of a short command's time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import typer
 
 from .help_text import help_of
 
-# For programs that know their own options, --help among them.
+# For programs that parse their own options, including --help.
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 @dataclass(frozen=True)
 class Late:
-    """A subcommand: the function `function` of `module`, or the Typer of that name with subcommands of its own."""
+    """A subcommand: the function `function` of `module`, or a Typer of that name, which has subcommands of its own."""
 
     module: str
     function: str
     context_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def command(self, name: str) -> Any:
-        """The subcommand as click knows it."""
+        """The subcommand as a click command."""
         found = getattr(import_module(self.module), self.function)
         if isinstance(found, typer.Typer):
             found.info.name = name

@@ -1,4 +1,4 @@
-"""Tables on the terminal: as wide as it is, and a block of lines for each row where a table does not fit."""
+"""Prints tables that fit the terminal's width, or a block of lines for each row if a table does not fit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.table import Table
 
 from . import console
 
-# Columns of text, which may break into lines where the terminal is narrow.
+# Columns of prose, whose cells may be wrapped if the terminal is narrow.
 _PROSE = frozenset({"question", "answer", "sentence", "help", "value", "error"})
-# The least width in which prose can be read.
+# The least width in which prose is readable.
 _PROSE_WIDTH = 20
 _COLUMN_GAP = 3
 
@@ -22,10 +22,10 @@ _COLUMN_GAP = 3
 def table(
     rows: Sequence[Mapping[str, Any]], *, title: str = "", right: Sequence[str] = (), minor: Sequence[str] = ()
 ) -> None:
-    """Rows as a table, the columns named in `right` aligned to the right. Only columns of prose are ever wrapped.
+    """Print rows as a table; the columns in `right` are aligned to the right. Only columns of prose are wrapped.
 
-    Where they do not fit, the columns in `minor` are left out, the first ones first; if that is not enough, each row
-    becomes a block of lines.
+    If the table does not fit, the columns in `minor` are left out, the first ones first; if that is not enough, each
+    row becomes a block of lines.
     """
     if not rows:
         return
@@ -50,7 +50,7 @@ def table(
 
 
 def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
-    """The width of a table that breaks only prose into lines."""
+    """The least width of a table that wraps only prose."""
     width = _COLUMN_GAP * len(names)  # between them, and the edges
     for name in names:
         longest = max(cell_len(line) for text in (name, *(row[name] for row in cells)) for line in text.split("\n"))
@@ -59,7 +59,7 @@ def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> in
 
 
 def _blocks(cells: Sequence[Mapping[str, str]], title: str) -> None:
-    """Rows as blocks of lines, name and value."""
+    """Print rows as blocks of lines, each with a name and a value."""
     if title:
         console.say(title)
     margin = max(cell_len(" ".join(name.split())) for name in cells[0]) + 2

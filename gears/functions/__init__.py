@@ -1,1 +1,1 @@
-"""These are the functions that qa-cluster registers on every shard; they use the public RG API only."""
+"""The functions that qa-cluster registers on every shard; they use only the public RG API."""

@@ -1,4 +1,4 @@
-"""Registers all functions; the whole script of the session `qa-functions` is a call of `register_all`.
+"""Registers all functions; the script of the session `qa-functions` only calls `register_all`.
 
 Registering again, with ``UPGRADE``, replaces the registrations and changes nothing else.
 """
@@ -46,5 +46,5 @@ def _on_keys(prefix: str, function: Callable[[Any], Any], description: str) -> N
 def _on_trigger(trigger: str, function: Callable[[Any], Any], description: str, *, flat: bool) -> None:
     builder = rg.GearsBuilder("CommandReader", desc=description)
     builder = builder.flatmap(function) if flat else builder.map(function)
-    # the API's user may ask questions; the indexes and locks behind them are the worker's
+    # the API's user needs no rights to indexes and locks: the functions run with the worker's rights
     builder.register(trigger=trigger, mode="async_local", convertToStr=False, rights="owner")

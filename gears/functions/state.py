@@ -1,8 +1,8 @@
-"""Holds what the functions of this worker remember from one call to the next: one object, in this place only.
+"""Holds the state that the functions of this worker keep from one call to the next, all of it in one object.
 
-Registered functions are stored by their names, so what they remember is the process's and not theirs: it stays when the
-functions are registered again, and a new worker begins without it. Each module describes its part by a dataclass whose
-fields all have defaults; the part is made when somebody first asks for it. All of it belongs to the event loop.
+Registered functions are stored by their names, so their state belongs to the process: it stays when the functions are
+registered again, and a new worker begins without it. Each module describes its part as a dataclass whose fields all
+have defaults; the part is made at its first use. Only the event loop's thread may use it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FunctionState:
         return found
 
     def forget(self) -> None:
-        """Begin anew, as a new worker does."""
+        """Drop all parts, as if the worker were new."""
         self._parts.clear()
 
 

@@ -1,7 +1,7 @@
-"""Looks after the shard's surroundings several times a second: role, slots, number of partitions, readers.
+"""Watches, several times a second, what events do not report: role, slots, number of partitions, readers.
 
-Events say what happens to keys; what happens to slots and servers, and all on a replica, is seen by looking. A replica
-has its readers loaded and the number of partitions at hand, so that it can answer as soon as it is promoted.
+Events report changes of keys, but not those of slots and servers, and none on a replica. A replica keeps its readers
+loaded and the number of partitions known, so that it can answer as soon as it is promoted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Watching:
 
 
 def on_registered() -> None:
-    """Events may have been missed, the change of the reader's keys among them."""
+    """Start watching and have everything checked: events may have been missed, also those of the readers' keys."""
     watching = state.of(_Watching)
     rg.answer_shards(exchange.REQUEST, exchange.answer)
     rg.answer_shards(partitions.REQUEST, partitions.answer)
@@ -46,7 +46,7 @@ def on_registered() -> None:
 
 
 def on_reader_file(_record: object) -> None:
-    """The tokenizer or the manifest of a reader of the shard was written, removed or renamed."""
+    """Handle a tokenizer or a manifest of a reader that was written, removed or renamed on this shard."""
     loaded.forget()
     state.of(_Watching).wake.set()
 
@@ -61,7 +61,7 @@ async def _watch() -> None:
             if str(error) != watching.complaint:
                 watching.complaint = str(error)
                 rg.log(f"watch: {error}", "warning")
-        except Exception as error:  # nobody awaits this task, and without it the shard would be alone
+        except Exception as error:  # nothing awaits this task, and it must go on
             rg.log(f"watch failed: {error!r}", "warning")
         try:
             async with asyncio.timeout(LOOK_SECONDS):
@@ -80,7 +80,7 @@ async def _look() -> None:
     if view.is_primary and watching.was_primary is False:
         sweep.request()
     elif watching.tags is not None and tags - watching.tags:
-        # What came with a slot may have been half done where it came from, and events of its way here found nothing.
+        # Work on a partition that came with a slot may be unfinished, and the events of its move did not start it.
         sweep.request(tags - watching.tags)
     watching.was_primary, watching.tags = view.is_primary, tags
     sweep.go_on(view)

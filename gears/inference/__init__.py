@@ -1,1 +1,1 @@
-"""Models and TorchScripts: they are loaded here, wait in the queue of their device, and run in batches and graphs."""
+"""This room loads models and TorchScripts, queues requests to them by device, and runs them in batches and graphs."""

@@ -1,12 +1,12 @@
-"""The queue of a device: its threads run models and scripts, and work that arrives while a batch runs waits.
+"""The queue of a device: its threads run models and scripts; work that arrives while a batch runs waits.
 
-Micro-batching without waiting: the next batch of a token model starts with the oldest item and takes the items of the
-same model nearest to it in length, as many as fit the padded-token budget at little padding. Models with a `BATCHSIZE`
-are batched as that says (client_batches); all others run one by one. A batch that fails is run again item by item: a
-bad item fails alone.
+Micro-batching without waiting: the next batch of a token model has its oldest item and those items of the same model
+with which it shares a run at the least cost (token_batches). Models with a `BATCHSIZE` are batched by that option
+(client_batches); all others run one by one. A batch that fails is run again item by item, so that a bad item fails
+alone.
 
-Threads: `submit` and all results belong to the event loop. The queue is shared with the device's threads under one
-lock; models and their arrays are touched by those threads only.
+Threads: `submit` and all results belong to the event loop. The event loop and the device's threads share the queue
+under one lock; only those threads use the models and their arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OVER_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class ItemOutcome:
-    """What became of an item."""
+    """The result of an item, or its error."""
 
     item: Item | Call
     arrays: list[Array] | None = None
@@ -45,7 +45,7 @@ class ItemOutcome:
 
 @dataclass(slots=True)
 class _Queue:
-    """What the loop and the device's threads share."""
+    """The state that the event loop and the device's threads share."""
 
     items: deque[Item | Call] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
@@ -53,7 +53,7 @@ class _Queue:
 
 
 def next_batch(live: Sequence[Item | Call], max_tokens: int) -> tuple[Sequence[Item | Call], float]:
-    """What runs next, empty while all wait for company; then the time from which on the first of them may run."""
+    """The next batch and 0; if all items wait for further ones, an empty batch and the time when the first may run."""
     first = live[0]
     if len(live) == 1 and (isinstance(first, Call) or first.batching is None):
         return live, 0.0
@@ -103,7 +103,7 @@ class Batcher:
 
     @property
     def totals(self) -> BatchTotals:
-        """What all threads have done."""
+        """The totals of all threads."""
         summed = BatchTotals()
         for totals in self._totals:
             summed.add(totals)
@@ -111,11 +111,11 @@ class Batcher:
 
     @property
     def depth(self) -> int:
-        """Items that wait."""
+        """The number of waiting items."""
         return len(self._shared.items) + len(self._arrived)
 
     def submit(self, model: ServedModel, arrays: Sequence[Array]) -> asyncio.Future[list[Array]]:
-        """Queue a request; QueueFull or InvalidInput at once when it cannot be."""
+        """Queue a request; it raises QueueFull or InvalidInput at once if it cannot."""
         return self.enqueue(model, arrays).future
 
     def enqueue(
@@ -125,7 +125,7 @@ class Batcher:
         batching: Batching | None = None,
         limit: WaitLimit | None = None,
     ) -> Item:
-        """As `submit`, with the model's batching options and a limit on waiting."""
+        """Like `submit`, with the model's batching options and a limit on waiting."""
         self._check_room()
         checked = model.check(arrays)
         item = Item(model, checked, self._loop.create_future(), limit=limit)
@@ -141,7 +141,7 @@ class Batcher:
     async def call(
         self, function: Callable[[], list[Array]], limit: WaitLimit | None = None
     ) -> tuple[list[Array], int]:
-        """Queue a call of a function; what it returned and the microseconds it took."""
+        """Queue a call of a function; return its result and the microseconds it took."""
         self._check_room()
         future = self._loop.create_future()
         call = Call(function, future, limit)
@@ -153,7 +153,7 @@ class Batcher:
             raise
 
     def call_blocking(self, function: Callable[[], list[Array]]) -> list[Array]:
-        """Call a function on a thread of the device and wait for it, whatever thread this is."""
+        """Call a function on a thread of the device and wait for it; for callers on any thread."""
         self._check_room()
         future: concurrent.futures.Future[list[Array]] = concurrent.futures.Future()
         with self._wake:
@@ -162,7 +162,7 @@ class Batcher:
         return future.result()
 
     async def over(self, item: Item | Call) -> None:
-        """Return when a cancelled item does not run: one that never ends must not look as if it had."""
+        """Return when a cancelled item no longer runs: a run that never ends must not look as if it had ended."""
         while True:
             with self._wake:
                 if not item.running:
@@ -171,7 +171,7 @@ class Batcher:
                 await asyncio.sleep(OVER_POLL_SECONDS)
 
     def when_idle(self, work: Callable[[], None]) -> None:
-        """Let a thread do something when nothing waits (warming shapes)."""
+        """Queue work, such as warming shapes, that a thread does when no item waits."""
         with self._wake:
             self._shared.idle_work.append(work)
             self._wake.notify()
@@ -190,7 +190,7 @@ class Batcher:
 
     def _add(self, item: Item | Call) -> None:
         if not self._arrived:
-            # whatever the same turn of the loop brings can share the batch
+            # all items that arrive in the same turn of the event loop can share a batch
             self._loop.call_soon(self._hand_over)
         self._arrived.append(item)
 
@@ -201,7 +201,7 @@ class Batcher:
         self._arrived.clear()
 
     def _take(self) -> Sequence[Item | Call] | Callable[[], None] | None:
-        """The next batch, else idle work; waits for one; None when the thread shall end."""
+        """Wait for the next batch or, when idle, other work; None when the thread must end."""
         with self._wake:
             while True:
                 shared = self._shared
@@ -225,7 +225,7 @@ class Batcher:
                     else:
                         self._wake.wait(max(0.0, due - time.monotonic()))
                     continue
-                # between two requests of a busy client is not idle
+                # the pause between two requests of a busy client does not count as idle
                 woken = self._wake.wait(IDLE_SECONDS if shared.idle_work else None)
                 if not woken and shared.idle_work:
                     return shared.idle_work.popleft()
@@ -275,7 +275,7 @@ def _as_failure(error: Exception) -> Exception:
 
 def _hand_back(loop: asyncio.AbstractEventLoop, outcomes: list[ItemOutcome]) -> None:
     if isinstance(outcomes[0].item.future, concurrent.futures.Future):
-        _deliver(outcomes)  # its thread waits, and may be the loop's
+        _deliver(outcomes)  # the waiting thread may be the event loop's, which could not deliver them
     else:
         loop.call_soon_threadsafe(_deliver, outcomes)
 

@@ -1,7 +1,7 @@
-"""Makes the batches that a model's `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` ask for, joined on dimension 0.
+"""Makes batches by a model's `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT`; requests are joined on dimension 0.
 
-The oldest request takes along those of its model whose other dimensions and types are the same, until the rows reach
-the batch size; with fewer rows than the minimum it waits, for as long as its timeout says.
+The oldest request is joined by those of its model whose other dimensions and types are the same, up to the batch size.
+A batch with fewer rows than the minimum waits until the timeout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..shard.failures import GearsError
 from .served import BatchTotals, Item
 from .tensors import Array
 
-# requests for which no timeout is set do not wait for a minimum for ever
+# without a timeout of their own, requests must not wait for the minimum for ever
 DEFAULT_MIN_TIMEOUT_MS = 1000
 
 
@@ -26,7 +26,7 @@ class BatchSizeMismatch(GearsError):
 
 
 def joint_rows(arrays: Sequence[Array]) -> int:
-    """The first dimension that all inputs share; 0 when there is none: such a request runs alone."""
+    """The first dimension, if it is the same for all inputs; otherwise 0, and the request runs alone."""
     if not arrays or any(array.ndim == 0 for array in arrays):
         return 0
     rows = int(arrays[0].shape[0])
@@ -46,7 +46,7 @@ def _can_join(head: Item, other: Item) -> bool:
 
 
 def gather(head: Item, waiting: Sequence[Item]) -> tuple[list[Item], float]:
-    """The batch of `head`, taken from those that wait behind it, and the time from which on it may run (0: now)."""
+    """The batch of `head`, filled from the items that wait behind it, and the time when it may run (0: now)."""
     batching = head.batching
     if batching is None or head.rows == 0 or head.rows >= batching.size:
         return [head], 0.0
@@ -63,7 +63,7 @@ def gather(head: Item, waiting: Sequence[Item]) -> tuple[list[Item], float]:
 
 
 def run_joined(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
-    """Run the requests as one and split the outputs; a request alone runs as it is."""
+    """Run the requests as one and split the outputs; a single request runs unchanged."""
     model = batch[0].model
     rows = sum(item.rows for item in batch)
     if len(batch) == 1:

@@ -1,7 +1,7 @@
-"""Runs models and scripts that depend on each other: each step starts when its inputs are there, on its device.
+"""Runs models and scripts that depend on each other: each step starts, on its device, when its inputs exist.
 
-Slots hold tensors and are written once. The first failure keeps further steps from starting; those that run end as they
-do. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions are all such runs.
+Slots hold tensors and are written once. After the first failure, no further step starts; those that run go on to their
+end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions are all such runs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DagStep:
 
 @dataclass(slots=True)
 class DagStepResult:
-    """What became of a step: `NA` when it was not run."""
+    """The outcome of a step: `NA` if it was not run."""
 
     state: str = "NA"
     took_us: int = 0
@@ -112,7 +112,7 @@ class Dag:
 
 
 async def _end(tasks: Sequence[asyncio.Task[tuple[list[Array], int]]]) -> None:
-    """Cancel steps and wait until none runs, however often the whole is cancelled meanwhile."""
+    """Cancel steps and wait until none runs, even if the run itself is cancelled again meanwhile."""
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()

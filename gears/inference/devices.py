@@ -1,6 +1,6 @@
-"""Devices as separate queues: `CPU`, `CPU:1`, `GPU`, `GPU:0`, .. each with its own bounded queue and threads.
+"""The devices `CPU`, `CPU:1`, `GPU`, `GPU:0`, .., each with its own bounded queue and threads.
 
-A queue is made when a model or script of its device is first used. The queue `CPU` is there from the start.
+A queue is made when a model or script of its device is first used. The queue `CPU` exists from the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEVICE = re.compile(r"(CPU|GPU)(:[0-9]+)?", re.IGNORECASE)
 
 
 class Devices:
-    """The queues by device."""
+    """The queues of all devices."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Devices:
                 queue = Batcher(
                     self._loop, device=name, threads=self._threads_per_queue, max_batch_tokens=self._max_batch_tokens
                 )
-                # a new dictionary: readers take no lock
+                # the dictionary is replaced, not changed, because its readers take no lock
                 self._queues = {**self._queues, name: queue}
             return queue
 
@@ -63,7 +63,7 @@ class Devices:
 
     @property
     def totals(self) -> BatchTotals:
-        """What all devices have done."""
+        """The totals of all devices."""
         summed = BatchTotals()
         for queue in self._queues.values():
             summed.add(queue.totals)
@@ -71,7 +71,7 @@ class Devices:
 
     @property
     def depth(self) -> int:
-        """Items that wait for any device."""
+        """The number of items that wait, on all devices."""
         return sum(queue.depth for queue in self._queues.values())
 
     def stop(self) -> None:

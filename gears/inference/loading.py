@@ -1,6 +1,7 @@
-"""Keeps models and scripts by reference: the loading thread makes them, and any thread finds them.
+"""Keeps models and scripts by reference: the loading thread makes them, and any thread can get them.
 
-A reference names one object's very bytes, so what was made of it never goes stale; the module says when it is gone.
+A reference names the bytes of one object, which never change, so that what was made of them stays valid. The module
+reports when the object is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoadedByRef(Generic[T]):
-    """What has been loaded; `fetch` asks the shard for the source of a reference and makes it."""
+    """Loaded objects by reference; `fetch` gets the source of a reference from the shard and makes the object."""
 
     def __init__(self, fetch: Callable[[int], T], loader: ThreadPoolExecutor) -> None:
         self._fetch = fetch
@@ -26,7 +27,7 @@ class LoadedByRef(Generic[T]):
         self._ready: dict[int, T] = {}
 
     def ready(self, ref: int) -> T | None:
-        """What is loaded already."""
+        """The object, if it is already loaded."""
         return self._ready.get(ref)
 
     async def get(self, ref: int) -> T:
@@ -39,12 +40,12 @@ class LoadedByRef(Generic[T]):
         return await asyncio.shield(asyncio.wrap_future(self._begin(ref, make)))
 
     def get_blocking(self, ref: int) -> T:
-        """As `get`, for a thread that may wait."""
+        """Like `get`, for a thread that may wait."""
         found = self._ready.get(ref)
         return found if found is not None else self._begin(ref, partial(self._fetch, ref)).result()
 
     def drop(self, ref: int) -> None:
-        """The shard no longer has it."""
+        """Forget an object that the shard no longer has."""
         with self._lock:
             self._ready.pop(ref, None)
             self._loading.pop(ref, None)
@@ -62,12 +63,12 @@ class LoadedByRef(Generic[T]):
     def _make(self, ref: int, make: Callable[[], T], loading: Future[T]) -> None:
         try:
             made = make()
-        except BaseException as error:  # all that wait must get it, whatever it is
+        except BaseException as error:  # every waiting caller must get the error, of any type
             with self._lock:
                 if self._loading.get(ref) is loading:
                     del self._loading[ref]
             loading.set_exception(error)
-            # error, traceback and this frame would keep each other, and the bytes of what was refused, alive
+            # otherwise a cycle of error, traceback and this frame would keep the refused bytes alive
             del loading, make
             return
         with self._lock:

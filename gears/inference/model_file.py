@@ -1,7 +1,8 @@
-"""A model's file while it is being compiled: in memory, under a name by which the runtimes read it by themselves.
+"""A model's file while it is being compiled: in memory, under a name by which the runtimes can read it.
 
-A runtime that is given bytes copies them with the interpreter locked, and the worker's other jobs and its heartbeat
-wait. Besides, bytes may name further files to be read, in the worker's directory; a file in `/proc/self/fd` can not.
+A runtime that gets bytes copies them under the interpreter lock, and the worker's other jobs and its heartbeat wait.
+Besides, a model given as bytes may make the runtime read further files in the worker's directory; a model in
+`/proc/self/fd` cannot.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from qa_cluster.errors import ModelError
 from ..shard.failures import GearsError
 from ..shard.link import BlockingLink
 
-PART_BYTES = 1 << 20  # between two parts the shard serves others
+PART_BYTES = 1 << 20  # between two parts the shard serves other clients
 _FOLDER = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """Where it can be read, and how long it is."""
+    """The path at which the file can be read, and its size."""
 
     path: str
     size: int
@@ -33,13 +34,13 @@ class ModelFile:
 
 @contextmanager
 def written(parts: Iterable[bytes]) -> Iterator[ModelFile]:
-    """A file of these parts, which lasts as long as the block."""
+    """A file of these parts; it exists for the duration of the block."""
     with _in_memory() as file:
         for part in parts:
             file.write(part)
         file.flush()
         size = file.tell()
-        file.seek(0)  # where a name in /dev/fd is the descriptor itself
+        file.seek(0)  # opening a name in /dev/fd may share this descriptor's position
         yield ModelFile(f"{_FOLDER}/{file.fileno()}", size)
 
 
@@ -50,7 +51,7 @@ def _in_memory() -> IO[bytes]:
 
 
 def fetch(link: BlockingLink, ref: int, size: int) -> Iterator[bytes]:
-    """The parts of a model of the shard."""
+    """The parts of a model, fetched from the shard."""
     offset = 0
     while offset < size:
         try:

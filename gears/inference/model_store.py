@@ -1,4 +1,4 @@
-"""Holds the shard's models in this worker: it compiles them off the loop, warms them and runs them by device queues."""
+"""Holds the shard's models in this worker: it compiles them off the event loop, warms them and runs them in queues."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from .token_batches import BATCH_SIZES
 
 logger = logging.getLogger(__name__)
 KEY_TRUST_SECONDS = 1.0
-RUNTIME_COPIES = 3  # of a model: what a runtime may need of memory while it reads one
-# what a single question needs first; the rest is warmed when nothing waits
+RUNTIME_COPIES = 3  # while a runtime reads a model, it may need this many times the model's size in memory
+# the shapes that a single question needs first; the others are warmed when nothing waits
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """The number of a model's bytes, and what runs them."""
+    """The number that refers to a model's bytes, and the backend that runs them."""
 
     ref: int
     backend: str
@@ -67,7 +67,7 @@ class ModelStore:
         self.scripts = ScriptStore(host, devices, loader, self.get_blocking)
 
     def reference(self, key: str) -> ModelReference:
-        """Which model is at `key`; GearsError when there is none. Trusted for a second, unless rights matter."""
+        """The model at `key`; GearsError if there is none. It is remembered for a second, unless rights matter."""
         execution = current.get()
         known = self._keys.get(key) if execution is None or not execution.user else None
         now = time.monotonic()
@@ -89,7 +89,7 @@ class ModelStore:
         return await self._models.get(ref)
 
     def get_blocking(self, ref: int) -> ServedModel:
-        """As `get`, for a thread that may wait."""
+        """Like `get`, for a thread that may wait."""
         return self._models.get_blocking(ref)
 
     async def load(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
@@ -101,9 +101,9 @@ class ModelStore:
         return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
 
     async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
-        """Run a token model once in each shape, rows x tokens, in turn with what waits for the device.
+        """Run a token model once in each shape, rows x tokens, in turn with the other work of the device.
 
-        InferenceFailed if one fails.
+        It raises InferenceFailed if one fails.
         """
         queue = self.devices.of(model.device)
         for rows, length in shapes:
@@ -111,7 +111,7 @@ class ModelStore:
                 await queue.call(partial(self._warm_asked, model, rows, length))
 
     def ready(self, ref: int) -> ServedModel | None:
-        """The compiled model if it is here already."""
+        """The compiled model, if it is already loaded."""
         return self._models.ready(ref)
 
     async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
@@ -119,7 +119,7 @@ class ModelStore:
         return await self.run_loaded(self._models.ready(ref) or await self._models.get(ref), arrays)
 
     async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a compiled model, which may be in no key any more."""
+        """Run a compiled model, even if no key holds it any more."""
         queue = self.devices.of(model.device)
         item = queue.enqueue(model, arrays)
         try:
@@ -131,7 +131,7 @@ class ModelStore:
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], int]:
-        """Run a model by its batching options, if it has any; the outputs and the microseconds the run took."""
+        """Run a model by its batching options, if it has any; return the outputs and the microseconds of the run."""
         model = self._models.ready(ref) or await self._models.get(ref)
         queue = self.devices.of(model.device)
         item = queue.enqueue(model, arrays, batching, limit)
@@ -142,19 +142,19 @@ class ModelStore:
             raise
 
     def run_blocking(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model on its device and wait for it, whatever thread this is."""
+        """Run a model on its device and wait for it; for callers on any thread."""
         model = self._models.get_blocking(ref)
         checked = model.check(arrays)
         return self.devices.of(model.device).call_blocking(lambda: model.compiled.run(checked))
 
     def drop(self, ref: int) -> None:
-        """The shard no longer has these bytes, of a model or a script."""
+        """Forget a model or a script whose bytes the shard no longer has."""
         self._models.drop(ref)
         self.scripts.drop(ref)
         self._keys = {key: entry for key, entry in self._keys.items() if entry[1].ref != ref}
 
     async def load_all(self) -> None:
-        """Load every model of the shard, at start; one that cannot be loaded is reported and left for later."""
+        """Load every model of the shard, at start; one that cannot be loaded is logged and left for later."""
         for key, _tag in self._host.execute("AI._MODELSCAN"):
             name = key.decode("utf-8", "replace")
             try:
@@ -183,7 +183,7 @@ class ModelStore:
             if model.is_token_model:
                 for rows, length in _FIRST_SHAPES:
                     self._warm(model, rows, length)
-        except Exception as error:  # what a runtime that is short of memory raises has no type of its own
+        except Exception as error:  # runtimes have no exception type of their own for lack of memory
             if is_exhaustion(error):
                 raise too_large("model", size, RUNTIME_COPIES) from error
             raise
@@ -194,7 +194,7 @@ class ModelStore:
         return model
 
     def _warm_later(self, model: ServedModel) -> None:
-        """Run the other usual shapes once, each when nothing waits: a shape's first run compiles its kernels."""
+        """Run each of the other usual shapes once, when nothing waits: a shape's first run compiles its kernels."""
         if not model.is_token_model:
             return
         shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]

@@ -1,4 +1,4 @@
-"""Declares what a call of a TorchScript hands over; it stands apart from the scripts, because it needs no torch."""
+"""Declares the arguments of a call of a TorchScript, in a module that does not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the shard's TorchScripts in this worker: compiles them off the loop, calls them on their device's threads."""
+"""Holds the shard's TorchScripts in this worker: compiles them off the event loop, calls them on device threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ScriptStore:
-    """Compiled TorchScripts by reference; `find_model` gives scripts the models that they run."""
+    """Compiled TorchScripts by reference; `find_model` returns the models that scripts run."""
 
     def __init__(
         self, host: Host, devices: Devices, loader: ThreadPoolExecutor, find_model: Callable[[int], ServedModel]
@@ -33,7 +33,7 @@ class ScriptStore:
         self._scripts: LoadedByRef[TorchScript] = LoadedByRef(self._fetch, loader)
 
     def reference(self, key: str) -> int:
-        """The reference of the script at `key`; GearsError when there is none."""
+        """The reference of the script at `key`; GearsError if there is none."""
         try:
             return int(self._host.execute("QA.SCRIPTREF", key)[0])
         except GearsError as error:
@@ -44,12 +44,12 @@ class ScriptStore:
         return await self._scripts.load(ref, partial(self._compile, device, source, entry_points))
 
     async def run(self, ref: int, call: TorchScriptCall, limit: WaitLimit | None = None) -> tuple[list[Array], int]:
-        """Call a function of a script; its outputs and the microseconds it took."""
+        """Call a function of a script; return its outputs and the microseconds it took."""
         script = await self._scripts.get(ref)
         return await self._devices.of(script.device).call(self._bound(script, call), limit)
 
     def run_blocking(self, ref: int, call: TorchScriptCall) -> list[Array]:
-        """As `run`, for a thread that may wait."""
+        """Like `run`, for a thread that may wait."""
         script = self._scripts.get_blocking(ref)
         return self._devices.of(script.device).call_blocking(self._bound(script, call))
 
@@ -57,7 +57,7 @@ class ScriptStore:
         return partial(script.call, call, self._host, self._find_model)
 
     def drop(self, ref: int) -> None:
-        """The shard no longer has it."""
+        """Forget a script that the shard no longer has."""
         self._scripts.drop(ref)
 
     def _fetch(self, ref: int) -> TorchScript:

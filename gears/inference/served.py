@@ -1,4 +1,4 @@
-"""Declares what waits in a device's queue: requests to models, calls of scripts, and the limits on their waiting."""
+"""Declares the items of a device's queue: requests to models, calls of scripts, and the limits on their waiting."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class TimedOut(Exception):
-    """A request has waited for longer than its client wanted, and has not begun."""
+    """A request has waited for as long as its client allows, and has not begun."""
 
 
 class WaitLimit:
-    """Decides, once, whether work began before its time to wait was up; a part asks the limit of the whole too."""
+    """Decides, once, whether work begins within its waiting time; the limit of a part also asks that of the `whole`."""
 
     def __init__(self, whole: WaitLimit | None = None) -> None:
         self._lock = threading.Lock()
@@ -31,14 +31,14 @@ class WaitLimit:
         self.expired = False
 
     def begin(self) -> bool:
-        """Whether the work may begin; the time is no longer counted then."""
+        """Whether the work may begin; if so, the limit can no longer expire."""
         with self._lock:
             if not self.expired and (self._whole is None or self._whole.begin()):
                 self._begun = True
             return self._begun
 
     def expire(self) -> bool:
-        """Whether the time was up before anything began; nothing will begin then."""
+        """Whether the time has passed before the work began; if so, it can no longer begin."""
         with self._lock:
             if not self._begun:
                 self.expired = True
@@ -69,7 +69,7 @@ async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any,
 
 
 class ServedModel:
-    """A compiled model with what batching needs to know of it."""
+    """A compiled model with the facts that batching needs."""
 
     def __init__(self, ref: int, compiled: CompiledModel, device: str = "CPU") -> None:
         self.ref = ref
@@ -80,7 +80,7 @@ class ServedModel:
         self.warmed: set[tuple[int, int]] = set()
 
     def check(self, arrays: Sequence[Array]) -> list[Array]:
-        """The inputs in the model's types; InvalidInput when they do not fit it."""
+        """The inputs in the model's types; InvalidInput if they do not fit the model."""
         ports = self.compiled.inputs
         if len(arrays) != len(ports):
             raise InvalidInput(f"the model has {len(ports)} inputs, got {len(arrays)}")
@@ -108,7 +108,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a model's requests share runs, as its `BATCHSIZE` options say."""
+    """How a model's requests share runs, by its `BATCHSIZE` options."""
 
     size: int
     min_size: int = 0
@@ -117,7 +117,7 @@ class Batching:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A request: `rows` rows of `length` tokens; of other models `rows` is the first dimension of a batched request."""
+    """A request: `rows` rows of `length` tokens; for models with `BATCHSIZE`, `rows` is the size of dimension 0."""
 
     model: ServedModel
     arrays: list[Array]
@@ -133,7 +133,7 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A call of a function on the device's thread, always alone."""
+    """A call of a function on a thread of the device; it is never batched."""
 
     function: Callable[[], list[Array]]
     future: asyncio.Future[list[Array]] | concurrent.futures.Future[list[Array]]

@@ -1,4 +1,4 @@
-"""The worker holds tensors as numpy arrays; this module converts them from and to the wire's (dtype, shape, blob)."""
+"""Converts tensors between numpy arrays, which the worker uses, and the wire's (dtype, shape, blob)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def dtype_name(array: Array) -> str:
-    """The wire's name of an array's type; GearsError for types the wire does not have."""
+    """The wire's name of an array's type; GearsError for types that the wire does not have."""
     if array.dtype.kind in "OUS":
         return "STRING"
     name = _NAMES.get(array.dtype.newbyteorder("<") if array.dtype.byteorder == "=" else array.dtype)
@@ -55,7 +55,7 @@ def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
 
 
 def parse_values(dtype: str, dims: Sequence[str], values: Sequence[str]) -> Array:
-    """The array that `AI.TENSORSET key dtype dim.. VALUES value..` means; without values all are zero."""
+    """The array that `AI.TENSORSET key dtype dim.. VALUES value..` stores; without values, all elements are zero."""
     if not dims or any(not dim.isdigit() or int(dim) == 0 for dim in dims):
         raise GearsError("ERR invalid or negative value found in tensor shape")
     shape = tuple(int(dim) for dim in dims)
@@ -81,12 +81,12 @@ def to_blob(array: Array) -> bytes:
 
 
 def to_wire(array: Array) -> tuple[str | int | bytes, ...]:
-    """dtype, ndim, dims.., blob."""
+    """The array as the wire's arguments: dtype, ndim, dims.., blob."""
     return (dtype_name(array), array.ndim, *array.shape, to_blob(array))
 
 
 def read_wire(arguments: Sequence[Any], count: int) -> Iterator[Array]:
-    """`count` tensors of a job's arguments (dtype ndim dims.. blob)."""
+    """The first `count` tensors of a job's arguments (dtype ndim dims.. blob)."""
     position = 0
     for _ in range(count):
         dtype, ndim = arguments[position].decode(), int(arguments[position + 1])
@@ -96,7 +96,7 @@ def read_wire(arguments: Sequence[Any], count: int) -> Iterator[Array]:
 
 
 def take_wire(words: Iterator[Any]) -> Array:
-    """The tensor that comes next in a job's arguments."""
+    """The next tensor of a job's arguments."""
     dtype, ndim = next(words).decode(), int(next(words))
     dims = [int(next(words)) for _ in range(ndim)]
     return from_wire(dtype, dims, next(words))
@@ -104,7 +104,7 @@ def take_wire(words: Iterator[Any]) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A tensor in a function."""
+    """A tensor as functions see it."""
 
     array: Array
 

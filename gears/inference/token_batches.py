@@ -1,7 +1,7 @@
 """Makes batches for token models: it pads lengths to multiples of 16 and batches to a few sizes.
 
-A runtime compiles kernels per shape, so there are few; padding is masked and cut off again, and an item's result does
-not depend on its company.
+There are few shapes, because a runtime compiles kernels per shape. Padding is masked and cut off again, so that an
+item's result does not depend on the others in its batch.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from .tensors import Array
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 RUN_TOKENS = 48
-"""What a run costs before its first token, in tokens. On the bundled reader, int8, one thread: 11 in a tight loop, 65
-on a busy machine, where weights leave the caches between runs; the worker's own work on a batch comes to that."""
+"""The fixed cost of a run, in tokens. On the bundled reader, int8, one thread, it is 11 in a tight loop and 65 on a
+busy machine, where the weights leave the caches between runs; the worker's own work on a batch adds to that."""
 
-_NEAREST = BATCH_SIZES[-1] - 1  # items on either side of the oldest one that can come into its batch
+_NEAREST = BATCH_SIZES[-1] - 1  # items on either side of the oldest one that can share its batch
 
 
 def padded_length(length: int) -> int:
-    """Length after padding."""
+    """The length after padding."""
     return -(-length // LENGTH_STEP) * LENGTH_STEP
 
 
 def padded_rows(rows: int) -> int:
-    """Rows after filling up: the smallest batch size that holds them; more than the largest stay as they are."""
+    """The rows after filling up: the smallest batch size that holds them; beyond the largest, their own number."""
     return next((size for size in BATCH_SIZES if size >= rows), rows)
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """The items of the next batch: the oldest and, of its model, those it shares a run with at the least cost of all.
+    """The items of the next batch: the oldest one and those of its model that share its run when all cost least.
 
-    A padded token costs what a real one does and a filler row what a full one does, but each run has a cost of its own:
-    few items are best read together, many in runs of like lengths.
+    A padded token costs as much as a real one, and a filler row as much as a full one, but each run has a fixed cost:
+    it is best to read a few items together, and many items in runs of similar lengths.
     """
     head = items[0]
     if not head.model.is_token_model or head.rows != 1:
@@ -52,10 +52,10 @@ def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
 
 
 def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
-    """Part items into runs so that these cost least together, each within `max_tokens` unless it has one item only.
+    """Divide items into runs with the least total cost, each within `max_tokens` unless it has only one item.
 
     Args:
-        lengths: of the items, padded, ascending.
+        lengths: the items' padded lengths, ascending.
 
     >>> cheapest_runs([16, 32, 48, 48], 1024), cheapest_runs([16] * 8 + [128] * 4, 1024)
     ([slice(0, 4, None)], [slice(0, 8, None), slice(8, 12, None)])
@@ -81,7 +81,7 @@ def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
 def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
     """Run items of one token model as one padded batch, and cut each item's part out of the outputs.
 
-    InferenceFailed if these are not ``[rows, tokens, ..]``.
+    It raises InferenceFailed if the outputs are not ``[rows, tokens, ..]``.
     """
     model = batch[0].model
     rows = sum(item.rows for item in batch)

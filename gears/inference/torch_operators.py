@@ -1,7 +1,7 @@
-"""Gives TorchScripts `redis.execute`, `redis.asList` and `redisAI.model_execute` to call, as operators of torch.
+"""Provides `redis.execute`, `redis.asList` and `redisAI.model_execute` to TorchScripts, as operators of torch.
 
-A call reaches the shard on the thread that runs the script, with the rights of the script's caller. As
-TorchScript has no variable argument lists, `redis.execute` is one operator per number of arguments.
+A call reaches the shard on the thread that runs the script, with the rights of the script's caller. Because TorchScript
+has no variable argument lists, `redis.execute` is one operator per number of arguments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class _Caller:
-    """For whom the calling thread runs a script."""
+    """The user for whom the current thread runs a script, and how it reaches the shard."""
 
     host: Host
     find_model: Callable[[int], ServedModel]
@@ -72,7 +72,7 @@ def _words(values: Sequence[Any]) -> Iterator[Argument]:
 
 
 def _value(reply: Reply) -> Any:
-    """A reply as torch can hold it; lists become tuples, whose parts may differ in type."""
+    """A reply as a value for torch; lists become tuples, whose parts may differ in type."""
     if isinstance(reply, bytes):
         return reply.decode()
     if isinstance(reply, list):
@@ -105,7 +105,7 @@ def _model_execute(key: str, inputs: list[torch.Tensor], n_outputs: int) -> list
     except GearsError as error:
         raise GearsError(f"{_FAILED}{error}") from error
     model = caller.find_model(ref)
-    # on this very thread: the script holds its device, and the model's may be the same
+    # it runs on this thread: the model's device may be the script's own, which the script occupies
     outputs = model.compiled.run(model.check([to_array(tensor) for tensor in inputs]))
     if len(outputs) != n_outputs:
         raise GearsError(f"ERR model {key} has {len(outputs)} outputs, {n_outputs} were asked for")
@@ -123,11 +123,11 @@ def _define() -> list[torch.library.Library]:
         (redis_ai, "model_execute", "(str key, Tensor[] inputs, int n_outputs) -> Tensor[]", _model_execute)
     )
     for library, name, signature, function in signatures:
-        # else torch drops calls whose result is not used
+        # without this, torch drops calls whose result is not used
         library.define(name + signature, alias_analysis="CONSERVATIVE")
         library.impl(name, function, "CompositeImplicitAutograd")
     return [redis, redis_ai]
 
 
-# torch forgets the operators of a library that is gone
+# torch forgets the operators of a library when its object is deleted
 _libraries = _define()

@@ -1,4 +1,4 @@
-"""Does the jobs of the `AI.*` commands: it loads and runs models and scripts, and runs several steps at once."""
+"""Does the jobs of the `AI.*` commands: it loads and runs models and scripts, and runs graphs of steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _batching(size: Any, min_size: Any, min_timeout_ms: Any) -> Batching | None:
 
 
 async def load_model(models: ModelStore, arguments: list[Any]) -> JobResult:
-    """`model.load`: compile a model, answer the names of its inputs and outputs."""
+    """`model.load`: compile a model; return the names of its inputs and outputs."""
     ref, backend, device, size = arguments
     model = await models.load(int(ref), backend.decode(), device.decode(), int(size))
     names = [[port.name for port in ports] for ports in (model.compiled.inputs, model.compiled.outputs)]

@@ -1,6 +1,7 @@
-"""Answers the `RG.*` commands about executions and sessions, because the worker keeps their state.
+"""Answers the `RG.*` commands about executions and sessions, whose state is in the worker.
 
-Each shard that takes part in an execution knows it: what concerns an execution goes to all shards over the bus.
+Each shard that takes part in an execution knows its own part only: `RG.GETEXECUTION`, `RG.DROPEXECUTION` and
+`RG.ABORTEXECUTION` therefore go to all shards, over the bus.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PLAN, DROP, ABORT = "execution plan?", "drop execution", "abort execution"
 
 
 async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    """Carry out a `command` job; returns the reply."""
+    """Carry out a `command` job; return the reply."""
     handler = _COMMANDS.get(name)
     if handler is None:
         raise GearsError(f"ERR the worker does not know the command {name}")
@@ -33,7 +34,7 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
 
 
 def answer_about_executions(runtime: Runtime) -> None:
-    """Answer the other shards' workers."""
+    """Set the handlers that answer the other shards' workers."""
     runtime.peers.on(PLAN, lambda _, execution_id: _own_plan(runtime, execution_id))
     runtime.peers.on(DROP, lambda _, execution_id: runtime.history.drop(execution_id))
     runtime.peers.on(ABORT, lambda _, execution_id: runtime.history.abort(execution_id))
@@ -97,7 +98,7 @@ async def _get_execution(runtime: Runtime, name: str, arguments: list[str]) -> b
 
 
 async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
-    """What each of the other shards answers; a refusal of one is raised, one that is silent is left out."""
+    """The answers of the other shards; a refusal is raised, and a shard that does not answer is left out."""
     try:
         nodes = runtime.peers.others()
     except ClusterError as error:  # a cluster without slots yet
@@ -136,7 +137,7 @@ async def _abort(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
 
 async def _pass_on(runtime: Runtime, kind: str, execution_id: str, known: bool) -> bytes:
     answers = await _ask_others(runtime, kind, execution_id)
-    # a shard that was asked twice says the second time that it does not know the execution
+    # a shard that gets the request twice answers the second time that it does not know the execution
     if not known and not any(answers.values()):
         raise GearsError(f"ERR {MISSING_EXECUTION}")
     return replies.OK

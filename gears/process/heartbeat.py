@@ -1,6 +1,6 @@
-"""Tells the module twice a second, from a thread of its own, that the worker lives, and what it has done.
+"""Reports to the module twice a second, from a thread of its own, that the worker lives, and its totals.
 
-It ends the process when a function that no job's deadline covers has blocked the event loop for too long.
+It ends the process if a function that no job's deadline covers has blocked the event loop for too long.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCKED_EXIT_STATUS = 75
 
 
 class Heartbeat:
-    """The beating thread; `lost` is called in it when the shard no longer answers."""
+    """The thread of the heartbeat; it calls `lost` when the shard no longer answers."""
 
     def __init__(self, start: Start, devices: Devices, watch: LoopWatch, lost: Callable[[], None]) -> None:
         self._start = start

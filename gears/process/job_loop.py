@@ -1,7 +1,7 @@
-"""Fetches jobs and reports them: one `QA.NEXT` is always outstanding, and nothing waits for reports to arrive.
+"""Fetches jobs and reports them: one `QA.NEXT` is always pending, and nothing waits for reports to arrive.
 
-Every job is a task with its own context. A job's time limit is kept here too, so that it ends even when the `cancel`
-of the module cannot be fetched. Whatever a function raises ends its job, never the worker.
+Every job is a task with its own context. A job's time limit is enforced here too, so that the job ends even if the
+module's `cancel` cannot be fetched. An exception in a function ends its job, never the worker.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JobLoop:
         self._complaint = ""
 
     def ask(self) -> None:
-        """Ask for jobs unless that has been done; without room only for messages, which running jobs may wait for."""
+        """Send `QA.NEXT` unless one is pending. Without room it asks for messages only: running jobs may need them."""
         if not self._asking:
             self._asking = True
             room = max(0, CAPACITY - len(self._running))
@@ -80,7 +80,7 @@ class JobLoop:
             return
         try:
             handler(job)
-        except Exception as error:  # nobody waits for a notification: the log is where its failure shows
+        except Exception as error:  # no client waits for a notification: its failure can only be logged
             logger.error("notification %s failed: %s", job.kind, error_line(error))
 
     def _cancel(self, job_id: int) -> None:
@@ -98,7 +98,7 @@ class JobLoop:
                 limit.cancel()
             del self._running[job.id]
             self._watch.jobs = len(self._running)
-        # a job that was handed out a second time fails if its worker dies unreported: it does not wait for others
+        # a second attempt is reported at once: if its worker died before the report, the job would fail
         report = self._reporting.gather if job.unawaited and job.attempt == 1 else self._reporting.call
         report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()
@@ -113,12 +113,12 @@ class JobLoop:
             return ("ERR", str(error))
         except asyncio.CancelledError:
             return ("ERR", "DEADLINE the job was cancelled: its time was up or its client left")
-        except BaseException as error:  # SystemExit and KeyboardInterrupt of a function end its job only
+        except BaseException as error:  # a function's SystemExit or KeyboardInterrupt ends only its job
             return ("ERR", error_line(error))
 
 
 def _sendable(part: Argument) -> Argument:
-    """An error may quote text that cannot be encoded: its job must be reported all the same."""
+    """The part in a form that can be sent: an error may quote text that cannot be encoded."""
     return part.encode("utf-8", "backslashreplace") if isinstance(part, str) else part
 
 

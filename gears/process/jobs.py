@@ -1,4 +1,4 @@
-"""Does jobs of every kind. A handler returns the arguments of `QA.DONE` after the id, a notification nothing."""
+"""Does jobs of every kind. A handler returns the arguments of `QA.DONE` after the id; for a notification, nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .pyexecute import ScriptRequest, run_script
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as `QA.NEXT` hands it out."""
+    """A job from a reply of `QA.NEXT`."""
 
     id: int
     kind: str

@@ -50,7 +50,7 @@ class ScriptRequest:
 
 
 class ScriptFailed(Exception):
-    """The script raised; the text is the repr of its traceback's lines."""
+    """The script raised an exception; the text is the repr of its traceback's lines."""
 
 
 def check_requirements(requirements: Sequence[str]) -> None:
@@ -69,7 +69,7 @@ def check_requirements(requirements: Sequence[str]) -> None:
 
 
 def check_names(runtime: Runtime, request: ScriptRequest) -> None:
-    """Raise when the session's id and what it replaces do not go together."""
+    """Raise if the session's id is taken, or does not fit the session that it is to replace."""
     exists = bool(request.id) and _lives(runtime, request.id)
     if request.replace_with:
         if runtime.sessions.get(request.replace_with) is None:
@@ -81,13 +81,13 @@ def check_names(runtime: Runtime, request: ScriptRequest) -> None:
 
 
 def _lives(runtime: Runtime, session_id: str) -> bool:
-    """Whether there is a session of that id: registrations or timers keep it."""
+    """Whether a session of that id exists, kept by registrations or timers."""
     timed = any(session.id == session_id for session in runtime.timers.sessions())
     return timed or runtime.sessions.get(session_id) is not None
 
 
 def check_triggers(runtime: Runtime, request: ScriptRequest, session: ScriptSession) -> None:
-    """Raise for a trigger that a session which stays has: clients know this failure as one of the script."""
+    """Raise if a trigger belongs to another session that stays; clients get it as an exception of the script."""
     others = [other for other in runtime.sessions.all() if other.id not in (session.id, request.replace_with)]
     taken = {trigger for other in others for trigger in _triggers(other)}
     own: set[str] = set()
@@ -105,7 +105,7 @@ def _triggers(session: ScriptSession) -> list[str]:
 
 
 async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
-    """Carry out a `script` job; returns the reply."""
+    """Carry out a `script` job; return the reply."""
     check_names(runtime, request)
     check_requirements(request.requirements)
     runtime.settings.refresh()
@@ -131,7 +131,7 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
 
 
 def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -> None:
-    """Start what the script asked for with `registerTE`, in place of what an earlier version did."""
+    """Start the timers that the script asked for with `registerTE`, in place of those of an earlier version."""
     runtime.timers.stop_earlier(session)
     for seconds, function in script.timers:
         runtime.timers.start(session, seconds, function, session.id, "")

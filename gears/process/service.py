@@ -1,4 +1,4 @@
-"""Puts the worker together: links, models, sessions, then `QA.READY` and the job loop, until the shard goes away."""
+"""Assembles the worker: links, the job loop, models, sessions, then `QA.READY`; it serves until the shard is gone."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class WorkerService:
         """Serve until the control socket closes or a link is lost."""
         self._loop.add_reader(self._control, self._control_readable)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # a Ctrl-C in the terminal reaches the whole group: the server decides when its worker ends
+            # Ctrl-C in a terminal reaches the whole process group, but the server decides when its worker ends
             self._loop.add_signal_handler(number, self.end if number == signal.SIGTERM else _ignore)
         links = LinkPool(self._start)
         info = links.link().info
-        # a reply is held twice while it is received: in the connection's buffer, and as an object
+        # while it is received, a reply takes memory twice: in the connection's buffer, and as an object
         limit_memory(info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048))
         host = self._host(links, info)
         runtime = self._assemble(host)
@@ -101,7 +101,7 @@ class WorkerService:
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
         await runtime.models.load_all()
-        # asked for only now: what another shard has registered here meanwhile is in the reply
+        # asked for only now, so that the reply includes what other shards have registered here meanwhile
         runtime.registrar.installed.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY")
         logger.info("worker %d is ready", info.worker)
@@ -111,7 +111,7 @@ class WorkerService:
         beat.stop()
 
     async def _cluster_up(self, host: Host) -> None:
-        """Wait for the cluster of a shard that starts with it: until then no key can be read, nor a model fetched."""
+        """Wait until the cluster is up, for a shard that starts with it: before that, it cannot read keys or models."""
         deadline = self._loop.time() + _CLUSTER_UP_SECONDS
         while b"cluster_state:ok" not in host.execute("CLUSTER", "INFO"):
             if self._loop.time() > deadline:
@@ -126,7 +126,7 @@ class WorkerService:
         return host
 
     def _assemble(self, host: Host) -> Runtime:
-        """Make the worker's parts, each from those below it, and let functions and other shards find them."""
+        """Make the worker's parts, each from those below it, and make them available to functions and other shards."""
         peers = Peers(host)
         models = _models(host)
         history = ExecutionHistory()
@@ -168,11 +168,11 @@ class WorkerService:
         if not data:
             self.end()
         else:
-            # nothing is sent outside an atomic block, which reads by itself: an answer that came after its block's end
+            # an atomic block reads its own answers: this one came after the end of its block, and is dropped
             self._control.recv(1 << 16, socket.MSG_DONTWAIT)
 
     def end(self) -> None:
-        """Let `run` return."""
+        """Make `run` return."""
         if not self._over.done():
             self._loop.remove_reader(self._control)
             self._over.set_result(None)
@@ -195,7 +195,7 @@ def _models(host: Host) -> ModelStore:
     )
 
     def limits() -> RuntimeLimits:
-        # asked when a model is loaded: a worker that starts with its cluster does not know its neighbours yet
+        # computed when a model is loaded: a worker that starts with its cluster does not know the other shards yet
         threads = info.number("qa.intra-op-parallelism", 0) or info.number("qa.worker-threads", 0)
         return RuntimeLimits(
             model_threads(threads, _topology(host), info.shard_id, len(os.sched_getaffinity(0))),
@@ -210,7 +210,7 @@ def _models(host: Host) -> ModelStore:
 def _topology(host: Host) -> Topology | None:
     try:
         return read_topology(host.links.link().execute, host.info)
-    except (ClusterError, GearsError) as error:  # a cluster without slots yet: the worker starts all the same
+    except (ClusterError, GearsError) as error:  # the cluster has no slots yet: the worker starts anyway
         logger.info("the cluster's slots are not known yet: %s", error)
         return None
 

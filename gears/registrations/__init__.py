@@ -1,1 +1,1 @@
-"""This room keeps what stays when a script has ended: its session and registrations, their streams, its timers."""
+"""This room keeps what outlives the run of a script: its session and registrations, their streams, its timers."""

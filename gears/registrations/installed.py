@@ -1,8 +1,8 @@
-"""What is registered on this shard: in its module, and in its worker with the functions.
+"""The registrations of this shard: in its module, and in its worker with the functions.
 
-A version of a session that was replaced is kept until the new one is used: when the new one is taken back, the old one
-comes back with what its functions have in their globals. `onRegistered` runs on every shard, after a restart too: a
-plain function at once, a coroutine in the background.
+When a new version of a session replaces an old one, the old one is kept until the new one is used: if the new one is
+withdrawn, the old one comes back with the globals of its functions. `onRegistered` runs on every shard, also after a
+restart: a plain function at once, a coroutine in the background.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Installed:
-    """Takes sessions and drops them; a source that is run again finds `names`."""
+    """Installs and removes sessions; a script source that is run again gets `names` as its globals."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Installed:
         self._timers = timers
         self._names = names
         self._payloads: dict[str, StoredSession] = {}
-        # the version that a session had before the one that is being published
+        # by session, the version before the one that is being published
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -55,13 +55,13 @@ class Installed:
         return self._sessions.get(session_id)
 
     def stored(self, session_id: str) -> StoredSession | None:
-        """A session as other shards get it."""
+        """A session in the form in which other shards get it."""
         return self._payloads.get(session_id)
 
     def install(self, change: Change, live: ScriptSession | None = None) -> list[str]:
         """Carry out a change and return the ids of the registrations that it drops.
 
-        `live` is the session itself where the script has just run.
+        `live` is the session itself if its script has just run on this shard.
         """
         removed: list[str] = []
         if change.removed is not None:
@@ -77,7 +77,7 @@ class Installed:
         return removed
 
     def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
-        # restored also where it is not needed: what is stored must be a session again after a restart
+        # restored even if `live` is given, as a check: the stored session must be loadable after a restart
         restored = stored.restore(self._names)
         known = self._known_as(stored)
         session = known or live or restored
@@ -85,7 +85,7 @@ class Installed:
             gone = {name.decode() for name in self._host.execute("QA.UNREGISTERED", *session.registrations)}
             left = {name: registration for name, registration in session.registrations.items() if name not in gone}
             if not left:
-                return  # what is here under its name is not of this version
+                return  # nothing of this version is left; the session here under its name is another version
             session = replace(session, registrations=left)
             stored = stored.only(session)
         if known is None:
@@ -100,7 +100,7 @@ class Installed:
             self._streams.start(session, registration)
 
     def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
-        """Register in the module; False when some of the registrations have been unregistered meanwhile."""
+        """Register the session in the module; return False if some of its registrations were unregistered meanwhile."""
         try:
             self._host.execute(*session.register_command(stored.payload))
         except GearsError as error:
@@ -110,11 +110,11 @@ class Installed:
         return True
 
     def is_known(self, stored: StoredSession) -> bool:
-        """Whether it is the version of a session that is in use, or the one before it."""
+        """Whether it is the version of its session that is in use, or the one before that."""
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
-        """The session with its functions' state, when what is stored is the version in use or the one before it."""
+        """The session with its functions' state, if `stored` is the version in use or the one before that."""
         before = self._previous.get(stored.id)
         if before is not None and before[0] == stored:
             return before[1]
@@ -126,9 +126,9 @@ class Installed:
             self._previous[session_id] = (stored, session)
 
     def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
-        """Take a session that this shard has missed, paused where the sender's `orders` say so, and use it.
+        """Take a session that this shard has missed and use it; pause it if the sender's `orders` say so.
 
-        What it replaces is not unregistered: whether that version is the one to go is for its publisher to say.
+        The version that it replaces is not unregistered for ever: only its publisher may decide that.
         """
         if self._payloads.get(stored.id) == stored:
             return
@@ -137,26 +137,26 @@ class Installed:
         self.use(stored.id)
 
     def bury(self, registration_ids: list[str]) -> None:
-        """Unregister on this shard, for ever, also what is not here yet."""
+        """Unregister on this shard, for ever, including registrations that have not arrived yet."""
         if registration_ids:
             self._host.execute("QA.UNREGISTER", *registration_ids)
 
     def order(self, orders: Mapping[str, int]) -> None:
-        """Pause registrations or let them go on, by orders given on another shard; later ones given here hold."""
+        """Pause or resume registrations by orders given on another shard; later orders given here prevail."""
         if orders:
             self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))
 
     def restore(self, entries: Iterable[list[bytes]]) -> None:
-        """Take the sessions the module kept, at start."""
+        """Restore, at start, the sessions that the module has kept."""
         for session_id, description, source, payload, *ids in entries:
             stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
             registered = [known.decode() for known in ids]
             for taken in (*registered, stored.id):
-                self._host.ids.skip_past(taken)  # those of a session that cannot be restored are taken too
+                self._host.ids.skip_past(taken)  # also the ids of a session that cannot be restored
             try:
                 session = with_ids(stored.restore(self._names), registered)
                 stored = stored.only(session)
-            except BaseException as error:  # one broken script must not keep the shard without a worker
+            except BaseException as error:  # one broken script must not keep the worker from starting
                 logger.error("session %s could not be restored: %s", stored.id, error_line(error))
                 continue
             self._payloads[stored.id] = stored
@@ -164,7 +164,7 @@ class Installed:
             self.use(session.id)
 
     def unregister(self, registration_id: str) -> None:
-        """The module dropped a registration: nothing that is kept here may bring it back."""
+        """Remove a registration that the module has dropped, so that nothing kept here can bring it back."""
         session = self._sessions.remove_registration(registration_id)
         self._history.forget_registration(registration_id)
         self._streams.stop(registration_id)
@@ -175,22 +175,22 @@ class Installed:
             self._timers.stop_session(session.id)
             self._payloads.pop(session.id, None)
         elif (stored := self._payloads.get(session.id)) is not None:
-            # what other shards are given; those in use carry what their globals have become since
+            # other shards get this form; the functions in use here keep the globals that they have changed
             self._payloads[session.id] = stored.only(session)
 
     def repair(self, registration_id: str) -> None:
-        """Make up for events of a registration that were dropped."""
+        """Read streams and run `onRegistered` again, because events of the registration were dropped."""
         session, registration = self._sessions.registration(registration_id)
         self._activate(session, registration)
 
     def promoted(self) -> None:
-        """The shard is a primary now: what a primary does at its start is to be done."""
+        """Do what a primary does at its start: this shard has become one."""
         self._streams.promoted()
         for session in self._sessions.all():
             self.use(session.id)
 
     def use(self, session_id: str) -> None:
-        """All that is to happen before has happened: streams are read, and `onRegistered` runs."""
+        """Begin to use an installed session: read its streams and run `onRegistered`."""
         self._previous.clear()
         self._timers.stop_dead()
         session = self._sessions.get(session_id)
@@ -202,7 +202,7 @@ class Installed:
             self._streams.start(session, registration)
         if registration.on_registered is None:
             return
-        # it may run again: what it started the last time would go on beside what it starts now
+        # when it runs again, the timers that it started before would otherwise go on next to the new ones
         self._timers.stop_owned(registration.id)
         task = call_on_registered(self._host, session, registration)
         if task is not None:

@@ -1,14 +1,14 @@
-"""Shards that can talk to one another have the same registrations and pauses, whatever messages were lost.
+"""Gives all shards that can reach each other the same registrations and pauses, even if messages were lost.
 
-Every few seconds a worker looks at the primaries of `CLUSTER SLOTS`. Those that it does not agree with yet get a digest
-of what is registered here. One that has something else answers with the list of it, and this shard corrects itself: it
-unregisters what the other has unregistered, takes the sessions that it lacks (a shard that joins a cluster starts with
-none) and later orders to pause or go on. It never corrects the other, which does the same by itself. Once two shards
-have agreed no more is said until one of them changes, or has a new worker: that one asks.
+Every few seconds a worker looks at the primaries of `CLUSTER SLOTS`. To those that it does not agree with yet it sends
+a digest of its registrations. If the other shard has different ones, it answers with their list, and this shard
+corrects itself: it unregisters what the other has unregistered, takes the sessions that it lacks (a shard that joins a
+cluster starts with none) and takes later orders to pause or resume. It never corrects the other, which does the same by
+itself. Once two shards agree, they exchange no more until one of them changes or has a new worker, which then asks.
 
-While a session is being published shards differ for a good reason: they wait until it is over. A shard that cannot be
-corrected (a script that fails there) is asked less and less often. Streams that came with new slots are read from then
-on.
+While a session is being published, shards differ for a good reason, so they wait until that is over. Two shards that
+still differ afterwards (a script fails on one of them) compare less and less often. Streams that came with new slots
+are read from then on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_PAUSE_LOOKS = 32  # about a minute
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a shard answers to the digest of another: its own registrations, where they are not the same."""
+    """A shard's answer to the digest of another: its own registrations, if they differ."""
 
     settling: bool
     standing: Standing | None = None
@@ -44,7 +44,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A session as a shard has it, for one that lacks it."""
+    """A session of one shard, for another that lacks it."""
 
     stored: StoredSession
     standing: Standing
@@ -52,7 +52,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """Two shards still differed when this one had done what it can: it asks again at look `due`, or after a change."""
+    """Two shards still differ after this one has corrected itself: it asks again at look `due`, or after a change."""
 
     own: bytes
     theirs: bytes
@@ -61,7 +61,7 @@ class Dispute:
 
 
 class Neighbours:
-    """Watches which primaries there are, and what they have registered."""
+    """Watches which primaries there are, and compares registrations with them."""
 
     def __init__(self, host: Host, peers: Peers, registrar: Registrar, streams: Streams) -> None:
         self._host = host
@@ -72,10 +72,10 @@ class Neighbours:
         self._generation = 0
         self._standing: Standing | None = None
         self._digest = b""
-        # the digest that a shard had in common with this one when they last compared
+        # by shard, the digest that it had in common with this one when they last compared
         self._agreed: dict[str, bytes] = {}
         self._disputes: dict[str, Dispute] = {}
-        # shards that have asked, also those without slots
+        # shards that have asked this one, including those without slots
         self._callers: set[str] = set()
         self._looks = 0
         self._own_slots: list[list[tuple[int, int]]] | None = None
@@ -84,13 +84,13 @@ class Neighbours:
         peers.on("session?", self.offer)
 
     async def watch(self) -> None:
-        """Look at the other primaries until cancelled."""
+        """Compare with the other primaries every `LOOK_SECONDS` until cancelled."""
         while self._host.info.cluster:
             try:
                 await self.look()
             except (ClusterError, GearsError) as error:
                 logger.info("the other shards cannot be asked now: %s", error)
-            except Exception:  # the next look may go well: without any, the shard would miss things for ever
+            except Exception:  # the next look may succeed; if the loop ended, the shard would miss changes for ever
                 logger.exception("comparing with the other shards failed")
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -102,7 +102,7 @@ class Neighbours:
         self._note_slots([topology.ranges_of(shard) for shard in topology.shards if shard.node_id == own])
         self._looks += 1
         others = ({shard.node_id for shard in topology.shards} | self._callers) - {own}
-        if self._refresh() is None:  # a replica: what it will agree with as a primary is to be seen then
+        if self._refresh() is None:  # a replica compares only once it is a primary
             others.clear()
         self._agreed = {node: digest for node, digest in self._agreed.items() if node in others}
         self._disputes = {node: dispute for node, dispute in self._disputes.items() if node in others}
@@ -114,7 +114,7 @@ class Neighbours:
         for node, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
             try:
                 await self._hear(node, sent, answer)
-            except GearsError as error:  # it is down, or cannot be reached: the next look asks again
+            except GearsError as error:  # the shard is down or cannot be reached: the next look asks again
                 self._callers.discard(node)
                 logger.debug("what shard %s has registered is not known: %s", node, error)
 
@@ -133,7 +133,7 @@ class Neighbours:
             self._agree(node, sent)
 
     async def _follow(self, node: str, theirs: Standing) -> None:
-        """Correct this shard by what another has."""
+        """Correct this shard by the registrations of another."""
         own = self._refresh()
         if own is None or self._registrar.settling:
             return
@@ -142,7 +142,7 @@ class Neighbours:
             self._installed.bury(await self._peers.ask(node, "unregistered?", extra, LOOK_SECONDS))
         for session_id in self._ahead(theirs):
             offer = await self._peers.ask(node, "session?", session_id, SESSION_SECONDS, SESSION_SECONDS)
-            # things may have changed on both sides meanwhile
+            # both sides may have changed meanwhile
             if offer is not None and session_id in self._ahead(offer.standing):
                 self._adopt(node, offer)
         own = self._refresh()
@@ -151,7 +151,7 @@ class Neighbours:
             self._note_dispute(node, theirs)
 
     def _ahead(self, theirs: Standing) -> list[str]:
-        """The sessions that this shard is to take, as things are at this moment."""
+        """The sessions that this shard must take now."""
         own = self._refresh()
         if own is None or self._registrar.settling:
             return []
@@ -161,7 +161,7 @@ class Neighbours:
         session_id = offer.stored.id
         try:
             self._installed.adopt(offer.stored, offer.standing.orders_of(session_id))
-        except BaseException as error:  # also SystemExit: the script is not ours
+        except BaseException as error:  # a script may raise anything, even SystemExit
             logger.error("session %s of shard %s could not be taken: %s", session_id, node, error_line(error))
 
     def _note_dispute(self, node: str, theirs: Standing) -> None:
@@ -178,9 +178,9 @@ class Neighbours:
         self._disputes.pop(node, None)
 
     def compare(self, sender: str, digest: bytes) -> Comparison:
-        """Answer a shard that has sent the digest of what it has registered (message ``registrations?``)."""
+        """Answer a shard that has sent the digest of its registrations (message ``registrations?``)."""
         own = self._refresh()
-        # a worker that has not looked yet is at its start: it cannot hand out what it has
+        # a worker that has not looked yet is still starting: it cannot offer its sessions yet
         if own is None or self._registrar.settling or not self._looks:
             return Comparison(settling=True)
         if digest == self._digest:
@@ -194,21 +194,21 @@ class Neighbours:
         return Comparison(settling=False, standing=own)
 
     def offer(self, _sender: str, session_id: str) -> Offer | None:
-        """Answer a shard that lacks a session (message ``session?``); None when it is not to be had now."""
+        """Answer a shard that lacks a session (message ``session?``); None if the session is not available now."""
         own, stored = self._refresh(), self._installed.stored(session_id)
         if own is None or stored is None or self._registrar.settling:
             return None
         return Offer(stored, Standing(tuple(entry for entry in own.entries if entry.session == session_id)))
 
     def unregistered(self, _sender: str, ids: list[str]) -> list[str]:
-        """Those of the registrations that were unregistered here (message ``unregistered?``)."""
+        """Those of these registrations that were unregistered on this shard (message ``unregistered?``)."""
         return sorted(self._buried(ids))
 
     def _buried(self, ids: Collection[str]) -> set[str]:
         return {name.decode() for name in self._host.execute_own("QA.UNREGISTERED", *ids)} if ids else set()
 
     def _refresh(self) -> Standing | None:
-        """What the module has registered now; None while the server is a replica."""
+        """The module's current registrations; None while the server is a replica."""
         reply = self._host.execute_own("QA.REGISTRATIONS", self._generation)
         if reply is not None:
             self._generation, *fields = reply

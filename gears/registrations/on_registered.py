@@ -1,4 +1,4 @@
-"""`onRegistered`: what a script has a shard do when a registration begins there; its failure is logged, no more."""
+"""Calls `onRegistered`, a script's function that runs when a registration begins on a shard; failures are logged."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 def call_on_registered(
     host: Host, session: ScriptSession | None, registration: Registration
 ) -> asyncio.Task[None] | None:
-    """Call it; the task of what it leaves to be done, or None when it is over."""
+    """Call it; return the task of its coroutine, or None if it has finished."""
     if registration.on_registered is None:
         return None
     token = current.set(Execution(registration.id, session))
     try:
         outcome = registration.on_registered()
-        # its task is to have this context
+        # the task is made here so that it copies the context with this execution
         return _task(registration.id, guarded(outcome, host.atomic)) if inspect.iscoroutine(outcome) else None
     except BaseException as error:  # also SystemExit: a function must not end the worker
         logger.error("onRegistered of %s failed: %s", registration.id, error_line(error))

@@ -1,11 +1,11 @@
-"""Registering: a session's registrations go to this shard's module and to all other shards, or nowhere.
+"""Registers sessions: their registrations go to this shard's module and to all other shards, or nowhere.
 
-The own shard is the first to take a new version of a session (and validates it), then all others do; if one refuses or
-is silent, all that have it get the old version back, and get it again until they confirm. Only then the session is used
-(`Installed.use`).
+This shard takes a new version of a session first (and validates it), then all others do. If one refuses it or does not
+answer, all get the old version back; that message is repeated until they confirm it, for at most `UNDO_SECONDS`. Only
+when all have taken the new version is the session used (`Installed.use`).
 
-Registrations that have been replaced, or taken back with a version that was refused, are unregistered in the module of
-every shard that can be reached: a shard that has missed it cannot bring them back (`neighbours`).
+Registrations that have been replaced, or withdrawn with a version that was refused, are unregistered in the module of
+every shard that can be reached: a shard that has missed this cannot bring them back (`neighbours`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .stored_sessions import Change, StoredSession, dump
 
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
-UNDO_SECONDS = 30.0  # longer than a worker that hangs is given
-# after which a shard uses what it was given without having heard that all others have it
+UNDO_SECONDS = 30.0  # longer than the module lets a worker hang
+# after this time a shard uses a session even if it was not notified that all other shards have it
 CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
 
 class Registrar:
-    """Installs sessions on this shard and passes them on."""
+    """Installs sessions on this shard and sends them to the others."""
 
     def __init__(self, host: Host, peers: Peers, installed: Installed) -> None:
         self.installed = installed
@@ -41,22 +41,22 @@ class Registrar:
         self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publishing = asyncio.Lock()
-        self._numbers = itertools.count(time.time_ns())  # above those of the worker before this one
+        self._numbers = itertools.count(time.time_ns())  # above the numbers of this worker's predecessor
         self._taken: dict[str, int] = {}
         self._undoing: asyncio.Task[None] | None = None
 
     @property
     def settling(self) -> bool:
-        """Whether a session is being published, by this shard or by another: what shards have differs then."""
+        """Whether a session is being published, by this shard or by another: meanwhile the shards differ."""
         return self._publishing.locked() or bool(self._unconfirmed)
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        """Register a session on all shards; on any failure nothing has changed and GearsError says why."""
+        """Register a session on all shards; if that fails, it is undone and GearsError says why."""
         async with self._publishing:
             await self._publish(session, replaced)
 
     async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        if self._undoing is not None:  # what is sent again would arrive after the new version
+        if self._undoing is not None:  # its repeated messages would otherwise arrive after the new version
             await asyncio.wait({self._undoing})
         payload = dump(session.registrations.values(), session.requirements)
         stored = StoredSession(session.id, session.description, session.script_source, payload)
@@ -69,7 +69,7 @@ class Registrar:
         others = self._peers.others()
         try:
             replaced_ids = self.installed.install(change, session)
-        except BaseException:  # no other shard has heard of it
+        except BaseException:  # no other shard has got it
             self._put_back(undo)
             raise
         try:
@@ -95,7 +95,7 @@ class Registrar:
                 logger.error("an earlier version of a session could not be put back: %s", error)
 
     def _is_due(self, change: Change) -> bool:
-        """Whether a change is to be carried out: one that takes back must not undo what yet another shard did since."""
+        """Whether to carry out a change: one that withdraws a version must not undo a later one by another shard."""
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
         return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
@@ -127,7 +127,7 @@ class Registrar:
             await self._publish(replace(now, registrations=registrations))
 
     def take(self, sender: str, change: Change) -> None:
-        """Install what another shard's worker published; used when that says so, or has died before it could."""
+        """Install a session of another shard's worker; it is used when that confirms it, or has not for too long."""
         if change.number <= self._taken.get(sender, 0):
             return
         if self._is_due(change):
@@ -141,18 +141,18 @@ class Registrar:
         if change.removed is not None:
             self._expect(change.removed, None)
         if change.stored is not None:
-            # what was in use before is back in use; anything else waits for its publisher's word
+            # a version that was in use before is used again at once; any other waits for its publisher's confirmation
             session_id = change.stored.id
             late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id) if new else None
             self._expect(session_id, late)
 
     def confirmed(self, sender: str, session_id: str) -> None:
-        """All shards have taken a session: its `onRegistered` may run."""
+        """Use a session, and run its `onRegistered`: all shards have taken it."""
         self._expect(session_id, None)
         self.installed.use(session_id)
 
     def replaced(self, sender: str, registration_ids: list[str]) -> None:
-        """All shards have taken the version that came in place of these registrations."""
+        """Unregister replaced registrations for ever: all shards have taken the new version."""
         self.installed.bury(registration_ids)
 
     def _expect(self, session_id: str, late: asyncio.TimerHandle | None) -> None:

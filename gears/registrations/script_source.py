@@ -1,4 +1,4 @@
-"""Runs the source of scripts in a fresh namespace, notes what it asks for, and keeps it for tracebacks to quote."""
+"""Runs the source of scripts in a fresh namespace, notes what they request, and keeps the source for tracebacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sessions import ScriptSession
 
 @dataclass(slots=True)
 class ScriptRun:
-    """What a script asks for while it runs: carried out once it has ended."""
+    """What a script requests while it runs; it is carried out once the script has ended."""
 
     session: ScriptSession
     plan: ExecutionPlan | None = None
@@ -34,25 +34,25 @@ script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None
 
 
 def running_script() -> ScriptRun | None:
-    """The script that the caller is part of; None once it has ended, for what it scheduled still has its context."""
+    """The script that is running now, if the caller is part of it; None for code that it scheduled for later."""
     script = script_run.get()
     return script if script is not None and not script.over else None
 
 
 def remember_source(session_id: str, source: str) -> str:
-    """Let tracebacks show the lines of a script, also when a function of it fails later; returns its file name."""
+    """Keep a script's lines for tracebacks, also of functions that fail later; return the script's file name."""
     file_name = f"<script {session_id}>"
     linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
     return file_name
 
 
 def forget_source(session_id: str) -> None:
-    """Keep the lines of a script no longer."""
+    """Drop the lines of a script."""
     linecache.cache.pop(f"<script {session_id}>", None)
 
 
 def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restoring: bool = False) -> ScriptRun:
-    """Run a session's source in a fresh namespace that has `names`, and return what it asked for."""
+    """Run a session's source in a fresh namespace with `names`; return what it requested."""
     file_name = remember_source(session.id, session.script_source)
     namespace: dict[str, Any] = {"__name__": f"gears_session_{session.id}", "__builtins__": __builtins__}
     namespace.update(names)
@@ -67,5 +67,5 @@ def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restorin
 
 
 def rerun(session_id: str, description: str, source: str, names: Mapping[str, Any]) -> ScriptSession:
-    """A stored session from its source, its run left out."""
+    """A stored session made again by its source, without the source's `run()`."""
     return execute_source(ScriptSession(session_id, description, source), names, restoring=True).session

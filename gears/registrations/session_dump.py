@@ -1,4 +1,4 @@
-"""`RG.PYDUMPSESSIONS`: the sessions of a shard, also those that only a running execution or a timer keeps."""
+"""`RG.PYDUMPSESSIONS`: the sessions of a shard, including those that only a running execution or a timer keeps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SessionDump:
     def dump(self, arguments: list[str]) -> list[Any]:
         """The reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SESSIONS s..]``.
 
-        Without names: all that live, or with DEAD those that have been replaced or unregistered while something still
-        uses them. VERBOSE gives registrations and requirements in full.
+        Without names, it has all live sessions or, with DEAD, those that have been replaced or unregistered while
+        something still uses them. VERBOSE shows registrations and requirements in full.
         """
         verbose, dead, names = _parse(arguments)
         users = self._users()
@@ -40,7 +40,7 @@ class SessionDump:
         return [self._describe(session, users.count(session), registrations, verbose) for session in wanted]
 
     def _users(self) -> list[ScriptSession]:
-        """The session of everything that runs, once for each."""
+        """The sessions of all running executions and timers, once for each of these."""
         running = (session_of(execution) for execution in self._history.all() if not execution.finished)
         return [session for session in running if session is not None] + self._timers.sessions()
 
@@ -83,7 +83,7 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, set[str]]:
 
 
 def _requirement(name: str) -> list[Any]:
-    """A requirement: it is installed in the worker's environment, else its session would not be there."""
+    """A requirement; it is always shown as installed, because a session without it would have been refused."""
     return [
         *("GearReqVersion", 1),
         *("Name", name),

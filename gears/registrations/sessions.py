@@ -20,7 +20,7 @@ RIGHTS = ("caller", "owner")
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What `register()` was asked to do."""
+    """One call of `register()`: its source, steps and options."""
 
     id: str
     source: RegisteredSource
@@ -46,7 +46,7 @@ class Registration:
 
 @dataclass(slots=True)
 class ScriptSession:
-    """The session of a script; `dead` when another version has taken its place, or nothing is registered any more."""
+    """The session of a script; it is `dead` once another version has replaced it or it has no registration left."""
 
     id: str
     description: str
@@ -56,7 +56,7 @@ class ScriptSession:
     dead: bool = False
 
     def register_command(self, payload: bytes) -> tuple[Argument, ...]:
-        """`QA.REGISTER` for this session as it is now."""
+        """The command `QA.REGISTER` for the current state of this session."""
         fields: list[Argument] = []
         for registration in self.registrations.values():
             fields += registration.arguments(self)
@@ -64,7 +64,7 @@ class ScriptSession:
 
 
 def session_of(execution: Execution | None) -> ScriptSession | None:
-    """The session that an execution belongs to, if it is one of a script."""
+    """The session that an execution belongs to, None if it is not a script's."""
     owner = execution.session if execution is not None else None
     return owner if isinstance(owner, ScriptSession) else None
 
@@ -77,7 +77,7 @@ class SessionRegistry:
         self._registrations: dict[str, tuple[ScriptSession, Registration]] = {}
 
     def get(self, session_id: str) -> ScriptSession | None:
-        """The session of that id."""
+        """The session with this id, None if there is none."""
         return self._sessions.get(session_id)
 
     def all(self) -> list[ScriptSession]:
@@ -92,7 +92,7 @@ class SessionRegistry:
         return found
 
     def adopt(self, session: ScriptSession) -> list[str]:
-        """Take a session in place of what was there under its id; returns the ids of registrations that are gone."""
+        """Replace the session of the same id, if any; return the ids of the registrations that are gone."""
         gone = self.remove(session.id)
         session.dead = False
         self._sessions[session.id] = session
@@ -101,7 +101,7 @@ class SessionRegistry:
         return [name for name in gone if name not in session.registrations]
 
     def remove(self, session_id: str) -> list[str]:
-        """Drop a session; returns the ids of its registrations."""
+        """Drop a session; return the ids of its registrations."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.dead = True
@@ -111,7 +111,7 @@ class SessionRegistry:
         return gone
 
     def remove_registration(self, registration_id: str) -> ScriptSession | None:
-        """Drop one registration; returns its session, which may now be empty."""
+        """Drop one registration; return its session, which may now be empty."""
         found = self._registrations.pop(registration_id, None)
         if found is None:
             return None

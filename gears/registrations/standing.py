@@ -1,8 +1,8 @@
-"""What shards have registered, and what one has to change when another has something else.
+"""Compares the registrations of two shards, and finds what one has to change to agree with the other.
 
-Every shard decides for itself, by rules that lead all to the same: what has been unregistered anywhere goes; of two
-versions of a session the one with the newest registration stays; of two orders to pause or go on, the later one holds.
-No messages here.
+Every shard decides for itself, by rules that give all shards the same result: a registration that was unregistered
+anywhere is removed; of two versions of a session, the one with the newest registration stays; of two orders to pause or
+resume, the later one prevails. This module sends no messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registration: its session, its id, and the number of the last order to pause it or let it go on."""
+    """A registration: its session, its id, and the number of the last order to pause or resume it."""
 
     session: str
     id: str
@@ -29,17 +29,17 @@ class Standing:
 
     @property
     def digest(self) -> bytes:
-        """Equal where the registrations and their orders are, whatever order they came in."""
+        """A digest of the registrations and the numbers of their orders, whatever their sequence."""
         lines = sorted(f"{len(entry.session)} {entry.session} {entry.id} {entry.order}" for entry in self.entries)
         return hashlib.blake2b("\n".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
     @property
     def ids(self) -> set[str]:
-        """Ids of the registrations."""
+        """The ids of the registrations."""
         return {entry.id for entry in self.entries}
 
     def orders_after(self, other: Standing) -> dict[str, int]:
-        """The orders here that are later than what `other` has for the same registration."""
+        """The orders here that are later than those of `other` for the same registrations."""
         known = {entry.id: entry.order for entry in other.entries}
         return {entry.id: entry.order for entry in self.entries if entry.order > known.get(entry.id, entry.order)}
 
@@ -48,7 +48,7 @@ class Standing:
         return {entry.id: entry.order for entry in self.entries if entry.session == session and entry.order}
 
     def sessions_ahead_of(self, other: Standing, buried: Collection[str]) -> list[str]:
-        """The sessions that `other` has to take from here; it knows that the `buried` registrations are no more."""
+        """The sessions that `other` has to take from here; `buried` are registrations that it has unregistered."""
         here, there = self._by_session(buried), other._by_session(())
         return [name for name, ids in here.items() if name not in there or _age(ids) > _age(there[name])]
 

@@ -1,8 +1,8 @@
 """Writes and reads sessions in the form in which the module keeps them and other shards get them.
 
-A session is stored as one cloudpickle of all its registrations, so its functions share their globals when they are
-loaded again. Bytecode of another Python, or of another version of this format, cannot be loaded: then the stored source
-is run once more, without its runs.
+A session is stored as one cloudpickle of all its registrations, so that its functions still share their globals after
+loading. Bytecode of another Python, or of another version of this format, cannot be loaded: then the stored source is
+run once more, without its `run()`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .script_source import remember_source, rerun
 from .sessions import Registration, ScriptSession
 
 logger = logging.getLogger(__name__)
-# the number grows whenever a class of this package that is in a payload gets another module, name or field
+# increase this number whenever a class of this package that is in a payload gets another module, name or field
 FORMAT = 3
 _PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRegistrations:
-    """What a payload holds."""
+    """The contents of a payload."""
 
     registrations: list[Registration]
     requirements: tuple[str, ...]
@@ -43,7 +43,7 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """What a payload holds; None when another Python or version wrote it: then the source has to be run again."""
+    """The contents of a payload; None if another Python or version wrote it, so that the source has to be run again."""
     if not payload.startswith(_PREFIX):
         return None
     try:
@@ -56,7 +56,7 @@ def load(payload: bytes) -> StoredRegistrations | None:
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session as it is kept and sent."""
+    """A session in the form in which it is kept and sent."""
 
     id: str
     description: str
@@ -64,7 +64,7 @@ class StoredSession:
     payload: bytes
 
     def restore(self, names: Mapping[str, Any]) -> ScriptSession:
-        """The session with its functions; where they cannot be loaded, its source is run again, with `names`."""
+        """The session with its functions; if these cannot be loaded, its source is run again, with `names`."""
         remember_source(self.id, self.script_source)
         stored = load(self.payload)
         if stored is None:
@@ -73,7 +73,7 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def only(self, session: ScriptSession) -> StoredSession:
-        """The same with the registrations that are left in `session`; pickled anew where another Python had done it."""
+        """The same with the registrations left in `session`; it is pickled anew if another Python had pickled it."""
         stored = load(self.payload)
         if stored is None:
             kept = list(session.registrations.values())
@@ -85,9 +85,9 @@ class StoredSession:
 
 
 def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
-    """A restored session with the registrations that the module still has, under the ids it has them.
+    """A restored session with the registrations that the module still has, under the module's ids.
 
-    A source that was run again has made new ids; the order is that of the script.
+    A source that was run again has made new ids; they are matched in the order of the script.
     """
     found = session.registrations
     if not set(ids) <= found.keys():
@@ -101,11 +101,11 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a shard is to do: take `stored`, drop the session `removed`.
+    """What a shard must do: take `stored`, drop the session `removed`.
 
-    Each that is sent has a number, which grows: it may be sent again, and what came since must stay. One that takes a
-    version back names the registrations that are `undone`: they are unregistered, and the rest is left alone where
-    another version has come in their place.
+    Changes that are sent have increasing numbers: one may be sent again, and must not undo later ones. A change that
+    withdraws a version names the registrations that are `undone`: they are unregistered, and the rest of the change is
+    skipped if another version has replaced them.
     """
 
     stored: StoredSession | None

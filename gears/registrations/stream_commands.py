@@ -18,7 +18,7 @@ GROUP = "__gears_consumer_group__"
 
 
 def has_group(host: Host, stream: Stream) -> bool:
-    """Whether the stream is there; its consumer group is made unless it is known to be there too."""
+    """Whether the stream exists; its consumer group is made unless it is known to exist."""
     if not stream.has_group:
         if host.execute("TYPE", stream.key) != b"stream":
             return False
@@ -30,14 +30,14 @@ def has_group(host: Host, stream: Stream) -> bool:
 
 
 def read_command(stream: Stream, source: StreamSource) -> tuple[Argument, ...]:
-    """The command that reads what the batch lacks, from where reading stands."""
+    """The command that reads the entries that the batch lacks, from the stream's current position."""
     wanted = source.batch - len(stream.entries)
     start = b">" if stream.delivery is Delivery.NEW else stream.cursor
     return ("XREADGROUP", "GROUP", GROUP, CONSUMERS[stream.delivery], "COUNT", wanted, "STREAMS", stream.key, start)
 
 
 def take_new(stream: Stream, reply: Reply) -> None:
-    """Keep new entries that were read."""
+    """Add the new entries of a reply to the stream's entries."""
     arrived = reply[0][1] if reply else []
     if arrived and not stream.entries:
         stream.waiting_since = time.monotonic()
@@ -52,7 +52,7 @@ async def records_of(key: bytes, batch: list[Entry]) -> AsyncIterator[Any]:
 
 
 def known_status(host: Host, registration_id: str) -> str:
-    """What the module knows of a registration from an earlier worker."""
+    """The status of a registration that the module has kept from an earlier worker."""
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))
         if values.get("id") == registration_id:
@@ -62,6 +62,6 @@ def known_status(host: Host, registration_id: str) -> str:
 
 
 def check_report(reply: Reply) -> None:
-    """Log that the module refused the outcome of a batch, unless its registration is gone meanwhile."""
+    """Log it if the module refused the outcome of a batch, unless the registration is gone meanwhile."""
     if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
         logger.error("the module did not take the outcome of a batch: %s", reply)

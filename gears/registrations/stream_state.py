@@ -1,4 +1,4 @@
-"""Declares what the worker keeps of each registration on streams, and of each stream that it reads for it."""
+"""Declares the worker's state of each registration on streams, and of each stream that it reads for one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECOND_CONSUMER = "__gears_client__:second"
 
 
 class Phase(enum.Enum):
-    """What a stream does."""
+    """The states of a stream."""
 
     IDLE = enum.auto()
     QUEUED = enum.auto()
@@ -36,27 +36,27 @@ CONSUMERS = {Delivery.SECOND: SECOND_CONSUMER, Delivery.FIRST: CONSUMER, Deliver
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """A stream of a registration, and the entries that were read and not acknowledged yet."""
+    """A stream of a registration, with the entries that were read and not acknowledged yet."""
 
     key: bytes
     phase: Phase = Phase.IDLE
-    # something was added while the phase was not IDLE
+    # whether entries were added while the phase was not IDLE
     again: bool = False
     entries: list[Entry] = field(default_factory=list)
     has_group: bool = False
     delivery: Delivery = Delivery.SECOND
-    # where reading of delivered entries goes on
+    # the id after which reading of delivered entries goes on
     cursor: bytes = b"0"
     waiting_since: float = 0.0
     timer: asyncio.TimerHandle | None = None
 
     def start_over(self) -> None:
-        """Read again from the first entry that is not acknowledged."""
+        """Make the next read begin again at the first entry that is not acknowledged."""
         self.entries.clear()
         self.delivery, self.cursor = Delivery.SECOND, b"0"
 
     def stop_timer(self) -> None:
-        """Wait no longer for a batch to fill or a retry to come."""
+        """Stop waiting for a batch to fill or for a retry."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -71,7 +71,7 @@ class Consumer:
     source: StreamSource
     streams: dict[bytes, Stream] = field(default_factory=dict)
     paused: bool = False
-    # unregistered, replaced, or ended by `onFailedPolicy="abort"`
+    # whether it was unregistered, replaced, or ended by `onFailedPolicy="abort"`
     ended: bool = False
 
     @property

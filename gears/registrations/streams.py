@@ -1,13 +1,13 @@
-"""Registrations of a StreamSource: batches of a stream's entries run one after the other, acknowledged when done.
+"""Registrations of a StreamSource: batches of a stream's entries run one after the other, and are then acknowledged.
 
-The module only says that something was added to a stream. Here each stream of a registration is read in the consumer
-group that RedisGears used: entries that were delivered but not acknowledged come first (their worker or their primary
-died), then new ones. A batch is acknowledged after its run, then the stream is trimmed. At most `MAX_RUNNING` batches
-of all streams run at once; the others wait their turn in the order in which they were announced.
+The module only reports that something was added to a stream. The worker reads each stream of a registration in the
+consumer group that RedisGears used: entries that were delivered but not acknowledged come first (their worker or their
+primary died), then new ones. A batch is acknowledged after its run, then the stream is trimmed. At most `MAX_RUNNING`
+batches of all streams run at once; the others wait in the order in which they were announced.
 
-A batch that kills its worker must not do so for ever: entries that are run a second time are claimed for a consumer of
-their own before. What a worker finds there has cost two workers, and counts as failed without a third run (unless its
-registration retries). Such batches run one at a time, so that one does not pass for the culprit of another's crash.
+A batch must not kill one worker after the other: before entries run a second time, they are claimed for a consumer of
+their own. Entries that a worker finds there have already killed two workers, and count as failed without a third run
+(unless their registration retries). Such batches run one at a time, so that none is blamed for another's crash.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .stream_state import CONSUMER, SECOND_CONSUMER, Consumer, Delivery, Entry, 
 logger = logging.getLogger(__name__)
 TWO_WORKERS_LOST = "WORKERLOST two workers died while this batch ran"
 MAX_RUNNING = 64
-# streams of one registration whose state is kept while nothing is in them
+# beyond this many streams of a registration, the state of those without entries is dropped
 MAX_KNOWN = 10_000
 _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
 
@@ -48,7 +48,7 @@ class Streams:
         self._history = history
         self._distributor = distributor
         self._consumers: dict[str, Consumer] = {}
-        # unregistered or replaced, and a batch still runs
+        # registrations that have ended while a batch still runs
         self._leaving: set[Consumer] = set()
         self._queue: deque[tuple[Consumer, Stream]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,7 +56,7 @@ class Streams:
         self._one_redelivered = asyncio.Lock()
 
     def start(self, session: ScriptSession, registration: Registration) -> None:
-        """Read the streams of a registration from now on, those that exist already included."""
+        """Start to read the streams of a registration, including those that exist already."""
         if not isinstance(registration.source, StreamSource):
             return
         consumer = self._consumers.get(registration.id)
@@ -69,7 +69,7 @@ class Streams:
         self._spawn(self._look_at_all(consumer))
 
     def stop(self, registration_id: str) -> None:
-        """Read no more; a batch that runs is finished and acknowledged."""
+        """Stop reading; a batch that runs is finished and acknowledged."""
         consumer = self._consumers.pop(registration_id, None)
         if consumer is None:
             return
@@ -82,7 +82,7 @@ class Streams:
                 self._leave_to_others(key)
 
     def _leave_to_others(self, key: bytes) -> None:
-        """Let the other registrations look for entries of a stream that one which ended has not acknowledged."""
+        """Make the other registrations look for the entries that one which has ended left unacknowledged."""
         for consumer in self._consumers.values():
             stream = consumer.streams.get(key)
             if stream is not None and stream.phase is Phase.IDLE and not stream.entries:
@@ -90,13 +90,13 @@ class Streams:
                 self._wake(consumer, key)
 
     def notice(self, registration_id: str, key: bytes) -> None:
-        """Something was added to a stream."""
+        """Wake a registration: something was added to a stream."""
         consumer = self._consumers.get(registration_id)
         if consumer is not None:
             self._wake(consumer, key)
 
     def pause(self, registration_id: str, paused: bool) -> None:
-        """Stop reading, or go on."""
+        """Pause reading, or resume it."""
         consumer = self._consumers.get(registration_id)
         if consumer is None:
             return
@@ -105,15 +105,15 @@ class Streams:
             self._spawn(self._look_at_all(consumer))
 
     def promoted(self) -> None:
-        """The shard has become a primary: another one may have left entries unacknowledged."""
+        """Read all streams again: this shard has become a primary, and the one before may have left entries pending."""
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
-                if stream.phase is not Phase.RUNNING:  # that one knows what it runs
+                if stream.phase is not Phase.RUNNING:  # the batch that runs has its entries
                     stream.start_over()
             self._spawn(self._look_at_all(consumer))
 
     def look_again(self) -> None:
-        """Streams may have come that were not announced: with slots of another shard."""
+        """Look for streams that came with slots of another shard, which does not announce them."""
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
                 if stream.phase is Phase.IDLE and not stream.entries:  # another shard may have had it meanwhile
@@ -155,7 +155,7 @@ class Streams:
             self._spawn(self._work(*self._queue.popleft()))
 
     async def _work(self, consumer: Consumer, stream: Stream) -> None:
-        """Run one batch of a stream, if there is one, and see when its next comes."""
+        """Run one batch of a stream, if there is one, then schedule the next."""
         stream.phase = Phase.RUNNING
         stream.again = False
         due = False
@@ -171,7 +171,7 @@ class Streams:
             self._go_on(consumer, stream, due)
 
     def _go_on(self, consumer: Consumer, stream: Stream, due: bool) -> None:
-        """After a stream's turn: queue it again, or forget it; the next in the queue have theirs."""
+        """After a stream's turn, queue the stream again or forget it; then start the next ones in the queue."""
         idle = stream.phase is Phase.IDLE
         if idle and (due or stream.again) and not consumer.stopped:
             self._enqueue(consumer, stream)
@@ -189,20 +189,20 @@ class Streams:
         return any(stream is not None and stream.phase is Phase.RUNNING for stream in streams)
 
     def _others(self, stream: Stream) -> list[Stream]:
-        """The state of the same stream in other registrations that have read of it."""
+        """The state of the same stream in other registrations that hold entries of it."""
         found = [consumer.streams.get(stream.key) for consumer in (*self._consumers.values(), *self._leaving)]
         return [other for other in found if other is not None and other is not stream and other.entries]
 
     def _lost(self, consumer: Consumer, stream: Stream, error: GearsError) -> None:
-        """The stream was removed, has moved to another shard, or this one is a replica now."""
+        """Stop reading a stream that was removed or has moved to another shard, or if this shard is a replica now."""
         logger.info("stream %r is not read any more: %s", stream.key, error)
         stream.start_over()
         stream.has_group = False
-        # a group that was removed while its stream is still there is made anew
+        # if only the group was removed, and not the stream, the next turn makes it anew
         stream.again = stream.again or str(error).startswith("NOGROUP")
 
     def _read(self, consumer: Consumer, stream: Stream) -> bool:
-        """Fill the batch; whether it is to run now."""
+        """Fill the batch; return whether it must run now."""
         if not has_group(self._host, stream):
             return False
         while stream.delivery is not Delivery.NEW and not stream.entries:
@@ -225,7 +225,7 @@ class Streams:
 
     def _take_redelivered(self, stream: Stream, reply: Reply) -> None:
         arrived = reply[0][1] if reply else []
-        # the group's consumer is one for all registrations: what another of them works on is not left behind
+        # all registrations share one consumer: entries that another of them works on were not left behind
         taken = {entry_id for other in self._others(stream) for entry_id, _ in other.entries}
         stream.entries += [(name, fields) for name, fields in arrived if fields is not None and name not in taken]
         gone = [entry_id for entry_id, fields in arrived if fields is None]
@@ -237,11 +237,11 @@ class Streams:
             stream.delivery, stream.cursor = Delivery(stream.delivery + 1), b"0"
 
     async def _run(self, consumer: Consumer, stream: Stream) -> bool:
-        """Run the batch and do with it what its outcome and the policy say; whether to go on at once."""
+        """Run the batch and settle it by its outcome and the policy; return whether to go on at once."""
         batch = stream.entries[: consumer.source.batch]
         if stream.delivery is Delivery.NEW:
             return await self._run_batch(consumer, stream, batch)
-        self._running -= 1  # while it waits for those before it, new batches run
+        self._running -= 1  # while it waits for the lock, it must not take a place from other batches
         self._dispatch()
         try:
             async with self._one_redelivered:
@@ -291,7 +291,7 @@ class Streams:
         registration = consumer.registration
         lag_ms = max(0, round(time.time() * 1000) - int(batch[0][0].partition(b"-")[0]))
         outcome = "ABORTED" if execution.aborted else "ERR" if execution.errors else "OK"
-        # an error may quote text that cannot be encoded: the batch must be settled all the same
+        # an error may quote text that cannot be encoded, but the batch must be settled
         failure = (execution.failure or "").encode("utf-8", "backslashreplace")
         numbers: tuple[Argument, ...] = (outcome, run_us, lag_ms, failure)
         if any(text.startswith("PAUSE") for text in execution.errors):
@@ -312,7 +312,7 @@ class Streams:
     def _acknowledge(
         self, consumer: Consumer, stream: Stream, batch: list[Entry], numbers: tuple[Argument, ...]
     ) -> bool:
-        """Acknowledge a batch, trim, report and read on, all in one round trip; whether more may be there."""
+        """Acknowledge a batch, trim, report and read on, all in one round trip; return whether more may be there."""
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
         commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)]
@@ -352,7 +352,7 @@ class Streams:
         check_report(reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # not in the context of a function that registers: what is read is not its caller's affair
+        # an empty context, because reading must not have the rights of the function that registers
         task = self._host.loop.create_task(_logged(work), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -361,5 +361,5 @@ class Streams:
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
-    except Exception as error:  # of this package: the stream stands still until its next entry, the others go on
+    except Exception as error:  # a fault of this package: the stream waits until its next entry, the others go on
         logger.exception("a stream is not read any more: %s", error_line(error))

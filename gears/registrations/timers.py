@@ -1,7 +1,7 @@
-"""`registerTE`: functions that run again and again, for as long as their session lives on this shard.
+"""`registerTE`: functions that run at intervals, for as long as their session lives on this shard.
 
-A timer belongs to the worker in which it was started: a script has it on the shard that ran the script, until the
-worker ends; what `onRegistered` starts is on every shard, and is started again with each worker.
+A timer belongs to the worker in which it was started. One that a script starts is only on the shard that ran the
+script, until that worker ends; one that `onRegistered` starts is on every shard, and starts again with each worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MIN_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A running timer; `owner` is the execution that started it."""
+    """A running timer; `owner` is the id of what started it: an execution, a registration or a session."""
 
     session: ScriptSession
     owner: str
@@ -61,7 +61,7 @@ class Timers:
         self._stop(lambda timer: timer.session.dead)
 
     def stop_owned(self, owner: str) -> None:
-        """End the timers that an execution started."""
+        """End the timers that an owner started."""
         self._stop(lambda timer: timer.owner == owner)
 
     def _stop(self, ends: Callable[[Timer], bool]) -> None:
@@ -91,7 +91,7 @@ class Timers:
 
 
 def check_timer(seconds: object, function: object) -> None:
-    """Raise for what cannot be a timer."""
+    """Raise if these cannot be the interval and function of a timer."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= MIN_SECONDS:
         raise GearsError(f"registerTE wants a number of seconds of at least {MIN_SECONDS}, got {seconds!r}")
     if not callable(function):

@@ -1,1 +1,1 @@
-"""This room runs functions: their plans and sources, the way of records through the steps, and runs over all shards."""
+"""This room runs pipelines: their plans and sources, the passing of records through steps, and runs over all shards."""

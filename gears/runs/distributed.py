@@ -2,8 +2,8 @@
 
 The origin sends the plan, with one map of slots for the whole run, to all primaries. At a *repartition* a record goes
 to the owner of its key's slot; at a *collect* to the origin. A shard that has finished a stage sends an end marker to
-all that may have got records from it; a stage is over when all its markers are there. The bus loses messages when a
-link breaks: a run without progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
+all shards that may have got records from it; a stage ends when all its markers have arrived. The bus loses messages
+when a link breaks: a run without progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Distributor:
         self._settings = settings
         self._find_session = find_session
         self._parts: dict[str, RunPart] = {}
-        # what came before its run did
+        # packets that arrived before the start of their run
         self._early: OrderedDict[str, list[Packet]] = OrderedDict()
         self._early_bytes = 0
         self._ended: deque[str] = deque(maxlen=1000)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
-        """Run in the background; the execution's task can be cancelled."""
+        """Run a plan in the background; the execution's task can be cancelled."""
         task = asyncio.get_running_loop().create_task(self.run(plan, execution))
         execution.task = task
         self._tasks.add(task)
@@ -69,9 +69,9 @@ class Distributor:
         return task
 
     async def run(self, plan: ExecutionPlan, execution: Execution, records: AsyncIterator[Any] | None = None) -> None:
-        """Run a plan to its end; results and errors are left in the execution.
+        """Run a plan to its end; the execution gets the results and errors.
 
-        With `records` they are the input, on this shard only (a registration's event); else every shard reads its own.
+        `records`, if given, are the only input (of a registration's event); otherwise every shard reads the source.
         """
         token = current.set(execution)
         execution.task = asyncio.current_task()
@@ -88,7 +88,7 @@ class Distributor:
         except asyncio.CancelledError:
             if not execution.aborted or execution.task is None:
                 raise
-            # by RG.ABORTEXECUTION: only the run ends, not the job or function that waits for it
+            # RG.ABORTEXECUTION ends only the run, not the job or function that waits for it
             execution.task.uncancel()
             execution.add_error(ABORTED)
         except (GearsError, ClusterError) as error:  # another shard cannot be reached
@@ -129,7 +129,7 @@ class Distributor:
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # the origin gives up first, and lets the others know
+        # the origin gives up first, and notifies the others
         patience = part.start.max_idle_seconds * (1 if part.is_origin else 2)
         try:
             for packet in self._take_early(part.start.id):
@@ -175,7 +175,7 @@ class Distributor:
 
     @staticmethod
     async def _receive(part: RunPart, stage: int, boundary: Step, chain: Chain) -> None:
-        """Push what the other shards send for a stage until all their end markers are there."""
+        """Push the records that arrive for a stage through its steps, until all end markers have arrived."""
         expected = len(part.nodes) if boundary.kind is StepKind.REPARTITION or part.is_origin else 0
         inbox = part.inbox(stage)
         while expected:
@@ -209,12 +209,12 @@ class Distributor:
         source = start.plan.source.records(self._host) if reads else None
         self._report(part, done=False)
         try:
-            if start.id in self._ended:  # the order to stop came before this task began
+            if start.id in self._ended:  # the message to abort came before this task began
                 execution.abort()
             await self._with_watchdog(part, self._run_part(part, source))
         except asyncio.CancelledError:
             execution.add_error(ABORTED)
-        except Exception as error:  # the origin must learn of it: it waits for this shard
+        except Exception as error:  # the origin waits for this shard, and must get the error
             execution.fail(error)
         finally:
             execution.finish("aborted" if execution.aborted else "done")
@@ -224,7 +224,7 @@ class Distributor:
         errors = tuple(part.execution.errors) if done else ()
         try:
             self._peers.send(part.start.origin, "state", PartState(part.start.id, done, errors))
-        except GearsError as error:  # the origin's own watchdog ends the run
+        except GearsError as error:  # then the origin's watchdog ends the run
             logger.warning("run %s: a report did not reach the origin: %s", part.start.id, error)
 
     def packet(self, sender: str, packet: Packet) -> None:

@@ -1,7 +1,7 @@
 """Lets functions work beyond their step: with futures that suspend a record, and with coroutines of their own.
 
-A coroutine that a function schedules keeps the execution it belongs to: its rights, and the client of a hooked
-command, which gets its answer when the last of them has ended.
+A coroutine that a function schedules still belongs to the function's execution and has its rights. The client of a
+hooked command gets its answer when the last of these coroutines has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -
 
 
 class GearsFuture:
-    """Suspends a step that returns it; `continueRun` and `continueFailed` give its result, from any thread.
+    """Suspends a step that returns it; `continueRun` and `continueFailed` set the step's result, from any thread.
 
     >>> def step(record):  # doctest: +SKIP
     ...     future = gearsFuture()
@@ -37,7 +37,7 @@ class GearsFuture:
     """
 
     def __init__(self) -> None:
-        # first: an object that was refused is finalized too
+        # set before the checks, because __del__ also runs for an object that they refuse
         self._continued = True
         self._execution = current.get()
         if self._execution is None or self._execution.step_future is OUTSIDE:
@@ -50,12 +50,12 @@ class GearsFuture:
         self._continued = False
 
     def suspended(self) -> asyncio.Future[Any]:
-        """What the step's record waits for."""
+        """The future that the step's record waits for."""
         return self._future
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._execution is not None:
-            self._execution.step_future = None  # a coroutine may wait for one after the other
+            self._execution.step_future = None  # a coroutine may await one such future after the other
         return self._future.__await__()
 
     def __del__(self) -> None:
@@ -63,12 +63,12 @@ class GearsFuture:
             self._settle(None, GearsError("Async record did not called continue"))
 
     def continueRun(self, value: Any) -> None:
-        """The step's result is `value`."""
+        """Continue the run with `value` as the step's result."""
         self._once()
         self._settle(value, None)
 
     def continueFailed(self, message: object = None) -> None:
-        """The step failed."""
+        """Fail the step."""
         self._once()
         self._settle(None, GearsError(str(message or "Failed on continue")))
 
@@ -82,7 +82,7 @@ class GearsFuture:
 
 
 class SessionHandle:
-    """The execution a function belongs to, kept beyond the function (`getGearsSession`)."""
+    """The execution that a function belongs to, kept beyond the function (`getGearsSession`)."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
@@ -92,18 +92,18 @@ class SessionHandle:
 
 
 def get_gears_session() -> SessionHandle | None:
-    """The execution of the caller, or None outside of one. Its hooked command is not answered while this is kept."""
+    """The caller's execution, or None outside of one. Its hooked command is not answered while the handle exists."""
     execution = current.get()
     return SessionHandle(execution) if execution is not None else None
 
 
 def set_gears_session(session: SessionHandle | None) -> None:
-    """Go on as part of that execution, in a thread or coroutine of the function's own; None ends it."""
+    """Make the current thread or coroutine part of that execution; with None, of no execution."""
     current.set(session.execution if session is not None else None)
 
 
 class GearsSession:
-    """`with GearsSession(session):` works as part of the execution that `getGearsSession` has given."""
+    """`with GearsSession(session):` makes its block part of an execution, from `getGearsSession`."""
 
     def __init__(self, session: SessionHandle | None) -> None:
         self._session = session
@@ -124,9 +124,9 @@ _tasks: set[asyncio.Task[Any]] = set()
 def run_coroutine(
     coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
 ) -> asyncio.Future[Any]:
-    """Schedule a coroutine on the worker's loop, from any thread; `f`, a future or None, gets its outcome.
+    """Schedule a coroutine on the worker's event loop, from any thread; `f`, a future or None, gets its outcome.
 
-    It starts after `delay` seconds, as part of the execution `session` or else the caller's.
+    It starts after `delay` seconds, as part of the execution of `session`, or else of the caller's.
     """
     if not asyncio.iscoroutine(coroutine):
         raise GearsError(f"runCoroutine wants a coroutine, got {type(coroutine).__name__}")

@@ -1,4 +1,4 @@
-"""Keeps the executions that commands can ask about: those that run, and a bounded number of those that have ended."""
+"""Keeps the executions that commands can ask about: all that run, and a bounded number of those that have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MISSING_EXECUTION = "execution does not exist"
 
 
 class ExecutionHistory:
-    """What runs, and the last `MaxExecutions` of scripts and `MaxExecutionsPerRegistration` of each registration."""
+    """Running executions, the last `MaxExecutions` of scripts, and `MaxExecutionsPerRegistration` per registration."""
 
     def __init__(self) -> None:
         self.max_executions = MAX_EXECUTIONS
@@ -23,36 +23,36 @@ class ExecutionHistory:
         self._registered: dict[str, OrderedDict[str, Execution]] = {}
 
     def add(self, execution: Execution) -> None:
-        """Remember an execution that a script or another shard started; the oldest finished ones make room."""
+        """Keep an execution that a script or another shard started; the oldest finished ones are dropped."""
         self._executions[execution.id] = execution
         _shorten(self._executions, self.max_executions)
 
     def add_registered(self, registration_id: str, execution: Execution) -> None:
-        """Remember an execution of a registration."""
+        """Keep an execution of a registration; its oldest finished ones are dropped."""
         executions = self._registered.setdefault(registration_id, OrderedDict())
         executions[execution.id] = execution
         _shorten(executions, self.max_per_registration)
 
     def forget_registration(self, registration_id: str) -> None:
-        """Drop the history of a registration that is gone, but for what still runs."""
+        """Drop the history of a registration that is gone, except for executions that still run."""
         for execution in self._registered.pop(registration_id, {}).values():
             if not execution.finished:
                 self.add(execution)
 
     def all(self) -> list[Execution]:
-        """Every execution that is remembered."""
+        """All executions that are kept."""
         listed = itertools.chain.from_iterable(executions.values() for executions in self._registered.values())
         return [*self._executions.values(), *listed]
 
     def get(self, execution_id: str) -> Execution | None:
-        """The execution with that id."""
+        """The execution with this id, None if it is not known here."""
         found = self._executions.get(execution_id)
         for executions in () if found else self._registered.values():
             found = found or executions.get(execution_id)
         return found
 
     def drop(self, execution_id: str) -> bool:
-        """Forget a finished execution; False when it is not known here."""
+        """Drop a finished execution; return False if it is not known here."""
         execution = self.get(execution_id)
         if execution is None:
             return False
@@ -63,7 +63,7 @@ class ExecutionHistory:
         return True
 
     def abort(self, execution_id: str) -> bool:
-        """Stop an execution if it runs; False when it is not known here."""
+        """Stop an execution if it runs; return False if it is not known here."""
         execution = self.get(execution_id)
         if execution is not None:
             execution.abort()
@@ -71,10 +71,10 @@ class ExecutionHistory:
 
 
 def _shorten(executions: OrderedDict[str, Execution], limit: int) -> None:
-    """Forget the oldest finished executions beyond `limit`."""
+    """Drop the oldest finished executions beyond `limit`."""
     while len(executions) > limit:
         first = next(iter(executions))
-        if executions[first].finished:  # mostly it has
+        if executions[first].finished:  # the usual case
             del executions[first]
             continue
         oldest = next((name for name, execution in executions.items() if execution.finished), None)

@@ -1,4 +1,4 @@
-"""Gives functions the shard's keys and values: it scans by pages and reads in few round trips."""
+"""Reads the shard's keys and values for functions: it scans by pages and reads in few round trips."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..shard.replies import decode_reply
 
 SCAN_COUNT = 500
 _BUILT_IN_TYPES = frozenset({"string", "hash", "list", "set", "zset", "stream"})
-# bytes: they are packed again for every key
+# bytes, not str: these words are packed anew for every key
 _READ_COMMANDS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
     "string": (b"GET", ()),
     "hash": (b"HGETALL", ()),
@@ -22,7 +22,7 @@ KEY_TYPES = _BUILT_IN_TYPES | {"module", "empty"}
 
 
 def scan(host: Host, pattern: str, count: int = SCAN_COUNT) -> Iterator[list[bytes]]:
-    """The keys of this shard that match a glob pattern, in pages of about `count` looked at."""
+    """The keys of this shard that match a glob pattern, in pages; each page examines about `count` keys."""
     cursor: bytes = b"0"
     while True:
         cursor, keys = host.execute("SCAN", cursor, "MATCH", pattern, "COUNT", count)
@@ -48,7 +48,7 @@ def _value(kind: str, reply: Any) -> Any:
 
 
 def hashable(value: Any) -> Any:
-    """The value as a name in a dict can be."""
+    """The value in a form that can be a dictionary's key."""
     return bytes(value) if isinstance(value, bytearray) else value
 
 
@@ -60,7 +60,7 @@ def read_records(host: Host, keys: list[bytes], event: str | None, types: list[s
     )
     values: dict[int, Any] = {}
     for (index, kind), reply in zip(readable, replies, strict=True):
-        # a key may change its type between the two round trips: it has no value of the type that was asked for
+        # a key may have changed its type since that was read: then it has no value of the old type
         values[index] = None if isinstance(reply, Exception) else _value(kind, reply)
     return [
         {"key": decode_reply(key), "value": values.get(index), "type": types[index], "event": event}
@@ -69,15 +69,15 @@ def read_records(host: Host, keys: list[bytes], event: str | None, types: list[s
 
 
 def read_types(host: Host, keys: list[bytes]) -> list[str]:
-    """The types of keys, in one round trip."""
+    """The types of keys, read in one round trip."""
     return [type_name(raise_on_error(reply)) for reply in host.execute_many([(b"TYPE", key) for key in keys])]
 
 
 class PagedValues:
     """Reads the values of many keys, page by page.
 
-    Neighbours in a scan are mostly of one type: the keys of a page are read as what most keys of the page before were,
-    in one round trip. Only those that turn out to be something else, or nothing, are asked for their type.
+    Neighbours in a scan mostly have the same type. So the keys of a page are read, in one round trip, as the type that
+    most keys of the page before had. Only the types of those that turn out to be something else, or gone, are read.
     """
 
     def __init__(self, host: Host, key_types: tuple[str, ...] | None) -> None:
@@ -89,7 +89,7 @@ class PagedValues:
         return not self._key_types or kind in self._key_types
 
     def read(self, keys: list[bytes]) -> list[dict[str, Any]]:
-        """The records of the keys whose type is wanted, in their order."""
+        """The records of those keys whose type is wanted, in the order of `keys`."""
         found = self._read_expected(keys)
         others = [index for index, record in enumerate(found) if record is None]
         types = read_types(self._host, [keys[index] for index in others]) if others else []
@@ -103,13 +103,13 @@ class PagedValues:
         return [record for record in found if record is not None]
 
     def _read_expected(self, keys: list[bytes]) -> list[dict[str, Any] | None]:
-        """The records of the keys that are of the expected type, None for others."""
+        """The records of the keys that have the expected type, None for others."""
         kind = self._expected
         if kind is None:
             return [None] * len(keys)
         command, arguments = _READ_COMMANDS[kind]
         replies = self._host.execute_many([(command, key, *arguments) for key in keys])
-        # there is no empty hash or list
+        # an empty reply means that the key does not exist: there are no empty hashes or lists
         return [
             {"key": decode_reply(key), "value": _value(kind, reply), "type": kind, "event": None}
             if isinstance(reply, bytes) or (reply and isinstance(reply, list))

@@ -1,4 +1,4 @@
-"""One shard's part of a run over all shards: what has come for its stages, and where the records of a stage go."""
+"""One shard's part of a run over all shards: the packets that arrive for its stages, and the routing of its records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_WAITING_BYTES = 512 << 20
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """Tells a shard to take part."""
+    """The message that makes a shard take part in a run."""
 
     id: str
     origin: str
@@ -37,7 +37,7 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Records (pickled) for a stage, or, without them, the end marker of one shard."""
+    """Pickled records for a stage or, if there are none, the end marker of one shard."""
 
     id: str
     stage: int
@@ -46,7 +46,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A shard reports to the origin: alive, or done with its errors."""
+    """A shard's report to the origin: it is alive, or done, with its errors."""
 
     id: str
     done: bool
@@ -74,11 +74,11 @@ class RunPart:
             self.all_done.set()
 
     def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
-        """What came for a stage."""
+        """The packets that have arrived for a stage."""
         return self._inboxes.setdefault(stage, asyncio.Queue())
 
     def put(self, stage: int, records: bytes | None) -> None:
-        """Take a packet; GearsError when more waits than a worker can hold."""
+        """Take a packet; GearsError if more than `MAX_WAITING_BYTES` of records wait."""
         self.last_progress = time.monotonic()
         self.waiting_bytes += len(records or b"")
         if self.waiting_bytes > MAX_WAITING_BYTES:
@@ -87,7 +87,7 @@ class RunPart:
 
 
 class Outbox:
-    """Where the records of a finished stage go."""
+    """Sends the records that leave a stage to the shards of the next one."""
 
     def __init__(self, part: RunPart, boundary: Step, stage: int, send: Callable[[str, Packet], None]) -> None:
         self._part = part
@@ -113,13 +113,13 @@ class Outbox:
             return
         try:
             packed = cloudpickle.dumps(batch)
-        except Exception as error:  # of the records' own code: the others, and the end marker, still go
+        except Exception as error:  # from the records' own code: the rest must still be sent
             self._part.execution.fail(error)
             return
         self._deliver(node, packed)
 
     def close(self) -> None:
-        """Send what is left and the end markers."""
+        """Send the remaining records and the end markers."""
         for node in self._targets:
             self._flush(node)
             self._deliver(node, None)

@@ -1,7 +1,7 @@
 """Runs a plan on one shard: it pushes records through its steps, one after the other.
 
 A `Chain` runs the steps of one stage. Inside one shard a boundary does nothing, so a local run is one chain. A record
-whose step raises is dropped and its error kept; the run goes on. Bulk runs give the event loop its turn every few
+whose step raises is dropped and its error kept; the run goes on. Bulk runs yield to the event loop every few
 milliseconds, so that questions are answered meanwhile.
 """
 
@@ -22,20 +22,20 @@ from .plan import Step, StepKind
 TURN_SECONDS = 0.002
 
 
-# what most functions return: there is nothing in it to wait for
+# the types that most functions return; they are never awaitable
 _PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, set, bytes, bytearray})
 _UNKNOWN = object()
 _now = time.perf_counter
 
 
-# looking up or hashing a member of an enumeration takes longer than many a step
+# module variables, because looking up or hashing a member of an enumeration takes longer than many steps
 _MAP, _FILTER, _FOREACH = StepKind.MAP, StepKind.FILTER, StepKind.FOREACH
 _ACCUMULATE, _GROUP, _LIMIT = StepKind.ACCUMULATE, StepKind.GROUP, StepKind.LIMIT
 _REPARTITION, _COLLECT = StepKind.REPARTITION, StepKind.COLLECT
 
 
 def key_text(value: object) -> str:
-    """The key an extractor gave, as text: routing and grouping compare text."""
+    """An extractor's result as text: routing and grouping compare text."""
     if isinstance(value, str):
         return value
     if inspect.iscoroutine(value):
@@ -45,7 +45,7 @@ def key_text(value: object) -> str:
 
 
 class Turns:
-    """Gives the event loop its turn when a run has kept it for a while."""
+    """Yields to the event loop when a run has kept it for a while."""
 
     __slots__ = ("_since", "pushed")
 
@@ -54,12 +54,12 @@ class Turns:
         self.pushed = 0
 
     def over(self, now: float) -> bool:
-        """A record was pushed: whether others are to run now (`give`)."""
+        """Count a pushed record; return whether the run must yield now (`give`)."""
         self.pushed += 1
         return now - self._since > TURN_SECONDS
 
     async def give(self) -> None:
-        """Let others run."""
+        """Yield to the event loop."""
         await asyncio.sleep(0)
         self._since = _now()
 
@@ -67,12 +67,12 @@ class Turns:
 class Chain:
     """The steps of one stage, with their state; `first` is the number of its first step in the plan.
 
-    Where the records move to other shards behind it, `sink` works for the boundary, the step that follows in the plan.
+    If the stage ends at a boundary (`moves`), `sink` sends the records on, and its time counts for the boundary's step.
 
-    Most functions return at once. So that they cost no coroutine, records are pushed by plain calls, which return one
-    only where a step has to be waited for. One record goes through the chain at a time.
+    Most functions return at once. So that they do not cost a coroutine, records are pushed by plain calls, which return
+    a coroutine only if a step has to be awaited. One record goes through the chain at a time.
 
-    The clock is read once a step: a step lasts from where the one before it ended. `clocked` is when it was read last.
+    The clock is read once per step: a step lasts from the end of the one before. `clocked` is its last reading.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Chain:
         self.clocked = _now()
 
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
-        """Send a record through the steps from `index` on; what is returned has to be awaited.
+        """Send a record through the steps from `index` on; a coroutine that it returns must be awaited.
 
         The execution keeps the error of a step that fails.
         """
@@ -118,7 +118,7 @@ class Chain:
             self._execution.fail(error)
 
     async def finish(self) -> None:
-        """No record follows: accumulated state goes on to the steps behind it."""
+        """Push the accumulated state of each step to the following steps: no more records come."""
         for index, step in enumerate(self._steps):
             state, self._state[index] = self._state[index], None
             if step.kind is _ACCUMULATE and state is not None:
@@ -130,7 +130,7 @@ class Chain:
     def _advance(
         self, record: Any, index: int, since: float, value: Any = _UNKNOWN
     ) -> Coroutine[Any, Any, None] | None:
-        """Go through the steps from `index` on; `value` is what the first of them has returned, if it has."""
+        """Go through the steps from `index` on; `value` is the result of the first of them, if it has run already."""
         execution, seconds = self._execution, self._execution.step_seconds
         for position in range(index, len(self._calls)):
             kind, call, place = self._calls[position]
@@ -170,13 +170,13 @@ class Chain:
         return None
 
     async def _wait(self, record: Any, position: int, since: float, value: Any) -> None:
-        """Wait for what a step has returned, and go on with it."""
+        """Await a step's result, and go on with it."""
         try:
             if inspect.iscoroutine(value):
                 value = await guarded(value, self._atomic)
             if isinstance(value, GearsFuture):
                 suspended = value.suspended()
-                # a future that nobody else knows can never be continued: it must be seen to be gone
+                # this reference must not keep alive a future that no other code can continue: __del__ fails the step
                 del value
                 value = await suspended
             elif isinstance(value, Awaitable):
@@ -191,7 +191,7 @@ class Chain:
         self._execution.step_seconds[self._calls[position][2]] += self.clocked - since
 
     def _take(self, kind: StepKind, position: int, value: Any) -> Coroutine[Any, Any, None] | None:
-        """Do with the value of a step what its kind wants: the record goes no further."""
+        """Store or spread the result of a step, by the step's kind; the record itself goes no further."""
         if kind is _ACCUMULATE:
             self._state[position] = value
         elif kind is _GROUP:
@@ -221,7 +221,7 @@ class Chain:
         return bool(step.start < self._state[position] <= step.start + step.length)
 
     def _call_of(self, position: int, step: Step) -> Callable[[Any], Any] | None:
-        """What calls the step's function with a record; None for a step that has no function by its nature."""
+        """A function that calls the step's function with a record; None for kinds of steps without a function."""
         kind, function, key = step.kind, step.function, step.key
         if kind is _LIMIT or kind is _REPARTITION or kind is _COLLECT:
             return None
@@ -233,7 +233,7 @@ class Chain:
             return function
 
         def group(record: Any) -> Any:
-            self._execution.step_future = OUTSIDE  # a key cannot be waited for
+            self._execution.step_future = OUTSIDE  # an extractor must not return a future
             name = self._group = key_text(key(record))
             self._execution.step_future = None
             return function(name, self._state[position].get(name), record)
@@ -249,7 +249,7 @@ async def _done(rest: Coroutine[Any, Any, None] | None) -> None:
 async def run_local(
     records: AsyncIterable[Any], steps: Sequence[Step], execution: Execution, atomic: AtomicBlock
 ) -> None:
-    """Run a whole plan on this shard; results and errors are left in the execution."""
+    """Run a whole plan on this shard; the execution gets the results and errors."""
     execution.begin([step.outline for step in steps])
     chain = Chain(steps, execution.results.append, execution, atomic)
     await feed(records, chain, execution, Turns())
@@ -257,7 +257,7 @@ async def run_local(
 
 
 async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, turns: Turns) -> None:
-    """Push what a source yields into a chain; the execution keeps the error of a source that fails."""
+    """Push the records of a source into a chain; if the source fails, the execution keeps the error."""
     waiting_since = _now()
     try:
         async for record in records:

@@ -1,6 +1,6 @@
-"""The plan of a run: where its records come from, and the steps they go through.
+"""The plan of a run: the source of its records, and the steps that they go through.
 
-A plan is data: it is pickled, with its functions, for the other shards and in stored registrations. It is cut into
+A plan is data: it is pickled, with its functions, for the other shards and in stored registrations. It is divided into
 stages at its *boundaries*, the steps that move records between shards (repartition, collect).
 """
 
@@ -41,7 +41,7 @@ class Step:
     start: int = 0
     length: int = 0
 
-    # (kind, name of the function): what an execution keeps of the step; made once, as events run plans often
+    # what an execution keeps of the step, (kind, name of the function); made only once because events run plans often
     outline: tuple[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Step:
 
 
 def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
-    """Cut a plan after each boundary: (the stage's steps, the boundary that ends it or None)."""
+    """The stages of a plan: for each its steps, and the boundary that ends it or None."""
     stages: list[tuple[list[Step], Step | None]] = []
     stage: list[Step] = []
     for step in steps:
@@ -65,7 +65,7 @@ def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """What `run()` was asked to do, or what an event of a registration starts."""
+    """What `run()` or an event of a registration runs."""
 
     source: Source
     steps: tuple[Step, ...]

@@ -1,4 +1,4 @@
-"""RedisGears' settings (`RG.CONFIGSET`) that steer the worker, read from the module when they are a second old."""
+"""RedisGears' settings (`RG.CONFIGSET`) that concern the worker, read again from the module when they are old."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEFAULTS = {
 
 
 class GearsSettings:
-    """The settings as they were when last read; `read` asks the module."""
+    """The settings as last read; `read` runs a command on the shard."""
 
     def __init__(self, read: Callable[..., Any], history: ExecutionHistory) -> None:
         self._read = read
@@ -29,12 +29,12 @@ class GearsSettings:
         self._values = dict(_DEFAULTS)
 
     def keep_fresh(self) -> None:
-        """Read them if they are old."""
+        """Read the settings if they are old."""
         if time.monotonic() - self._read_at > MAX_AGE_SECONDS:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read them now; a value that is no number counts as its default."""
+        """Read the settings now; a value that is not a number counts as its default."""
         reply = self._read("RG.CONFIGGET", *_DEFAULTS)
         for (name, default), value in zip(_DEFAULTS.items(), reply, strict=True):
             text = str(decode_reply(value))
@@ -46,5 +46,5 @@ class GearsSettings:
 
     @property
     def max_idle_seconds(self) -> float:
-        """`ExecutionMaxIdleTime`."""
+        """`ExecutionMaxIdleTime` in seconds."""
         return max(self._values["ExecutionMaxIdleTime"], 1) / 1000

@@ -1,7 +1,7 @@
-"""Sources: where the records of a pipeline come from, in runs and in registrations.
+"""The sources of a pipeline's records, in runs and in registrations.
 
-RedisGears calls a source a reader: `name` is what scripts and clients see. A source is data (it is pickled with the
-plan); reading goes through the worker's `Host`. A registration's arguments travel to the module as the nine fields of
+RedisGears calls a source a reader; `name` is its name for scripts and clients. A source is data (it is pickled with the
+plan); it reads through the worker's `Host`. A registration's arguments go to the module as the nine fields of
 `QA.REGISTER`.
 """
 
@@ -21,7 +21,7 @@ from .key_values import SCAN_COUNT, PagedValues, hashable, read_records, read_ty
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What makes the module start a registration, as `QA.REGISTER` wants it."""
+    """What makes the module run a registration, as fields of `QA.REGISTER`."""
 
     match: str
     events: str
@@ -58,10 +58,10 @@ class KeysSource:
                     yield {"key": decode_reply(key), "event": None}
 
     def event_record(self, host: Host, key: bytes, event: str) -> dict[str, Any] | None:
-        """The record of an event, its value read now; None when the key's type is not one of `keyTypes`."""
+        """The record of an event, with the key's current value; None if the key's type is not one of `keyTypes`."""
         if not self.read_value and not self.key_types:
             return {"key": decode_reply(key), "event": event}
-        # most keys are strings: ask for the value along with the type
+        # most keys are strings: their value is read together with the type
         commands: list[tuple[bytes, ...]] = [(b"TYPE", key)]
         if self.read_value:
             commands.append((b"GET", key))
@@ -119,7 +119,7 @@ class PythonSource:
     name = "PythonReader"
 
     async def records(self, host: Host) -> AsyncIterator[Any]:
-        """Yield what the function yields; an async generator is legal too."""
+        """Yield what the function yields; it may also be an async generator function."""
         produced = self.generator()
         if inspect.isasyncgen(produced):
             async for record in produced:
@@ -142,7 +142,7 @@ class ShardsIDSource:
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """The entries of a stream: in a run those after an id, in a registration those of all streams that match."""
+    """The entries of a stream: in a run, those after an id; in a registration, those of all streams that match."""
 
     stream: str
     from_id: str = "0-0"

@@ -1,1 +1,1 @@
-"""What a script sees: the builder, the API, `redisAI`, and the one place where all of them find the worker's parts."""
+"""What scripts use: the builder, the API, `redisAI`, and the one place where all of these find the worker's parts."""

@@ -1,6 +1,6 @@
-"""What scripts call: the module they import as `redisgears` or `rg`, whose names are also in every script's globals.
+"""The functions that scripts call: scripts import this module as `redisgears` or `rg`, and have its names as globals.
 
-Both spellings of RedisGears 1.2 are here, snake case (globals) and camel case (module). Everything works in functions,
+Both spellings of RedisGears 1.2 exist, snake case (globals) and camel case (module). Everything works in functions,
 coroutines and `onRegistered` callbacks of a shard worker, and nowhere else.
 """
 
@@ -32,7 +32,7 @@ from .builder import GearsBuilder
 from .held_model import HeldModel, with_references
 from .runtime import current_runtime
 
-# What functions may use besides what this module defines.
+# Names from other modules that functions may use.
 __all__ = ["RESEND_SOON_SECONDS", "GearsBuilder", "HeldModel", "with_references"]
 
 error = GearsError
@@ -44,10 +44,10 @@ def _argument(value: object) -> Argument:
 
 
 def execute(command: str, *args: object) -> Any:
-    """Run a command on this shard: text comes as str (bytearray when it is not UTF-8), else int, list or None.
+    """Run a command on this shard. Replies are str (bytearray if not UTF-8), int, list or None.
 
-    It has the rights of the client that triggered the function, if that is registered so, else the worker's. A key of
-    another shard is an error: ``Operation not permitted``.
+    The command has the worker's rights or, if the function is registered that way, those of the client that triggered
+    it. A key of another shard is an error: ``Operation not permitted``.
 
     >>> execute("HGET", "sentence:doc:{06S}", 0)  # doctest: +SKIP
     'The first sentence.'
@@ -60,7 +60,7 @@ def execute(command: str, *args: object) -> Any:
 
 
 def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
-    """Run several commands in one round trip; the first error is raised when all have run.
+    """Run several commands in one round trip; the first error is raised after all have run.
 
     >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
     ['1', ['field', 'value']]
@@ -82,7 +82,7 @@ def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
 def execute_later(command: str, *args: object) -> None:
     """Run a command on this shard without waiting for it; an error reply is only logged.
 
-    It has run before the client of the job that sends it is answered.
+    It runs before the client of the current job gets its answer.
     """
     host = current_host()
     refuse_forbidden(command)
@@ -125,7 +125,7 @@ def hashtag() -> str:
 
 
 def still_working() -> None:
-    """Say that the function is at work on its record, so that its run is not ended as idle (not in RedisGears)."""
+    """Report that the function still works on its record, so that its run does not end as idle (not in RedisGears)."""
     execution = current.get()
     if execution is not None:
         execution.beats += 1
@@ -140,7 +140,7 @@ def override_reply(value: object) -> None:
 
 
 def atomic() -> AbstractContextManager[None]:
-    """The server serves only this function until the block ends, for the lease of `qa.atomic-lease-ms` at most.
+    """Make the server serve only this function until the block ends, for `qa.atomic-lease-ms` at most.
 
     >>> with atomic():  # doctest: +SKIP
     ...     execute("SET", "a", int(execute("GET", "a")) + 1)
@@ -154,7 +154,7 @@ def is_in_atomic_block() -> bool:
 
 
 def is_async_allow() -> bool:
-    """Whether coroutines and futures may be returned by steps: always, in a worker."""
+    """Whether steps may return coroutines and futures: always true in a worker."""
     return True
 
 
@@ -174,15 +174,15 @@ def config_get(key: str) -> str | None:
 
 
 def flat_error(message: object) -> GearsError:
-    """An error that shows as its text alone, without a traceback."""
+    """An error that is shown as its text only, without a traceback."""
     return FlatError(str(message))
 
 
 def register_time_event(seconds: float, f: Callable[[], Any], key: object = None) -> bool:
-    """Call `f` every `seconds` until the session is unregistered or replaced; returns True.
+    """Call `f` every `seconds` until the session is unregistered or replaced; return True.
 
-    The timer is this worker's: started by a script it is on one shard and ends with the worker; to have it on every
-    shard, and after a restart too, start it in `onRegistered`.
+    The timer belongs to this worker: if a script starts it, it is on one shard and ends with the worker. To have it on
+    every shard, also after a restart, start it in `onRegistered`.
     """
     if key is not None:
         raise GearsError(
@@ -229,13 +229,13 @@ def gears_future() -> GearsFuture:
 async def ask_shard(
     node_id: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
 ) -> Any:
-    """What the function that `answer_shards` set on another shard returns (not in RedisGears).
+    """Call the function that `answer_shards` has set on another shard, and return its result (not in RedisGears).
 
-    The bus may lose a message: it is sent again every `resend_seconds`, and that function may get it more than once.
+    The bus may lose messages: the request is repeated every `resend_seconds`, and that function may get it twice.
     """
     return await current_runtime().peers.ask(node_id, kind, body, timeout_seconds, resend_seconds)
 
 
 def answer_shards(kind: str, handler: Callable[[str, Any], Any]) -> None:
-    """Let `handler(sender, body)`, plain or a coroutine, answer what other shards ask (not in RedisGears)."""
+    """Set `handler(sender, body)`, a function or coroutine function, to answer other shards (not in RedisGears)."""
     current_runtime().peers.on(kind, handler)

@@ -44,7 +44,7 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
 
 
 class GearsBuilder:
-    """A pipeline in the making; every operation returns the builder itself.
+    """A pipeline under construction; every operation returns the builder itself.
 
     >>> GearsBuilder("KeysReader").map(lambda record: record["key"]).run("sentence:*")  # doctest: +SKIP
     """
@@ -78,7 +78,7 @@ class GearsBuilder:
         return self._add(StepKind.FOREACH, checked_function(f))
 
     def accumulate(self, f: Callable[[Any, Any], Any]) -> Self:
-        """Reduce each shard's records to one: `f(accumulator, record)`, the first accumulator being None."""
+        """Reduce each shard's records to one: `f(accumulator, record)`; the first accumulator is None."""
         return self._add(StepKind.ACCUMULATE, checked_function(f))
 
     def limit(self, length: int, start: int = 0) -> Self:
@@ -141,25 +141,25 @@ class GearsBuilder:
         )
 
     def count(self) -> Self:
-        """The number of records."""
+        """Replace all records by their number."""
         return self.aggregate(0, lambda acc, _record: acc + 1, lambda acc, part: acc + part)
 
     def countby(self, extractor: Callable[[Any], Any] = _identity) -> Self:
-        """The number of records of each key."""
+        """Replace the records of each key by their number."""
         return self.aggregateby(extractor, 0, lambda _key, acc, _record: acc + 1, lambda _key, acc, part: acc + part)
 
     def sort(self, reverse: bool = True) -> Self:
-        """All records in order, on the shard where the run started."""
+        """Sort all records, on the shard where the run started."""
         self.aggregate([], _append, lambda acc, part: acc + part)
         return self.flatmap(lambda records: sorted(records, reverse=reverse))
 
     def distinct(self) -> Self:
-        """Each different record once."""
+        """Keep each distinct record once."""
         self.aggregate(set(), _add_to_set, lambda acc, part: acc | part)
         return self.flatmap(list)
 
     def avg(self, extractor: Callable[[Any], Any] = _identity) -> Self:
-        """The mean of `extractor(record)`."""
+        """Replace all records by the mean of `extractor(record)`."""
         value = checked_function(extractor)
         self.aggregate(
             (0, 0),
@@ -176,7 +176,7 @@ class GearsBuilder:
         mode: str = "async",
         **options: Any,
     ) -> asyncio.Future[list[list[Any]]] | None:
-        """Run the pipeline: of a script once it has ended; in a function at once, for a future of [results, errors]."""
+        """Run the pipeline: a script's after its end, a function's at once, returning a future of [results, errors]."""
         if mode not in ("async", "async_local"):
             raise GearsError(f"unknown mode of run: {mode!r}, must be async or async_local")
         source = run_source(self._source_name, self._default if arg is None else arg, options)
@@ -205,10 +205,10 @@ class GearsBuilder:
         onRegistered: Callable[[], Any] | None = None,
         **options: Any,
     ) -> str:
-        """Run the pipeline whenever the reader's event happens; returns the registration's id.
+        """Run the pipeline whenever the reader's event happens; return the registration's id.
 
-        Functions of a `CommandReader` have the rights of the client that triggers them (`rights="caller"`), unless the
-        registration says ``rights="owner"``: then, like all others, those of the worker.
+        Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``), or those
+        of the worker with ``rights="owner"``. All other functions have the worker's rights.
         """
         if mode == "sync":
             raise GearsError(NO_SYNC)

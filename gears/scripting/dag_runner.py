@@ -1,4 +1,4 @@
-"""The DAG runner of `redisAI` puts tensors, models and scripts together by name; `AI.DAGEXECUTE`'s engine runs them.
+"""The DAG runner of `redisAI` connects tensors, models and scripts by name; the engine of `AI.DAGEXECUTE` runs them.
 
 >>> import redisAI  # doctest: +SKIP
 >>> runner = redisAI.createDAGRunner()  # doctest: +SKIP
@@ -19,7 +19,7 @@ from .runtime import current_runtime
 
 
 class DAGRunner:
-    """One run of several steps; a name that is written twice names the later tensor from there on."""
+    """One run of several steps; when a name is written again, later steps get the later tensor."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
@@ -45,7 +45,7 @@ class DAGRunner:
         return slot
 
     def Input(self, name: str, tensor: Tensor) -> DAGRunner:
-        """A tensor that the run starts with."""
+        """Add a tensor that the run starts with."""
         self._open()
         if not isinstance(tensor, Tensor):
             raise GearsError(f"ERR {name} must be a tensor, got {type(tensor).__name__}")
@@ -53,17 +53,17 @@ class DAGRunner:
         return self
 
     def TensorSet(self, name: str, tensor: Tensor) -> DAGRunner:
-        """As `Input`."""
+        """The same as `Input`."""
         return self.Input(name, tensor)
 
     def TensorGet(self, name: str) -> DAGRunner:
-        """Let `Run` return this tensor."""
+        """Make `Run` return this tensor."""
         self._open()
         self._wanted.append(self._read(name))
         return self
 
     def ModelRun(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> DAGRunner:
-        """Run the model at the key `name`."""
+        """Add a run of the model at the key `name`."""
         self._open()
         given = [self._read(item) for item in inputs]
         ref = current_runtime().models.reference(name).ref
@@ -80,7 +80,7 @@ class DAGRunner:
         keys: Sequence[str] = (),
         args: Sequence[str] = (),
     ) -> DAGRunner:
-        """Call a function of the script at the key `name`."""
+        """Add a call of a function of the script at the key `name`."""
         self._open()
         given = [self._read(item) for item in inputs]
         ref = current_runtime().models.scripts.reference(name)
@@ -89,7 +89,7 @@ class DAGRunner:
         return self
 
     def OpsFromString(self, operations: str) -> DAGRunner:
-        """Add operations written as `AI.DAGEXECUTE` takes them: `|> AI.TENSORSET .. |> AI.MODELEXECUTE ..`."""
+        """Add operations in the syntax of `AI.DAGEXECUTE`: `|> AI.TENSORSET .. |> AI.MODELEXECUTE ..`."""
         for operation in operations.split("|>"):
             words = operation.split()
             if words:
@@ -133,7 +133,7 @@ class DAGRunner:
         self.ScriptRun(key, function, scopes["INPUTS"], scopes["OUTPUTS"], keys=scopes["KEYS"], args=scopes["ARGS"])
 
     def Run(self) -> asyncio.Future[list[Tensor]]:
-        """Run all; await the tensors of `TensorGet`, in its order."""
+        """Run all steps; the result, to be awaited, is the tensors of `TensorGet` in the order of its calls."""
         self._open()
         if not self._steps and not self._wanted:
             raise GearsError("ERR DAG is empty")

@@ -1,7 +1,7 @@
-"""A model that a function holds on to: it can still be run when its key has gone, until the function lets go of it.
+"""A model that a function holds: it can be run until the function releases it, even if its key is gone.
 
-A model's key may leave the shard with its slot. What the worker has compiled is as good as before, so it goes on being
-used while a copy is on its way. A model can also be compiled here before the shard has a slot to keep it in.
+A model's key may leave the shard with its slot. The worker's compiled model is still valid, so it is used further while
+a copy of the key is being made. A model can also be compiled here before the shard has a slot for its key.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _unkeyed = itertools.count(-1, -1)  # references of models that are in no key; t
 
 
 class HeldModel:
-    """The model of a reference (`QA.MODELREF`), or one that is in no key."""
+    """The model with a reference (`QA.MODELREF`), or one that is in no key."""
 
     def __init__(self, ref: int) -> None:
         self.ref = ref
@@ -39,20 +39,20 @@ class HeldModel:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is compiled already."""
+        """Whether it is already compiled."""
         return self._served is not None or current_runtime().models.ready(self.ref) is not None
 
     async def load(self) -> ServedModel:
-        """The compiled model; compiled now unless it is already."""
+        """The compiled model; it is compiled now unless it already is."""
         if self._served is None:
             models = current_runtime().models
             self._served = models.ready(self.ref) or await models.get(self.ref)
         return self._served
 
     async def warm(self, shapes: Sequence[tuple[int, int]]) -> None:
-        """Compile it and run it once in each shape, rows x tokens, between other work of its device.
+        """Compile it and run it once in each shape, rows x tokens, between the other work of its device.
 
-        ModelError for a model that has no such shapes.
+        It raises ModelError for a model that is not a token model.
         """
         model = await self.load()
         if not model.is_token_model:
@@ -65,12 +65,12 @@ class HeldModel:
         await current_runtime().models.warm(model, shapes)
 
     def same_as(self, ref: int) -> None:
-        """The very same bytes are at `ref` too, in a key of this shard: they need not be compiled again."""
+        """Use `ref` from now on, a key's reference to the same bytes, without compiling them again."""
         self.release()
         self.ref = ref
 
     def release(self) -> None:
-        """It is not used any more: one that is in no key is dropped."""
+        """Stop using it; a model that is in no key is dropped."""
         if self.ref < 0:
             current_runtime().models.drop(self.ref)
 
@@ -82,11 +82,11 @@ class HeldModel:
 def with_references(commands: Sequence[Sequence[Argument]], keys: Sequence[str]) -> tuple[list[Any], list[int | None]]:
     """Replies to commands that only read, and the references of the models at keys; None for a key without a model.
 
-    All in one round trip, on a replica too. An error reply to a command is raised.
+    All of it takes one round trip, and works on a replica too. An error reply to a command is raised.
     """
     references = [("QA.MODELREF", key) for key in keys]
     link = current_host().links.link()
-    # the names of models last, as they were first: what is renamed in between is noticed
+    # the caller's last command repeats its first (a scan of the models), so that it notices keys renamed in between
     *others, last = commands
     replies = link.execute_many([("READONLY",), *others, *references, last, ("READWRITE",)])
     found = [decode_reply(raise_on_error(reply)) for reply in (*replies[1 : len(others) + 1], replies[-2])]

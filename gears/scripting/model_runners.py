@@ -1,4 +1,4 @@
-"""Runners of `redisAI`: one run of a model, or one call of a TorchScript's function; each is used once."""
+"""Runners of `redisAI`: one run of a model, or one call of a TorchScript's function; each can be used once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .runtime import Runtime, current_runtime
 
 
 def caller() -> str:
-    """The user with whose rights the calling function runs; empty: the worker's own."""
+    """The user whose rights the calling function has; empty for the worker's own."""
     execution = current.get()
     return execution.user if execution is not None else ""
 
 
 def _waiting_runtime() -> Runtime:
-    """The runtime, for a function that waits for a run on its own thread."""
+    """The runtime, for a function whose own thread waits for a run."""
     runtime = current_runtime()
     if runtime.host.atomic.entered_here:
         raise GearsError("ERR models and scripts can not be run inside an atomic block: run them before it")
@@ -27,7 +27,7 @@ def _waiting_runtime() -> Runtime:
 
 
 class _Runner:
-    """Inputs and outputs are added, then it is run."""
+    """The common part of runners: callers add inputs and outputs, then run it."""
 
     _kind = "PyGraphRunner"
 
@@ -52,7 +52,7 @@ class _Runner:
         self._open().append(tensor.array)
 
     def add_output(self) -> None:
-        """Ask for one more output."""
+        """Request one more output."""
         self._open()
         self._outputs += 1
 
@@ -70,7 +70,7 @@ class ModelRunner(_Runner):
         return self._chosen(await current_runtime().models.run(self._model.ref, self._close()))
 
     def run_blocking(self) -> list[Tensor]:
-        """Run the model while the calling thread waits; other functions wait too if that is the worker's loop."""
+        """Run the model while the calling thread waits; if that is the event loop's, other functions wait too."""
         if self._model.backend.upper() != "TORCH":
             raise GearsError("Cannot execute onnxruntime model synchronously, use async execution instead")
         return self._chosen(_waiting_runtime().models.run_blocking(self._model.ref, self._close()))
@@ -111,13 +111,13 @@ def createModelRunner(key: str) -> ModelRunner:
 
 
 def modelRunnerAddInput(runner: ModelRunner, name: str | Tensor, tensor: Tensor | str) -> int:
-    """Add the next input; the name is ignored (and may come last), the order counts."""
+    """Add the next input; the name is ignored (and may come last), only the order matters."""
     runner.add_input(tensor if isinstance(tensor, Tensor) else name)
     return 1
 
 
 def modelRunnerAddOutput(runner: ModelRunner, name: str = "") -> int:
-    """Ask for the next output; the name is ignored."""
+    """Request the next output; the name is ignored."""
     runner.add_output()
     return 1
 
@@ -151,7 +151,7 @@ def scriptRunnerAddInputList(runner: ScriptRunner, tensors: Sequence[Tensor]) ->
 
 
 def scriptRunnerAddOutput(runner: ScriptRunner) -> int:
-    """Ask for one more output."""
+    """Request one more output."""
     runner.add_output()
     return 1
 

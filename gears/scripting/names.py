@@ -1,4 +1,4 @@
-"""The names under which scripts find the API, in both spellings of RedisGears 1.2, and what is left out of it.
+"""The names of the API for scripts, in both spellings of RedisGears 1.2, including those that are not supported.
 
 They are in every script's globals and in the modules `redisgears`, `rg`, `gears` and `redisAI`.
 """
@@ -28,26 +28,26 @@ from .source_options import NO_HOOK
 
 
 def call_next(*_: object) -> None:
-    """Left out, like command hooks."""
+    """Not supported, like command hooks."""
     raise GearsError(f"call_next is left out: {NO_HOOK}")
 
 
 def get_command() -> None:
-    """Left out, like command hooks."""
+    """Not supported, like command hooks."""
     raise GearsError(f"Can not get CommandHook ctx: {NO_HOOK}")
 
 
 def gears_ctx(*_: object) -> None:
-    """Left out: pipelines are made by `GearsBuilder` only."""
+    """Not supported: only `GearsBuilder` makes pipelines."""
     raise GearsError("gearsCtx is left out: use GearsBuilder")
 
 
 def register_gears_thread() -> None:
-    """Threads that a function starts need no registration: they have its execution and its rights."""
+    """Does nothing: threads that a function starts have its execution and its rights without registration."""
 
 
 class _Loop:
-    """The worker's event loop, for scripts: it can be in the globals of a function that is stored."""
+    """The worker's event loop, for scripts: unlike the loop itself, it can be pickled with a function's globals."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -106,7 +106,7 @@ def install_modules() -> None:
         module.__dict__.update(_NAMES)
         sys.modules[module_name] = module
     sys.modules["redisAI"] = redis_ai
-    # redgrease looks for the builder and the settings there
+    # redgrease looks for the builder and the settings in __main__
     vars(sys.modules["__main__"]).update(
         {name: _NAMES[name] for name in ("GB", "GearsBuilder", "configGet", "gearsConfigGet")}
     )

@@ -1,4 +1,4 @@
-"""The module `redisAI` of RedisGears scripts: tensors, and runs of models and scripts on the queues of their devices.
+"""The module `redisAI` for RedisGears scripts: tensors, and runs of models and scripts in the queues of their devices.
 
 >>> import redisAI  # doctest: +SKIP
 >>> async def score(record):  # doctest: +SKIP
@@ -74,7 +74,7 @@ def _dims(dims: Sequence[int]) -> list[int]:
 
 
 def createTensorFromValues(type: str, dims: Sequence[int], values: Iterable[float | str]) -> Tensor:
-    """A tensor of numbers, or of texts."""
+    """A tensor of numbers or of strings."""
     kind = DTYPES.get(type.upper())
     if kind is None and type.upper() != "STRING":
         raise GearsError(f"ERR invalid data type: {type}")
@@ -122,7 +122,7 @@ def _set_command(key: str, tensor: Tensor) -> tuple[str | int | bytes, ...]:
 
 
 def setTensorInKey(key: str, tensor: Tensor) -> None:
-    """Store a tensor; replicated like any write."""
+    """Store a tensor; it is replicated like any write."""
     _set_reply(key, current_host().execute_many([_set_command(key, tensor)])[0])
 
 
@@ -149,7 +149,7 @@ def getTensorFromKey(key: str) -> Tensor:
 
 
 def mgetTensorsFromKeyspace(keys: Sequence[str]) -> list[Tensor]:
-    """Tensors of several keys, in one round trip."""
+    """The tensors of several keys, read in one round trip."""
     replies = current_host().execute_many([("AI.TENSORGET", key, "META", "BLOB") for key in keys])
     return [_tensor(key, reply) for key, reply in zip(keys, replies, strict=True)]
 

@@ -1,7 +1,7 @@
 """The worker's parts, and the one place where scripts and jobs find them.
 
-A worker process serves one shard and has one of everything; scripts reach it through module-level functions, so the
-`Runtime` is bound once at start. The rooms below get the parts they need when they are made, and know no `Runtime`.
+A worker process serves one shard and has one of each part. Scripts reach them through module-level functions, so the
+`Runtime` is bound once at start. The rooms below get the parts that they need when they are made, and do not know it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..shard.peers import Peers
 
 @dataclass(frozen=True, eq=False)
 class Runtime:
-    """Everything a worker has."""
+    """All parts of a worker."""
 
     host: Host
     peers: Peers
@@ -41,7 +41,7 @@ _bound: list[Runtime] = []
 
 
 def bind(runtime: Runtime) -> None:
-    """Make `runtime` the one that `current_runtime` returns."""
+    """Make `current_runtime` return this runtime."""
     _bound[:] = [runtime]
 
 

@@ -1,4 +1,4 @@
-"""The sources that scripts ask for by the names of RedisGears' readers, from the options of `run` and `register`."""
+"""Makes sources from the names of RedisGears' readers and the options of `run` and `register`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_HOOK = (
 
 
 def checked_function(value: object) -> Callable[..., Any]:
-    """The value, which must be a function."""
+    """The value itself; GearsError unless it is a function."""
     if not callable(value):
         raise GearsError("argument must be a function")
     return value
@@ -54,7 +54,7 @@ def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tupl
 
 
 def run_source(name: str, arg: Any, options: dict[str, Any]) -> Source:
-    """The source of a run, as `run(arg, **options)` asks for it."""
+    """The source of a run, from the arguments of `run(arg, **options)`."""
     match name:
         case "KeysReader":
             return KeysSource(
@@ -84,7 +84,7 @@ def run_source(name: str, arg: Any, options: dict[str, Any]) -> Source:
 
 
 def registered_source(name: str, arg: Any, options: dict[str, Any]) -> RegisteredSource:
-    """The source of a registration, as `register(arg, **options)` asks for it."""
+    """The source of a registration, from the arguments of `register(arg, **options)`."""
     if name == "CommandReader":
         if options.get("hook") is not None:
             raise GearsError(NO_HOOK)

@@ -1,1 +1,1 @@
-"""The bottom, which knows no other room: links to the shard and its peers, executions, failures and limits."""
+"""The lowest room, which imports no other: links to the shard and its peers, executions, failures and limits."""

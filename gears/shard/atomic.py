@@ -1,8 +1,8 @@
 """Atomic blocks: for a short lease the server serves this worker only.
 
 `QA.ATOMIC` is sent on the thread's link; from ``+GO`` on, commands and replies go over the control socket, until
-``END``. The block belongs to the thread that runs functions; a coroutine must not give up control inside it, which
-`guarded` enforces.
+``END``. The block belongs to the thread that runs functions; a coroutine must not wait inside it, which `guarded`
+enforces.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class AtomicBlock:
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
         while isinstance(self._read(), hiredis.ReplyError):
-            # the answer to an END that had crossed the end of the last block's lease
+            # an error here answers the END of the last block, which came after its lease had ended
             continue
         self.active = True
 
     @property
     def entered_here(self) -> bool:
-        """Whether the calling thread is inside: the commands of other threads wait outside, on their own links."""
+        """Whether the calling thread is inside the block. Other threads' commands wait, on their own links."""
         return self.active and threading.get_ident() == self._thread
 
     def execute(self, *arguments: Argument) -> Reply:
@@ -75,7 +75,7 @@ class AtomicBlock:
         return replies
 
     def end(self) -> None:
-        """Give the server back; GearsError when the lease had run out."""
+        """End the block; GearsError if the lease had already ended."""
         self.active = False
         link = self._links.link()
         if not self._lease_ended(link):
@@ -84,7 +84,7 @@ class AtomicBlock:
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
-        """Whether `QA.ATOMIC` has already answered: the module ended the block by itself."""
+        """Whether the module has ended the block by itself: then the reply to `QA.ATOMIC` is there."""
         return bool(select.select([link], [], [], 0)[0])
 
     def _read(self) -> Reply:
@@ -117,13 +117,13 @@ def guarded(coroutine: Coroutine[Any, Any, Any], block: AtomicBlock) -> Generato
             continue
         try:
             value = yield awaited
-        except BaseException as thrown:  # also a cancellation: the coroutine decides
+        except BaseException as thrown:  # also a cancellation: the coroutine decides what to do
             error = thrown
 
 
 @contextlib.contextmanager
 def atomic_block(block: AtomicBlock) -> Generator[None]:
-    """`with atomic():` of a function."""
+    """The context manager of a function's `with atomic():`."""
     block.begin()
     try:
         yield

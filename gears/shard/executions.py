@@ -1,7 +1,7 @@
 """Executions: the runs of pipelines, with their ids, states and results.
 
-The execution a function belongs to is the context variable `current`; it carries the rights that its commands have and
-what must find its way back to the job: the overriding reply of a hooked command.
+The execution that a function belongs to is in the context variable `current`. It has the rights of the function's
+commands, and what the job needs from the function: the reply that replaces that of a hooked command.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .failures import GearsError, error_line, error_text
 MAX_ERRORS = 1000
 MISSING = "execution plan does not exist"
 ABORTED = "execution was aborted"
-# what `Execution.step_future` is while no step runs
+# the value of `Execution.step_future` while no step runs
 OUTSIDE = object()
 
 
 class Owner(Protocol):
-    """The session of a script, to which an execution belongs: this room knows no more of it."""
+    """The session of a script, to which an execution belongs; this room needs only its id."""
 
     id: str
 
@@ -79,23 +79,23 @@ class Execution:
         self.errors: list[str] = []
         self.first_failure: str | None = None
         self.overriding: bytes | None = None
-        # (kind, name of the function) of each step: functions do not live on for being in the history
+        # (kind, name of the function) of each step: the history must not keep functions alive
         self.steps: Sequence[tuple[str, str]] = ()
         self.step_seconds: list[float] = []
         self.read_seconds = 0.0
         self.shards_received = 0
         self.shards_completed = 0
         self.aborted = False
-        # how often a function has said that it is still at work on one record
+        # how often a function has reported that it still works on its record
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
-        # the future that the running step has made, None before it has, OUTSIDE between steps
+        # the future that the running step has made, or None if it has not; OUTSIDE between steps
         self.step_future: object = OUTSIDE
         self._holds = 0
         self._waiters: list[asyncio.Future[None]] = []
 
     def begin(self, steps: Sequence[tuple[str, str]]) -> None:
-        """The run starts, with these steps: (kind, name of the function)."""
+        """Note that the run starts, with these steps: (kind, name of the function)."""
         self.steps = steps
         self.step_seconds = [0.0] * len(steps)
         self.status = "running"
@@ -114,12 +114,12 @@ class Execution:
         return f"ERR {self.errors[0]}"
 
     def add_error(self, text: str) -> None:
-        """Keep an error; beyond a thousand only their number matters."""
+        """Keep an error; only the first `MAX_ERRORS` are kept."""
         if len(self.errors) < MAX_ERRORS:
             self.errors.append(text)
 
     def override(self, value: object) -> None:
-        """Set the reply of the hooked command."""
+        """Set the reply that replaces that of the hooked command."""
         if not self.can_override:
             raise GearsError("Can not get command ctx")
         if self.overriding is not None:
@@ -127,24 +127,24 @@ class Execution:
         self.overriding = replies.encode_reply(value)
 
     def abort(self) -> None:
-        """Stop the run: it ends with the error that it was aborted."""
+        """Stop the run if it has not finished; it then ends as aborted."""
         if self.task is not None and not self.finished:
             self.aborted = True
             self.task.cancel()
 
     def finish(self, status: str = "done") -> None:
-        """The run is over: wake all that wait for it."""
+        """Note that the run has ended, and wake all that wait for it."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None
         self._wake()
 
     def hold(self) -> None:
-        """Something outside the steps still works for this execution: a coroutine, a kept session."""
+        """Note that something outside the steps still works for this execution: a coroutine or a kept session."""
         self._holds += 1
 
     def release(self) -> None:
-        """The end of one `hold`."""
+        """End one `hold`."""
         self._holds -= 1
         self._wake()
 
@@ -156,16 +156,16 @@ class Execution:
 
     @property
     def finished(self) -> bool:
-        """Whether its steps are over."""
+        """Whether its steps have ended."""
         return self.finished_at is not None
 
     @property
     def duration_ms(self) -> int:
-        """Time from start to end, or to now."""
+        """The time from start to end, or until now."""
         return round(((self.finished_at or time.perf_counter()) - self.started_at) * 1000)
 
     async def wait(self) -> None:
-        """Return when it is over."""
+        """Return when its steps have ended."""
         while not self.finished:
             await self._change()
 
@@ -186,8 +186,8 @@ current: ContextVar[Execution | None] = ContextVar("current_execution", default=
 class IdSource:
     """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
 
-    The counter follows the time in microseconds: other shards still know the runs of the worker before this one,
-    clients know its executions, and of two versions of a session that two shards have the newer one stays.
+    The counter follows the time in microseconds. So a new worker does not use ids that other shards and clients still
+    know from the one before, and of two versions of a session the newer one can be recognised.
     """
 
     def __init__(self, shard_id: str) -> None:
@@ -202,7 +202,7 @@ class IdSource:
             return f"{self._shard_id}-{self._last}"
 
     def skip_past(self, used: str) -> None:
-        """Never hand out `used` or an earlier id again."""
+        """Never return `used` or an earlier id of this shard again."""
         shard_id, _, number = used.rpartition("-")
         if shard_id == self._shard_id and number.isdigit():
             with self._lock:

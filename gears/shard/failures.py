@@ -1,7 +1,7 @@
 """Reports the failure of a function: the error that scripts raise and see, and its forms on the wire.
 
-A script gets the list of its traceback's lines (`traceback_text`); a job that fails gets one line that starts with a
-code (`error_line`). Frames of this package are left out: the author of a function looks for their own.
+The failure of a script is reported as the list of its traceback's lines (`traceback_text`), that of a job as one line
+that starts with a code (`error_line`). Frames of this package are left out: authors of functions look for their own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MAX_ERROR_TEXT = 8192
 
 
 class GearsError(Exception):
-    """A call of the gears interface failed; the text is the server's or says what was wrong."""
+    """A call of the gears interface failed; the text is the server's, or says what was wrong."""
 
 
 class FlatError(GearsError):
-    """An error of a function that shows as its text alone (`flat_error`)."""
+    """An error of a function that is shown as its text only (`flat_error`)."""
 
 
 class ErrorStyle:
@@ -33,7 +33,7 @@ class ErrorStyle:
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
-    # a fault of this package is shown whole; a script that does not compile has no frames yet, a refusal needs none
+    # a fault of this package is shown with all frames; a script that does not compile, or is refused, needs none
     return foreign if foreign or isinstance(error, (SyntaxError, GearsError)) else list(frames)
 
 
@@ -45,7 +45,7 @@ def traceback_text(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """The error of a record as the results of a run show it."""
+    """The error of a record, as the results of a run show it."""
     if isinstance(error, FlatError):
         return str(error)[:MAX_ERROR_TEXT]
     if ErrorStyle.tracebacks:

@@ -1,10 +1,10 @@
-"""Commands that a function may not run: internal ones, those that wait for the worker, those that change its link."""
+"""Commands that a function must not run: internal ones, those that wait for the worker, those that change its link."""
 
 from __future__ import annotations
 
 from .failures import GearsError
 
-# commands that wait for this very worker: inside a function they would wait for themselves
+# commands that wait for this worker: inside a function they would wait for themselves
 WAIT_FOR_WORKER = frozenset(
     {
         *("RG.PYEXECUTE", "RG.TRIGGER", "RG.TRIGGERONKEY", "RG.GETRESULTSBLOCKING", "RG.GETRESULTS"),
@@ -14,7 +14,7 @@ WAIT_FOR_WORKER = frozenset(
         *("AI.DAGEXECUTE", "AI.DAGEXECUTE_RO"),
     }
 )
-# commands that change the connection they come on, which belongs to all functions of a thread
+# commands that change their connection, which all functions of a thread share
 _CHANGE_LINK = frozenset(
     {
         *("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "HELLO", "RESET", "QUIT", "CLIENT"),
@@ -24,13 +24,13 @@ _CHANGE_LINK = frozenset(
 
 
 def is_internal(command: str) -> bool:
-    """Whether a command is one between worker and module: those of the index are for everybody."""
+    """Whether only worker and module may use a command: all `QA.*` but those of the index."""
     name = command.upper()
     return name.startswith("QA.") and not name.startswith("QA.INDEX.")
 
 
 def refuse_forbidden(command: str) -> None:
-    """Raise GearsError for a command that a function may not run."""
+    """Raise GearsError for a command that a function must not run."""
     name = command.upper()
     if is_internal(name):
         raise GearsError(f"NOPERM {command} is internal to the worker")

@@ -20,13 +20,13 @@ from .link import Argument, AsyncLink, LinkPool, Reply
 from .loop_watch import LoopWatch
 from .shard import ShardInfo
 
-# what a caller must be allowed to do to get at the bytes that the internal command names
+# a caller may use the internal command only if its rights allow the public one
 _PUBLIC_FORMS = {"QA.MODELREF": "AI.MODELGET", "QA.SCRIPTREF": "AI.SCRIPTGET"}
 
 
 @dataclass(eq=False)
 class Host:
-    """The way to the shard; `reporting`, the link on which finished jobs are reported, is set once it is open."""
+    """The worker's access to the shard; `reporting`, the link for reports of jobs, is set once it is open."""
 
     loop: asyncio.AbstractEventLoop
     info: ShardInfo
@@ -38,15 +38,15 @@ class Host:
 
     @property
     def job_seconds(self) -> float:
-        """The time limit of work for which the module has set none: that of an event."""
+        """The time limit of work for which the module sets none: the limit of an event."""
         return self.info.number("qa.job-timeout-ms", 30000) / 1000
 
     def execute(self, *arguments: Argument) -> Reply:
-        """Run a command with the rights of the execution it is called in, and wait for the raw reply."""
+        """Run a command with the rights of the current execution, and wait for the raw reply."""
         return self.execute_own(*self._with_rights(arguments))
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, also in a function: for what the worker itself has to know."""
+        """Run a command with the worker's own rights, even in a function: for what the worker itself must know."""
         if self.atomic.entered_here:
             return self.atomic.execute(*arguments)
         return self.links.link().execute(*arguments)
@@ -59,9 +59,10 @@ class Host:
         return self.links.link().execute_many(packed)
 
     def execute_later(self, failed: Callable[[str], None], *arguments: Argument) -> None:
-        """Send a command without waiting: it has run before the job that sends it is reported.
+        """Send a command without waiting for its reply; it runs before the current job is reported.
 
-        `failed` gets the text of an error reply. In an atomic block and off the loop's thread it is waited for.
+        `failed` gets the text of an error reply. In an atomic block, and off the event loop's thread, it does wait, and
+        raises the error.
         """
         if self.reporting is None or self.atomic.active or threading.current_thread() is not threading.main_thread():
             self.execute(*arguments)
@@ -74,7 +75,7 @@ class Host:
         self.reporting.hold(check, *self._with_rights(arguments))
 
     def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        """The command as the caller of the current execution would send it; internal ones stay the worker's."""
+        """The command with the rights of the current execution's user; internal commands keep the worker's."""
         execution = current.get()
         if execution is None or not execution.user:
             return arguments
@@ -88,7 +89,7 @@ _bound: list[Host] = []
 
 
 def bind_host(host: Host) -> None:
-    """Make `host` the one that `current_host` returns."""
+    """Make `current_host` return this host."""
     _bound[:] = [host]
 
 

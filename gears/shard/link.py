@@ -1,6 +1,6 @@
-"""Links to the shard: blocking ones for functions (one per thread) and an asynchronous one for the job loop.
+"""Links to the shard: blocking ones for functions (one per thread) and asynchronous ones for the job loop.
 
-A link is a connection that has said `QA.HELLO`. Replies are what hiredis makes of them: bytes, int, list, None, and
+A link is a connection that has sent `QA.HELLO`. Replies have hiredis's types: bytes, int, list, None, and
 `hiredis.ReplyError` objects for errors, which `execute` raises as `GearsError`.
 """
 
@@ -33,7 +33,7 @@ def encode(arguments: Sequence[Argument]) -> bytes:
     """A command as RESP."""
     packed: bytes
     try:
-        # of a view with gaps other bytes would be packed
+        # a memoryview with gaps would be packed wrongly
         plain = tuple(arguments) if memoryview not in map(type, arguments) else _plain(arguments)
         packed = hiredis.pack_command(plain)  # type: ignore[arg-type]
     except TypeError:  # a bytearray
@@ -46,7 +46,7 @@ def _plain(arguments: Sequence[Argument]) -> tuple[str | bytes | int | float, ..
 
 
 def raise_on_error(reply: Reply) -> Reply:
-    """The reply itself, unless it is an error: that is raised."""
+    """The reply itself; an error reply is raised as GearsError."""
     if isinstance(reply, hiredis.ReplyError):
         text = str(reply)
         if text.startswith(("MOVED ", "ASK ")):
@@ -97,7 +97,7 @@ class BlockingLink:
         """The next reply."""
         try:
             return self._read()
-        except BaseException:  # what is left of this reply must not be taken for the next one
+        except BaseException:  # the rest of this reply must not be read as the next one
             self.close()
             raise
 
@@ -121,7 +121,7 @@ class BlockingLink:
 
     @property
     def closed(self) -> bool:
-        """Whether the link broke."""
+        """Whether the connection is closed."""
         return self._socket.fileno() < 0
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class LinkPool:
 
 
 class AsyncLink(asyncio.Protocol):
-    """A link of the event loop: commands are sent at once, each reply goes to the callback of its command."""
+    """A link of the event loop: each reply goes to the callback of its command."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self._lost = lost
@@ -159,7 +159,7 @@ class AsyncLink(asyncio.Protocol):
 
     @classmethod
     async def open(cls, start: Start, lost: Callable[[], None]) -> AsyncLink:
-        """Connect and say `QA.HELLO`. `lost` is called when the connection ends."""
+        """Connect and send `QA.HELLO`. `lost` is called when the connection ends."""
         connection = start.connect()
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -174,22 +174,22 @@ class AsyncLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport (asyncio's callback)."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class, but has its methods
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another class with the same methods
 
     def call(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command; `callback` gets its reply, error objects included."""
+        """Send a command at once; `callback` gets its reply, also if that is an error object."""
         self._queue(callback, arguments)
         self._flush()
 
     def hold(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command with the next `call`, or soon: a system call and a wake-up of the server less."""
+        """Send a command with the next `call`, or soon; this saves a system call and a wake-up of the server."""
         first = not self._held
         self._queue(callback, arguments)
         if first:
             asyncio.get_running_loop().call_later(HOLD_SECONDS, self._flush)
 
     def gather(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
-        """Send a command with the others of this turn of the loop, at its end or after a few milliseconds."""
+        """Send a command with the others of this turn of the event loop: at its end, or after a few milliseconds."""
         self._queue(callback, arguments)
         now = time.monotonic()
         if self._gathered_since is None:
@@ -201,7 +201,7 @@ class AsyncLink(asyncio.Protocol):
     def _queue(self, callback: Callable[[Reply], None], arguments: Sequence[Argument]) -> None:
         if self._transport is None:
             raise GearsError("ERR the link is not connected")
-        # encoded first: a command that cannot be sent must not leave a callback that takes another's reply
+        # encoding comes first: if it fails, no callback must be left that would take another command's reply
         self._held.append(encode(arguments))
         self._callbacks.append(callback)
 
@@ -212,7 +212,7 @@ class AsyncLink(asyncio.Protocol):
         self._gathered_since = None
 
     def data_received(self, data: bytes) -> None:
-        """Hand out all complete replies (asyncio's callback)."""
+        """Pass all complete replies to their callbacks (asyncio's callback)."""
         self._unread += len(data)
         if self._unread > BIG_REPLY and not self._receiving:
             self._receiving = True
@@ -223,11 +223,11 @@ class AsyncLink(asyncio.Protocol):
             self._callbacks.popleft()(reply)
         if self._receiving and not self._unread:
             if not self._reader.has_data():
-                self._reader = hiredis.Reader()  # the old one keeps its buffer
+                self._reader = hiredis.Reader()  # the old one would keep its large buffer
             self._receiving = False
             end_receiving()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The shard is gone (asyncio's callback)."""
+        """Report that the connection has ended (asyncio's callback)."""
         self._transport = None
         self._lost()

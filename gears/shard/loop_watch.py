@@ -1,7 +1,7 @@
-"""Notices an event loop that a function has blocked for too long, when nothing else can.
+"""Detects that a function without a job has blocked the event loop for too long.
 
 A job has a deadline in the module, which kills a worker that does not end it. Functions that run without a job (stream
-batches, timers, `onRegistered`, coroutines) have none: this watch, asked by the heartbeat's thread, is theirs.
+batches, timers, `onRegistered`, coroutines) have no such deadline: the heartbeat's thread asks this watch about them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TURN_SECONDS = 0.25
 
 
 class LoopWatch:
-    """Knows when the loop last had its turn, and how long it may be kept from it."""
+    """Knows when the event loop last ran its own callback, and for how long a function may block it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit_seconds: float, longest_seconds: float) -> None:
         self._loop = loop
@@ -26,13 +26,13 @@ class LoopWatch:
         self.jobs = 0
 
     def begin(self) -> None:
-        """Note the loop's turns from now on."""
+        """Note the event loop's turns from now on."""
         self._turn = time.monotonic()
         self._loop.call_later(TURN_SECONDS, self.begin)
 
     @contextlib.contextmanager
     def limited(self) -> Generator[None]:
-        """A function that has the time of a job runs; outside, the longest time is allowed."""
+        """Limit the functions in this block to the time of a job; outside of it, they have the longest time allowed."""
         self._limited += 1
         try:
             yield
@@ -40,7 +40,7 @@ class LoopWatch:
             self._limited -= 1
 
     def blocked_seconds(self) -> float | None:
-        """For how long a function without a job has kept the loop, if that is too long (asked by another thread)."""
+        """How long a function without a job has blocked the loop, None if not too long; for use by another thread."""
         blocked = time.monotonic() - self._turn
         too_long = blocked > (self._limit if self._limited else self._longest)
         return blocked if too_long and not self.jobs else None

@@ -1,7 +1,7 @@
-"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): what fits, and the error when it does not.
+"""The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): whether an object fits, and the error if not.
 
 The limit is lifted while a large reply is being received: a connection that runs out of memory half-way is lost, and
-its worker with it, where an object that is there whole can be refused in words.
+the worker with it, while an object that has arrived as a whole can be refused with an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EXHAUSTED = ("bad_alloc", "bad allocation", "can't allocate memory", "failed to
 
 
 class _Limit:
-    """The limit in force, and how many lift it now."""
+    """The limit, and the number of replies for which it is lifted now."""
 
     def __init__(self) -> None:
         self.bytes = 0  # 0: none
@@ -45,22 +45,22 @@ _limit = _Limit()
 
 
 def limit_memory(megabytes: int, spare_megabytes: int) -> None:
-    """Let allocations beyond `megabytes` fail (0: no limit); `spare_megabytes` more may be had by what is received."""
+    """Make allocations beyond `megabytes` fail (0: no limit); replies being received may use `spare_megabytes` more."""
     _limit.set(megabytes, spare_megabytes)
 
 
 def begin_receiving() -> None:
-    """Lift the limit: something large is coming."""
+    """Lift the limit, because a large reply is arriving."""
     _limit.lift(1)
 
 
 def end_receiving() -> None:
-    """It is here."""
+    """Restore the limit, because a large reply has arrived."""
     _limit.lift(-1)
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """The resident memory of this process."""
     return _statm(1)
 
 
@@ -75,7 +75,7 @@ def _statm(position: int) -> int:
 
 
 def check_fits(what: str, size: int, copies: int = 1) -> None:
-    """Raise when memory for copies of what has `size` cannot be had: running out of it may take the worker along."""
+    """Raise if `copies` of `size` bytes do not fit into memory: trying it could kill the worker."""
     if not _limit.bytes or data_bytes() + size * copies <= _limit.bytes:
         return
     gc.collect()
@@ -84,7 +84,7 @@ def check_fits(what: str, size: int, copies: int = 1) -> None:
 
 
 def too_large(what: str, size: int, copies: int = 1) -> ModelError:
-    """The error for what does not fit; reading it takes so many `copies` of it."""
+    """The error for an object that does not fit; loading it takes memory for this many `copies`."""
     of_limit = f" of its limit of {_limit.bytes >> 20} MB" if _limit.bytes else ""
     return ModelError(
         f"the {what} of {size} bytes does not fit into the worker: it takes about {-(-size * copies >> 20)} MB to load "
@@ -94,6 +94,6 @@ def too_large(what: str, size: int, copies: int = 1) -> ModelError:
 
 
 def is_exhaustion(error: BaseException) -> bool:
-    """Whether an error of a runtime means that memory ran out."""
+    """Whether a runtime's error means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(mark in text for mark in _EXHAUSTED)

@@ -1,7 +1,7 @@
 """Messages between the workers of a cluster, over the shards' own bus (`QA.SEND` and `message` jobs).
 
-The bus acknowledges nothing, so a request waits for an answering message up to a deadline. Messages are cloudpickle:
-they come only from workers of the same cluster, which the module vouches for.
+The bus acknowledges nothing, so a request waits for a message that answers it, up to a deadline. Messages are pickled
+with cloudpickle: the module ensures that they come only from workers of the same cluster.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
 MAX_UNFINISHED = 64
-RESEND_SECONDS = 2.0  # the bus of a young cluster loses messages; handlers of requests may get one twice
-RESEND_SOON_SECONDS = 0.25  # where an answer costs little and a client waits for it
+RESEND_SECONDS = 2.0  # the bus of a new cluster loses messages; handlers may get a request twice
+RESEND_SOON_SECONDS = 0.25  # for answers that cost little and that a client waits for
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one worker sends another: `request` is 0 unless an answer is wanted; answers have the kind ``answer``."""
+    """A message to another worker: `request` is 0 unless it wants an answer; answers have the kind ``answer``."""
 
     kind: str
     body: Any
@@ -42,7 +42,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class MessagePart:
-    """A piece of a pickled message that is too long for one; pieces of one sender arrive in order."""
+    """A part of a pickled message that is too long to be sent whole; parts from one sender arrive in order."""
 
     number: int
     last: bool
@@ -51,7 +51,7 @@ class MessagePart:
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """What a worker answers a request: why it refused, or None and what its handler returned."""
+    """A worker's answer to a request: the reason for a refusal, or None and the result of its handler."""
 
     refusal: str | None
     value: Any = None
@@ -74,7 +74,7 @@ class Peers:
         self._answering: set[asyncio.Task[None]] = set()
 
     def on(self, kind: str, handler: Handler) -> None:
-        """Let `handler(sender, body)` take the messages of a kind; what it returns answers a request."""
+        """Make `handler(sender, body)` take the messages of a kind; its result answers a request."""
         self._handlers[kind] = handler
 
     def topology(self) -> Topology | None:
@@ -82,13 +82,13 @@ class Peers:
         return read_topology(self._host.execute_own, self._host.info)
 
     def others(self) -> list[str]:
-        """Node ids of the other primaries."""
+        """The node ids of the other primaries."""
         topology = self.topology()
         own = self._host.info.shard_id
         return [shard.node_id for shard in topology.shards if shard.node_id != own] if topology else []
 
     def send(self, node: str, kind: str, body: Any, request: int = 0) -> None:
-        """Hand a message to the worker of a node."""
+        """Send a message to the worker of a node."""
         payload: bytes = cloudpickle.dumps(Message(kind, body, request))
         if len(payload) <= MAX_PART_BYTES:
             self._host.execute("QA.SEND", node, payload)
@@ -100,7 +100,7 @@ class Peers:
             self._host.execute("QA.SEND", node, cloudpickle.dumps(part))
 
     async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
-        """Ask all `nodes` at once; GearsError that names each one that refused or did not answer in time."""
+        """Ask all `nodes` at once; GearsError names each one that refused or did not answer in time."""
         answers = await self.ask_all(nodes, kind, body, timeout_seconds)
         silent = f"did not answer within {timeout_seconds:.0f} s"
         problems = [f"shard {node} {silent}" for node in nodes if node not in answers]
@@ -113,7 +113,7 @@ class Peers:
     async def ask(
         self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
     ) -> Any:
-        """What the handler of one node returns; GearsError when it refuses or does not answer in time."""
+        """The result of one node's handler; GearsError if it refuses or does not answer in time."""
         answer = (await self.ask_all([node], kind, body, timeout_seconds, resend_seconds)).get(node)
         if answer is None:
             raise GearsError(f"ERR shard {node} did not answer within {timeout_seconds:g} s")
@@ -129,7 +129,7 @@ class Peers:
         timeout_seconds: float,
         resend_seconds: float = RESEND_SECONDS,
     ) -> dict[str, PeerAnswer]:
-        """Ask all `nodes` at once, the silent ones again; the answers of those that gave one in time."""
+        """Ask all `nodes` at once, and again those that do not answer; return the answers that came in time."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
         waiting: dict[str, asyncio.Future[PeerAnswer]] = {node: loop.create_future() for node in nodes}
@@ -150,7 +150,7 @@ class Peers:
         return {node: future.result() for node, future in waiting.items() if future.done()}
 
     def receive(self, sender: str, payload: bytes) -> None:
-        """Take a `message` job."""
+        """Handle a `message` job."""
         try:
             message = self._whole(sender, cloudpickle.loads(payload))
         except (ImportError, AttributeError) as error:
@@ -175,7 +175,7 @@ class Peers:
                 task.add_done_callback(self._answering.discard)
                 return
             answer = PeerAnswer(None, value)
-        except Exception as error:  # a request gets it as its answer; anything else can only be logged
+        except Exception as error:  # it answers a request; for other messages it can only be logged
             answer = self._refusal(sender, message, error)
         if message.request:
             self.send(sender, "answer", answer, message.request)
@@ -198,13 +198,13 @@ class Peers:
         return PeerAnswer(refusal)
 
     def _whole(self, sender: str, received: Message | MessagePart) -> Message | None:
-        """The message that `received` is or completes; None while parts are missing."""
+        """The message, if `received` is one or completes one; None while parts are missing."""
         if isinstance(received, Message):
             return received
         parts = self._parts.setdefault((sender, received.number), [])
         parts.append(received.data)
         if not received.last:
-            while len(self._parts) > MAX_UNFINISHED:  # their senders died half-way
+            while len(self._parts) > MAX_UNFINISHED:  # the senders of the oldest have died
                 del self._parts[next(iter(self._parts))]
             return None
         del self._parts[sender, received.number]

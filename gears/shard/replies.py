@@ -45,13 +45,13 @@ def encode_reply(value: object) -> bytes:
 
 
 def encode_results(results: list[Any], errors: list[str]) -> bytes:
-    """The two arrays that the run of a pipeline answers."""
+    """The reply to a run of a pipeline: an array of results and an array of errors."""
     texts = b"".join([bulk(text.encode()) for text in errors])
     return b"*2\r\n%b*%d\r\n%b" % (encode_reply(results), len(errors), texts)
 
 
 def encode_data(value: object) -> bytes:
-    """A structure of the worker's own (not of a function) as RESP2: None is nil, str never becomes a status.
+    """A structure that the worker itself makes, not a function, as RESP2: None is nil, str never becomes a status.
 
     >>> encode_data(["status", None, 1])
     b'*3\\r\\n$6\\r\\nstatus\\r\\n$-1\\r\\n:1\\r\\n'
@@ -66,7 +66,7 @@ def encode_data(value: object) -> bytes:
 
 
 def decode_reply(reply: Any) -> Any:
-    """What `execute` gives to a function: text as str, bytearray when it is not UTF-8; errors in arrays as text."""
+    """A reply as `execute` returns it: text as str, or bytearray if it is not UTF-8; errors in arrays as text."""
     if isinstance(reply, bytes):
         try:
             return reply.decode()

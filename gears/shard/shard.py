@@ -1,4 +1,4 @@
-"""Holds what the worker knows about the shard that started it: its address, its id and the `qa.*` settings."""
+"""The worker's facts about the shard that started it: its address, its id and the `qa.*` settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STANDALONE_ID = "0" * 40
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The line the module sends on the control socket."""
+    """The line that the module sends on the control socket at the start."""
 
     worker: int
     token: str = field(repr=False)
@@ -25,7 +25,7 @@ class Start:
 
     @classmethod
     def parse(cls, line: bytes) -> Start:
-        """Read the JSON line; ProtocolError when it is of another version or malformed."""
+        """Read the JSON line; ProtocolError if it has another version or is malformed."""
         try:
             value = json.loads(line)
             version = value["protocol"]
@@ -68,7 +68,7 @@ class ShardInfo:
             raise ProtocolError(f"QA.HELLO lacks or garbles {error}") from error
 
     def number(self, name: str, default: int) -> int:
-        """A setting that is a whole number; `default` where this module does not have it."""
+        """A setting that is a whole number; `default` if the module does not have it."""
         text = self.settings.get(name)
         if text is None:
             return default

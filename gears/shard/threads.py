@@ -1,7 +1,7 @@
-"""Lets the threads that a function starts work in its context: with its execution, and with its caller's rights.
+"""Makes the threads that a function starts work in its context: with its execution, and with its caller's rights.
 
-Python 3.11 gives a new thread an empty context. A function that runs with the rights of its caller would get those of
-the worker by starting a thread.
+Python 3.11 gives a new thread an empty context. Without this, a function that runs with the rights of its caller would
+get those of the worker by starting a thread.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def _start_in_context(self: threading.Thread) -> None:
 def _submit_in_context(
     self: ThreadPoolExecutor, fn: Callable[..., Any], /, *arguments: Any, **options: Any
 ) -> Future[Any]:
-    # a pool's thread has the context of the call that made the pool create it
+    # otherwise it would run in the context of the call for which the pool has created its thread
     return _submit(self, contextvars.copy_context().run, fn, *arguments, **options)
 
 
 def _add_done_callback_in_context(self: Future[Any], fn: Callable[[Future[Any]], object]) -> None:
-    # a pool's thread calls it outside of the work that was submitted
+    # a pool's thread calls it outside of the submitted function, so not in that function's context
     context = contextvars.copy_context()
     _add_done_callback(self, lambda done: context.run(fn, done))
 
 
 def inherit_contexts() -> None:
-    """Make threads, work given to pools and its callbacks run in the context of the code that starts or adds them."""
+    """Make threads, functions submitted to pools, and callbacks run in the context of the code that adds them."""
     threading.Thread.start = _start_in_context  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = _submit_in_context  # type: ignore[method-assign, assignment]
     Future.add_done_callback = _add_done_callback_in_context  # type: ignore[method-assign]

@@ -1,7 +1,7 @@
-"""The network and tokenizer a run starts from: a question-answering checkpoint, or an encoder that gets a new head.
+"""Loads what a run starts from: a question-answering checkpoint, or an encoder with a new head, and its tokenizer.
 
-torch and transformers belong to the extra `train` and are imported only here and in the loop. Remote code in a
-checkpoint is never run.
+torch and transformers belong to the extra `train` and are imported only when training needs them. Code that comes with
+a checkpoint is never run.
 """
 
 import platform
@@ -29,9 +29,9 @@ _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What is trained. `new_head`: the span head has random weights. `inputs`: what the network takes.
+    """The network to train. `new_head`: the span head has random weights. `inputs`: the names of the network's inputs.
 
-    `max_tokens` is the longest input the network has positions for.
+    `max_tokens` is the longest input that the network has positions for.
     """
 
     network: Any
@@ -43,14 +43,14 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where and in which arithmetic the network runs: `device` "cpu" or "cuda", `autocast` None or a torch dtype."""
+    """The device and arithmetic of a run: `device` is "cpu" or "cuda", `autocast` None or a torch dtype."""
 
     device: str
     autocast: Any
 
     @property
     def precision(self) -> str:
-        """Name of the arithmetic of matrix products."""
+        """The name of the arithmetic of matrix products."""
         return "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
 
 
@@ -62,7 +62,7 @@ def require_train_extra() -> None:
 
 
 def choose_machine(settings: TrainingSettings) -> Machine:
-    """Pick the device and arithmetic that `auto` stands for; InvalidInput if what is asked for is not there."""
+    """Choose the device and arithmetic, also for `auto`; InvalidInput if the requested device is not available."""
     import torch
 
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -77,7 +77,7 @@ def choose_machine(settings: TrainingSettings) -> Machine:
 
 
 def load_base(source: str, settings: TrainingSettings, device: str) -> Base:
-    """Load a local folder, or else a Hugging Face hub id; ModelError says why it is refused."""
+    """Load a local folder, or else a Hugging Face hub id; ModelError says why it cannot be used."""
     folder = Path(source)
     local = bool(source) and folder.is_dir()
     if not local and (folder.is_file() or _HUB_ID.fullmatch(source) is None):
@@ -93,7 +93,7 @@ def load_base(source: str, settings: TrainingSettings, device: str) -> Base:
             f"tokenizer of {source!r} knows {len(tokenizer)} tokens, its network "
             f"{network.get_input_embeddings().num_embeddings}: they do not belong together"
         )
-    types = getattr(network.config, "type_vocab_size", 0) > 1  # some networks accept them and know one type only
+    types = getattr(network.config, "type_vocab_size", 0) > 1  # some networks accept token types but know only one
     inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
     return Base(network, tokenizer, new_head, inputs, limit)
 
@@ -102,7 +102,7 @@ def _positions(config: Any) -> int:
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions < 1:
         return sys.maxsize
-    # RoBERTa and its kin count positions from behind the pad token's id.
+    # RoBERTa and its like count positions from after the pad token's id.
     return positions - config.pad_token_id - 1 if config.model_type in _OFFSET_POSITIONS else positions
 
 
@@ -123,7 +123,7 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what decides a run's result."""
+    """Return the versions of the software that a run's result depends on."""
     found = {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy", "qa-cluster")}
     return {"python": platform.python_version(), **found}
 
@@ -131,7 +131,7 @@ def versions() -> dict[str, str]:
 def _loading(what: str, source: str, local: bool, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except Exception as error:  # corrupt files surface as anything from OSError to safetensors' own types
+    except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
         cause = " ".join(str(error).split())[:300]
         where = "" if local else " (neither a local folder nor reachable on the hub)"
         raise ModelError(f"cannot load {what} of {source!r}{where}: {type(error).__name__}: {cause}") from error
@@ -177,7 +177,7 @@ def _config(source: str, local: bool, settings: TrainingSettings) -> Any:
 
     files = {"local_files_only": local, "trust_remote_code": False}
     config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, **files))
-    if config.num_labels != 2:  # of a classifier that the encoder was taken from
+    if config.num_labels != 2:  # the config is that of a classifier from which the encoder was taken
         config.num_labels = 2
     if settings.attention_dropout is not None:
         for name in _ATTENTION_DROPOUT:
@@ -190,8 +190,8 @@ def _network(source: str, local: bool, config: Any, seed: int, device: str) -> t
     import torch
     from transformers import AutoModelForQuestionAnswering
 
-    torch.manual_seed(seed)  # of the new head's weights
-    with quiet_transformers():  # it reports a new head at length
+    torch.manual_seed(seed)  # for the weights of a new head
+    with quiet_transformers():  # transformers writes a long warning about a new head
         network, info = _loading(
             "weights",
             source,

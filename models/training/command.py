@@ -1,4 +1,4 @@
-"""`python -m qa_cluster.models train`: its options, and what a stop by Ctrl-C or SIGTERM does."""
+"""`python -m qa_cluster.models train`: its options, and its orderly end at Ctrl-C or SIGTERM."""
 
 import argparse
 import json
@@ -78,7 +78,7 @@ def add_train(commands: Any) -> None:
 
 
 def run_train(chosen: argparse.Namespace) -> int:
-    """Train as the parsed options say, print the record as JSON, and return the exit code."""
+    """Train with the parsed options, print the record as JSON, and return the exit code."""
     names = TrainingSettings.__dataclass_fields__.keys() - {"stages"}
     settings = TrainingSettings(
         stages=tuple(Stage.parse(text) for text in chosen.data), **{name: getattr(chosen, name) for name in names}
@@ -104,7 +104,7 @@ class _Stop:
 
 @contextmanager
 def _stop_signals() -> Iterator[_Stop]:
-    """Let the first Ctrl-C or SIGTERM ask for an orderly end, and a second one end at once."""
+    """Make the first Ctrl-C or SIGTERM request an orderly end, and a second one end the run at once."""
     stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals

@@ -1,4 +1,4 @@
-"""Labelled examples to train on, from SQuAD-format JSON, JSON lines and written passages; which are dropped, and why.
+"""Reads labelled examples for training from SQuAD-format JSON, JSON lines and written passages.
 
 Every fault in a file's form is an error that names the line or question. A label that does not fit its context is a
 fault of the data, not of the form: the example is dropped and counted.
@@ -26,7 +26,7 @@ EMPTY_ANSWER = "the answer is empty"
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The examples of one file, the file's SHA-256, and how many examples were dropped for which reason."""
+    """The examples of one file, the file's SHA-256, and the number of dropped examples for each reason."""
 
     path: Path
     sha256: str
@@ -35,7 +35,7 @@ class Dataset:
 
 
 def load_dataset(path: Path) -> Dataset:
-    """Read a `.json` (SQuAD format), `.jsonl` or `.jsonl.gz` file; InvalidInput names the line that is wrong."""
+    """Read a `.json` (SQuAD format), `.jsonl` or `.jsonl.gz` file; InvalidInput names the line or question at fault."""
     try:
         data = path.read_bytes()
         found = list(_examples(path, data))
@@ -51,7 +51,7 @@ def load_dataset(path: Path) -> Dataset:
 
 
 def write_examples(path: Path, examples: Iterable[Labelled]) -> None:
-    """Write a `.jsonl.gz` file whose bytes depend on the examples alone."""
+    """Write a `.jsonl.gz` file whose bytes depend only on the examples."""
     lines = "".join(f"{example.to_json()}\n" for example in examples)
     path.write_bytes(gzip.compress(lines.encode(), mtime=0))
 

@@ -1,4 +1,4 @@
-"""Examples as the token arrays that training reads: tokenized once, in windows, with the answer's place in tokens."""
+"""Makes the token arrays for training from examples: tokenized once, in windows, with the answers' places in tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Windows:
     """Windows of examples, ragged: row `i` is `[bounds[i]:bounds[i + 1]]` of `ids` and `types`.
 
     `ids` int32 and `types` uint8 [tokens]; `bounds` int64 [windows + 1]; `starts` and `ends` int32 [windows], the
-    positions of the answer's first and last token, 0 and 0 where the window does not hold it; `owners` int32 [windows],
-    the example of each; `spans` int32 [tokens, 2], code points of the context, -1 where a token is not of the context.
+    positions of the answer's first and last token, 0 and 0 if the window does not hold it; `owners` int32 [windows],
+    the example of each; `spans` int32 [tokens, 2], code points of the context, -1 for tokens outside the context.
     """
 
     ids: NDArray[np.int32]
@@ -34,12 +34,12 @@ class Windows:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each window."""
+        """The number of tokens of each window."""
         return np.diff(self.bounds)
 
     @property
     def unanswered(self) -> int:
-        """How many windows point at position 0."""
+        """How many windows do not hold an answer."""
         return int(np.count_nonzero(self.ends == 0))
 
 
@@ -53,7 +53,7 @@ class Encoder:
         self._max_question_tokens = max_question_tokens
 
     def windows(self, examples: Sequence[Labelled]) -> Windows:
-        """Return every window of every example, in order."""
+        """Return all windows of all examples, in order."""
         ids: list[NDArray[np.int32]] = []
         types: list[NDArray[np.uint8]] = []
         spans: list[NDArray[np.int32]] = []
@@ -110,7 +110,7 @@ def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
     """Return the positions of the first and last token of the answer; (0, 0) unless the window holds all of it."""
     if example.answer_start == NO_ANSWER:
         return 0, 0
-    # Blanks at its ends are of no token: with them, an answer at the end of a window would seem to be cut off.
+    # White space at the answer's ends belongs to no token: an answer at the end of a window would seem to be cut off.
     begin = example.answer_start + len(example.answer) - len(example.answer.lstrip())
     end = begin + len(example.answer.strip())
     touched = np.flatnonzero((spans[:, 1] > begin) & (spans[:, 0] < end) & (spans[:, 0] >= 0))
@@ -126,10 +126,10 @@ def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
 def batches(
     lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int, seed: list[int]
 ) -> list[NDArray[np.int64]]:
-    """Return one epoch's batches as arrays of row numbers: windows of like length together, batches in random order.
+    """Return one epoch's batches as arrays of row numbers: each of windows of similar length, in random order.
 
-    A batch has `batch_size` rows, or as many as keep its padded size within `batch_tokens`. The order depends on
-    `seed` alone.
+    A batch has `batch_size` rows, or fewer to keep its padded size within `batch_tokens`. The batches depend on the
+    lengths and `seed` only.
     """
     random = np.random.default_rng(seed)
     shuffled = random.permutation(len(lengths))

@@ -1,4 +1,4 @@
-"""Takes examples out of the training data, spread over its sources, so that no sentence of theirs is trained on."""
+"""Holds examples out of the training data, spread over its sources, so that none of their sentences is trained on."""
 
 import random
 import re
@@ -11,7 +11,7 @@ from qa_cluster.errors import InvalidInput
 from .labelled import Labelled
 
 MAX_LOSS = 8
-"""An example is not held out where that would cost the training more than so many others."""
+"""Contexts are not held out if the training would lose more than this many other examples per held-out one."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _BLANK = re.compile(r"\s+")
 _SHORT = 12
@@ -19,7 +19,7 @@ _SHORT = 12
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The examples held out, those left to train on (per file), and how many are neither."""
+    """The examples held out, those left for training (per file), and the number of those that are neither."""
 
     held_out: list[Labelled]
     training: list[list[Labelled]]
@@ -27,10 +27,11 @@ class Split:
 
 
 def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Split:
-    """Take about `count` examples of the last file away, and from all files what shares a sentence with them.
+    """Hold out about `count` examples of the last file, and remove those of all files that share sentences with them.
 
-    Contexts of one file may be overlapping windows of one text, and another file may ask about the same text: what
-    must not be seen in training is a sentence, not a context. Each source gives its share of the examples.
+    Contexts of one file may be overlapping windows of one text, and another file may ask about the same text. So the
+    training must not see any of their sentences, not only their contexts. Each source contributes its share of the
+    examples.
     """
     if count == 0:
         return Split([], [list(examples) for examples in files], 0)
@@ -54,7 +55,7 @@ def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Spli
 
 
 def sentence_keys(context: str) -> frozenset[str]:
-    """Return the sentences of a context, blanks and case apart; short ones stand in many texts and do not count."""
+    """Return the sentences of a context without blanks and case; short ones, which many texts share, do not count."""
     keys = [_BLANK.sub("", sentence).lower() for sentence in _SENTENCE_END.split(context)]
     return frozenset(key for key in keys if len(key) > _SHORT) or frozenset(keys)
 
@@ -66,7 +67,7 @@ def _choose(
     parts: Mapping[str, frozenset[str]],
     numbers: Mapping[str, int],
 ) -> set[str]:
-    """Return the sentences of the contexts that are held out; `numbers` has how many examples each context has."""
+    """Return the sentences of the contexts to hold out; `numbers` has the number of examples of each context."""
     holders: defaultdict[str, list[str]] = defaultdict(list)
     users: Counter[str] = Counter()
     for context, number in numbers.items():
@@ -89,10 +90,10 @@ def _choose(
             fresh = parts[context] - chosen
             most = (MAX_LOSS + 1) * contexts[context]
             if not fresh or max(users[key] for key in fresh) > most:
-                continue  # without a look at the thousands of contexts that a sentence may stand in
+                continue  # it saves examining the thousands of contexts that may share a sentence
             touched = {holder for key in fresh for holder in holders[key]}
             if sum(numbers[holder] for holder in touched) <= most:
                 chosen |= fresh
-                # of overlapping contexts, those between two chosen ones come along
+                # a context that lies between two overlapping chosen ones is held out too
                 taken += sum(contexts[holder] for holder in touched if parts[holder] <= chosen)
     return chosen

@@ -1,7 +1,8 @@
-"""Longer contexts out of short ones: a context is set among others of its file that are about the same things.
+"""Makes longer contexts from short ones: a context is joined with others of its file about the same subject.
 
-A reader trained on single sentences has never seen the answer compete with other sentences, nor at a late position.
-The neighbours are contexts that share rare words with the example's; none of them may hold an answer to its question.
+A reader that is trained on single sentences has never seen an answer among other sentences, nor at a late position. The
+neighbours are contexts that share rare words with the example's, then random ones; none may hold an answer to its
+question.
 """
 
 import random
@@ -21,9 +22,9 @@ _WORD = re.compile(r"\w{4,}")
 
 
 def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int, seed: str) -> list[Labelled]:
-    """Return the examples in order, about `share` of them with a context of up to `max_tokens` tokens.
+    """Return the examples in order, about `share` of them with a context of up to about `max_tokens` tokens.
 
-    Only questions that ask for something definite are taken: of six words or more, and asked of two contexts at most.
+    Only specific questions get longer contexts: those of six words or more that are asked of at most two contexts.
     """
     if share == 0:
         return list(examples)
@@ -38,7 +39,7 @@ def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int
 
 
 class _Neighbours:
-    """Which contexts share rare words, and which answers a question is known to have."""
+    """The contexts that share rare words, and the known answers of each question."""
 
     def __init__(self, examples: Sequence[Labelled]) -> None:
         self.answers: defaultdict[str, set[str]] = defaultdict(set)
@@ -61,12 +62,12 @@ class _Neighbours:
         return len(question.split()) >= MIN_QUESTION_WORDS and self._asked[question] <= MAX_CONTEXTS_OF_A_QUESTION
 
     def of(self, example: Labelled, order: random.Random) -> list[str]:
-        """Return contexts to set around the example's, the nearest first, then any."""
+        """Return contexts to put around the example's: similar ones first, then random ones."""
         rare = sorted(
             (word for word in self._words[example.context] if word in self._holders),
             key=lambda word: (self._frequency[word], word),
         )[:_RARE_WORDS]
-        # The answer of a question without a known one cannot be looked for, and may well stand in a similar context.
+        # If no answer is known, similar contexts are not used: they might hold one, which could not be recognised.
         known = bool(self.answers.get(example.question))
         similar = sorted({held for word in rare for held in self._holders[word]}) if known else []
         order.shuffle(similar)

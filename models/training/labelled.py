@@ -1,4 +1,4 @@
-"""One labelled example, whatever file it comes from."""
+"""One labelled example, from any kind of file."""
 
 from __future__ import annotations
 

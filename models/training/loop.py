@@ -1,7 +1,7 @@
-"""The training loop of one stage: batches, loss, steps, the learning rate's course; stops where it is asked to.
+"""The training loop of one stage: batches, loss, steps and learning rate; it can be stopped after every step.
 
-Which batch is step `n`, its learning rate and its random numbers depend on the settings and `n` alone, so a run that
-continues from a saved state does what the uninterrupted one would have done.
+The batch and the learning rate of step `n` depend only on the data, the settings and `n`, and the state of the random
+generators is saved. So a run that continues from a saved state does what the uninterrupted run would have done.
 """
 
 import math
@@ -20,12 +20,12 @@ from .settings import TrainingSettings
 from .state import Position
 
 LOSS_STEPS = 100
-"""Steps whose mean loss is recorded."""
+"""The record has the mean loss of each stretch of this many steps."""
 _LENGTH_STEP = 8
 
 
 class StageLoop:
-    """Trains one stage from its position on. `report(steps done, steps in all, loss, examples)` follows every step."""
+    """Trains one stage from a position on. After every step it calls `report(steps done, steps in all, loss, rows)`."""
 
     def __init__(self, base: Base, machine: Machine, settings: TrainingSettings, number: int, windows: Windows) -> None:
         self._base = base
@@ -49,7 +49,7 @@ class StageLoop:
         save: Callable[[], None],
         stopping: Callable[[], bool],
     ) -> bool:
-        """Train to the end of the stage and return True, or False as soon as `stopping()`, having saved."""
+        """Train to the end of the stage and return True; as soon as `stopping()`, save and return False."""
         self._base.network.train()
         saved_at = last = time.monotonic()
         for rows in self._from(position.step):
@@ -105,7 +105,7 @@ class StageLoop:
         return value
 
     def _gradients(self, rows: NDArray[np.int64], step: int) -> float:
-        """Compute the gradients of a batch, and return its loss."""
+        """Compute the gradients of a batch and return its loss."""
         import torch
 
         device, autocast = self._machine.device, self._machine.autocast
@@ -120,7 +120,7 @@ class StageLoop:
         return value
 
     def _require_finite(self, what: str, value: float, step: int) -> None:
-        """Raise ModelError before a number that is none gets into the weights, and with them into the saved state."""
+        """Raise ModelError unless the value is finite: otherwise the weights, and the saved state, would be spoiled."""
         if not math.isfinite(value):
             raise ModelError(
                 f"the {what} is {value} at step {step + 1} of stage {self._number + 1}: use a lower learning rate than "
@@ -129,7 +129,7 @@ class StageLoop:
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
-    """Return the rate of a step: up to `peak` in a straight line over the share `warmup`, then down to zero."""
+    """Return the rate of a step: it rises linearly to `peak` over the share `warmup`, then falls linearly to zero."""
     rising = max(1, round(steps * warmup))
     if step < rising:
         return peak * (step + 1) / rising
@@ -137,7 +137,7 @@ def learning_rate(step: int, steps: int, peak: float, warmup: float) -> float:
 
 
 def make_optimizer(network: Any, settings: TrainingSettings) -> Any:
-    """Return AdamW that spares biases and layer norms the weight decay."""
+    """Return AdamW without weight decay for biases and layer norms."""
     import torch
 
     decayed = [parameter for parameter in network.parameters() if parameter.ndim > 1]
@@ -172,7 +172,7 @@ def pad(
 
 
 def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], device: str) -> Any:
-    """Return the mean cross-entropy of first and last position (Devlin et al. 2019, section 4.2), in float32."""
+    """Return the mean cross-entropy of the first and last positions (Devlin et al. 2019, section 4.2), in float32."""
     import torch
 
     losses = [

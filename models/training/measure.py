@@ -1,4 +1,4 @@
-"""How well a network in training answers: exact match and F1 in plain PyTorch, the context given with the question."""
+"""Measures a network in training: exact match and F1 in plain PyTorch, with the context given for each question."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ def predict(
 ) -> tuple[list[str], NDArray[np.float64]]:
     """Return the best span's text for each context, and its score over null, float64 [contexts].
 
-    The score of a span is its start's and end's logits less those of position 0; the best one over all windows counts.
+    The score of a span is the logits of its start and end minus those of position 0; the best of all windows counts.
     """
     import torch
 
@@ -48,7 +48,10 @@ def predict(
 
 
 def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArray[np.int32]) -> tuple[float, int, int]:
-    """Return score over null and code points of a window's best span; `start`, `end` [padded], `spans` [tokens, 2]."""
+    """Return the score over null and the code points of a window's best span.
+
+    `start` and `end` are the logits [padded length]; `spans` [tokens, 2] has each token's code points.
+    """
     context = np.flatnonzero(spans[:, 0] >= 0)
     if not len(context):
         return -np.inf, 0, 0
@@ -63,9 +66,10 @@ def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArr
 def measure(
     base: Base, examples: Sequence[Labelled], device: str, report: Callable[[int, int], None]
 ) -> dict[str, float]:
-    """Return exact match and F1 of the questions with an answer, and how well the score tells them from the others.
+    """Return exact match and F1 of the questions with an answer, and how well scores separate them from the others.
 
-    `separation` is the chance that an answered question scores above an unanswerable one (area under the ROC curve).
+    `separation` is the share of pairs in which a question with an answer scores above one without (the area under the
+    ROC curve).
     """
     length = min(base.max_tokens, WINDOW_TOKENS)
     encoder = Encoder(

@@ -1,8 +1,8 @@
 """Passages that were written for this project, each with its questions: `models/training/written/*.jsonl.gz`.
 
-A line holds `domain`, `title` and `section` (where the passage stands in its document), `text` and `questions`; a
-question has an `answer`, the words of the text from their first occurrence on, or null where the passage does not
-answer it, a `kind` and a `style`. `faults` is the check that every such file has to pass.
+A line has `domain`, `title` and `section` (the passage's place in its document), `text` and `questions`. A question has
+an `answer` (words of the text, of which the first occurrence counts, or null if the passage does not answer it), a
+`kind` and a `style`. Every such file must pass the check in `faults`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POINTS = re.compile(r"\b(this|the) (passage|text)\b|\babove\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a passage; `answer` is None where the passage does not hold it."""
+    """A question about a passage; `answer` is None if the passage does not hold one."""
 
     question: str
     answer: str | None
@@ -51,14 +51,14 @@ class Passage:
     questions: tuple[Question, ...]
 
     def examples(self) -> Iterator[Labelled]:
-        """Its questions as labelled examples; the source is the domain."""
+        """The questions as labelled examples, whose source is the domain."""
         for asked in self.questions:
             start = NO_ANSWER if asked.answer is None else self.text.find(asked.answer)
             yield Labelled(asked.question, self.text, asked.answer or "", start, self.domain)
 
 
 def passage_of(row: dict[str, Any], where: str) -> Passage:
-    """The passage of a line; InvalidInput, which begins with `where`, says what is missing or no string."""
+    """The passage of a line; InvalidInput, which begins with `where`, names what is missing or of the wrong type."""
     texts = [row.get(name) for name in ("domain", "title", "section", "text")]
     questions = row.get("questions")
     if not all(isinstance(text, str) and is_unicode(text) for text in texts) or not isinstance(questions, list):
@@ -79,7 +79,7 @@ def _question(row: Any, where: str) -> Question:
 
 
 def faults(passages: Iterable[Passage]) -> list[str]:
-    """What is wrong with passages: labels that do not fit, doubles, questions that point at the passage."""
+    """The faults of passages: labels that do not fit, duplicates, questions that mention the passage itself."""
     found: list[str] = []
     texts: set[str] = set()
     questions: set[str] = set()
@@ -101,7 +101,7 @@ def faults(passages: Iterable[Passage]) -> list[str]:
 
 
 def folded(text: str) -> str:
-    """Words in lower case, for comparing."""
+    """The words of a text in lower case, for comparisons."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 

@@ -1,4 +1,4 @@
-"""What a run tells: a bar with loss, examples a second and time left on a terminal, a line now and then elsewhere."""
+"""Shows the progress of a run: on a terminal a bar with loss, examples per second and time left, elsewhere lines."""
 
 import time
 from collections import deque
@@ -12,20 +12,20 @@ _RECENT_STEPS = 200
 
 
 class Watcher(Protocol):
-    """What a run reports to: its steps and its losses."""
+    """The object to which a run reports its stages, steps and losses."""
 
     def say(self, text: str) -> None:
-        """Take one line."""
+        """Take one line of text."""
 
     def start(self, name: str, done: int, total: int) -> None:
-        """Take note that a stage begins, `done` of `total` steps being done."""
+        """Take the start of a stage, of which `done` of `total` steps are done."""
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
-        """Take note of a step's end."""
+        """Take the end of a step."""
 
 
 class ConsoleWatcher:
-    """Shows a run on a console, mean loss and pace over the last steps. Use as a context manager."""
+    """Shows a run on a console, with mean loss and speed over the last steps. Use it as a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -54,7 +54,7 @@ class ConsoleWatcher:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def start(self, name: str, done: int, total: int) -> None:
-        """Begin a bar."""
+        """Start a bar."""
         self._name = name
         self._recent.clear()
         self._line_at = time.monotonic()
@@ -63,7 +63,7 @@ class ConsoleWatcher:
         self._task = self._bars.add_task(name, total=total, completed=done, figures="")
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
-        """Move the bar."""
+        """Advance the bar, or print a line now and then if there is no terminal."""
         now = time.monotonic()
         self._recent.append((now, loss, examples))
         if self._task is None:

@@ -1,4 +1,4 @@
-"""What a training run is given: data stages, sizes, rates. Checked before anything is loaded."""
+"""The settings of a training run: data stages, sizes, rates. They are checked before anything is loaded."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ _FORM = "FILE[:epochs[:learning rate[:share joined]]]"
 class Stage:
     """One file to train on: for how many epochs (a fraction is allowed) and at which peak learning rate.
 
-    `join` is the share of its examples whose context is set among others of the file.
+    `join` is the share of its examples whose context is joined with others of the file.
     """
 
     path: Path
@@ -49,10 +49,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings:
-    """Everything that decides the weights that come out, and how often they are saved on the way.
+    """The settings on which the resulting weights depend, and how often the state is saved during the run.
 
-    `batch_size` windows make a step, fewer where their padded size passes `batch_tokens`. `hold_out`
-    examples of the last file are kept out of the training. `attention_dropout` None keeps what the base's config says.
+    A step has `batch_size` windows, or fewer if their padded size exceeds `batch_tokens`. `hold_out` examples of the
+    last file are kept out of the training. With `attention_dropout` None, the value in the base's config is used.
     """
 
     stages: tuple[Stage, ...]
@@ -73,7 +73,7 @@ class TrainingSettings:
     save_minutes: float = 10.0
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for the first value out of its limits."""
+        """Raise InvalidInput for the first value that is out of its limits."""
         if not self.stages:
             raise InvalidInput(f"nothing to train on: name at least one file with --data {_FORM}")
         for name, low, high in _LIMITS:

@@ -1,4 +1,4 @@
-"""A run's state on disk: written whole or not at all, refused if it belongs to another run."""
+"""A run's state on disk: it is written atomically, and refused if it belongs to another run."""
 
 import os
 import shutil
@@ -14,10 +14,10 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class Position:
-    """Where a run stands: the stage, the steps done in it and the seconds trained; what the record will say of it.
+    """The position of a run: the stage, the steps done in it, the seconds of training, and data for the record.
 
-    `losses` has the mean of every stretch of steps, `stretch` the losses of the one that is not complete; `data`
-    describes the stages begun.
+    `losses` has the mean of every complete stretch of steps, `stretch` the losses of the incomplete one; `data`
+    describes the stages that have begun.
     """
 
     stage: int = 0
@@ -29,9 +29,9 @@ class Position:
 
 
 def save_state(folder: Path, identity: dict[str, Any], position: Position, network: Any, optimizer: Any) -> None:
-    """Write everything a resumed run needs, atomically. `optimizer` is None between two stages.
+    """Write everything that a resumed run needs, atomically. `optimizer` is None between two stages.
 
-    Raises ModelError where that fails, such as on a full disk; the state saved before is kept.
+    If that fails, as on a full disk, it raises ModelError, and the state saved before is kept.
     """
     import torch
 
@@ -51,7 +51,7 @@ def save_state(folder: Path, identity: dict[str, Any], position: Position, netwo
             file.flush()
             os.fsync(file.fileno())
         partial.replace(folder / STATE_FILE)
-    except (OSError, RuntimeError) as error:  # torch turns an OSError into a RuntimeError that does not tell it
+    except (OSError, RuntimeError) as error:  # torch turns an OSError into a RuntimeError without its cause
         partial.unlink(missing_ok=True)
         kept = "; what was saved before is kept" if (folder / STATE_FILE).exists() else ""
         free = shutil.disk_usage(folder).free / 1e6
@@ -62,14 +62,14 @@ def save_state(folder: Path, identity: dict[str, Any], position: Position, netwo
 
 
 def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """Read what `save_state` wrote; a run with other data or settings is refused, naming the first difference."""
+    """Read what `save_state` has written; if it is of other data or settings, the error names the first difference."""
     import torch
 
     path = folder / STATE_FILE
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         known = state["identity"] if state["format"] == _FORMAT else {}
-    except Exception as error:  # torch raises what unpickling and unzipping raise
+    except Exception as error:  # unpickling and unzipping raise errors of many types
         raise ModelError(f"cannot read {str(path)!r}: {type(error).__name__}: {error}") from error
     for name, value in identity.items():
         if known.get(name) != value:
@@ -81,11 +81,11 @@ def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any], network: Any) -> Position:
-    """Put weights and random generators back to where they were; return where the run stood."""
+    """Restore the weights and the random generators; return the position of the run."""
     import torch
 
     network.load_state_dict(state["network"])
     torch.set_rng_state(state["random"])
     if state["random_cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["random_cuda"][: torch.cuda.device_count()])  # the first one is used
+        torch.cuda.set_rng_state_all(state["random_cuda"][: torch.cuda.device_count()])  # the run uses the first GPU
     return Position(**state["position"])

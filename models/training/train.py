@@ -1,7 +1,7 @@
 """One training run from files to a Hugging Face checkpoint: prepares the data, runs the stages, measures, writes.
 
-The folder that is written holds, while the run lasts, `resume.pt`; at the end the checkpoint (config, safetensors,
-tokenizer), `training.json` (the record) and, where examples were held out, `heldout.jsonl.gz`.
+While the run lasts, the output folder holds `resume.pt`; at the end it holds the checkpoint (config, safetensors,
+tokenizer), `training.json` (the record) and, if examples were held out, `heldout.jsonl.gz`.
 """
 
 import json
@@ -32,7 +32,7 @@ _RUN_TIME_SETTINGS = ("save_minutes", "threads")
 
 
 class Interrupted(Exception):
-    """The run was asked to stop, and saved its state."""
+    """The run was stopped, and has saved its state."""
 
 
 def train(
@@ -46,8 +46,8 @@ def train(
 ) -> dict[str, Any]:
     """Fine-tune `source` into the folder `out` and return the training record.
 
-    Raises InvalidInput for data, settings or a folder that cannot be used, ModelError for a base that cannot be
-    trained, Interrupted once `stopping()` returned True and the state is saved.
+    It raises InvalidInput for data, settings or a folder that cannot be used, ModelError for a base that cannot be
+    trained, and Interrupted after `stopping()` has returned True and the state is saved.
     """
     require_train_extra()
     _check_folder(out, resume)
@@ -108,7 +108,7 @@ class _Run:
             )
 
     def train(self, resume: bool, stopping: Callable[[], bool]) -> Position:
-        """Train all stages that are not done, and leave the state saved."""
+        """Train all stages that are not done, and save the state after each."""
         state = load_state(self._out, self._identity()) if resume else None
         position = restore(state, self._base.network) if state else Position()
         self._out.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ class _Run:
 
         def report(done: int, total: int) -> None:
             self._watcher.step(done, total, None, 0)
-            if stopping():  # the end of the last stage is saved
+            if stopping():  # the state is already saved at the end of the last stage
                 raise Interrupted(f"stopped at window {done} of {total} of the measuring")
 
         return measure(self._base, examples, self._machine.device, report)
@@ -218,7 +218,7 @@ class _Run:
             with quiet_transformers():
                 self._base.network.to("cpu").save_pretrained(partial)
                 self._base.tokenizer.save_pretrained(partial)
-        except Exception as error:  # a full disk surfaces as safetensors' or tokenizers' own type, or as an OSError
+        except Exception as error:  # a full disk raises an error of safetensors' or tokenizers' own type, or an OSError
             shutil.rmtree(partial, ignore_errors=True)
             raise ModelError(
                 f"cannot write the checkpoint to {str(self._out)!r}: {type(error).__name__}: {error}; the trained "

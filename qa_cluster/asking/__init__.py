@@ -1,1 +1,1 @@
-"""Asking and writing from outside the shards: connections, routing, caches that are never stale, waves, assembly."""
+"""Asks and writes from outside the shards: caches that are never stale, waves, assembly, documents."""

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What was found: the JSON of the answer's constant part, its age and how long it may still be used."""
+    """An answer from the cache: the JSON of its constant part, its age and how long it may still be used."""
 
     body: bytes
     age_seconds: float
@@ -72,7 +72,7 @@ class AnswerCache:
         return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable))
 
     def put(self, digest: str, body: bytes, tokens: Mapping[str, int]) -> None:
-        """Store in the background; when too many stores are under way already, not at all."""
+        """Store an answer in the background; drop it when `MAX_STORES` stores are under way already."""
         if len(self._stores) >= MAX_STORES:
             return
         value = {

@@ -1,9 +1,9 @@
 """The question pipeline: caches, rank, read in waves, answer. Used by the REST service and by the cluster client.
 
-A question's answer is a JSON object without what differs from one request to the next (`Outcome.body`): a cached one
-costs no encoding. Identical questions asked at the same time, with no write in between, are one piece of work (a
-*flight*); it is cancelled when the last of them has gone. What the cluster does meanwhile (slots move, a primary fails)
-costs the whole question another try within its deadline.
+The constant part of an answer is one JSON object (`Outcome.body`); it leaves out what differs from one request to the
+next, so a cached answer is not encoded again. Identical questions that are asked at the same time, with no write in
+between, share one task (a *flight*); it is cancelled when the last of their callers has gone. When slots move or a
+primary fails meanwhile, the whole question is tried again within its deadline.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .questions import AskLimits, AskOptions, Question, check_question
 from .searcher import Ranked, Ranker, index_version, trigger
 
 MAX_VERSION_TRIES = 3
-# A model that a shard does not have may have been taken away a moment ago, with another one in its place.
+# When a shard lacks the model, another model may have replaced it a moment ago: the question is tried again.
 MAX_MODEL_TRIES = 3
 MODEL_PAUSE_SECONDS = 0.05
 
@@ -54,14 +54,14 @@ class CacheMiss(NotFound):
 
 @dataclass(slots=True)
 class Clock:
-    """Where the time of one question went, in seconds."""
+    """How long each stage of one question took, in seconds."""
 
     cache: float = 0.0
     rank: float = 0.0
     read: list[float] = field(default_factory=list)
 
     def timings(self, begun: float) -> Timings:
-        """In milliseconds, up to now."""
+        """The times in milliseconds; the total runs from `begun` to now."""
         return Timings(
             round(self.cache * 1000, 3),
             round(self.rank * 1000, 3),
@@ -72,7 +72,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to one request: the constant part as JSON, and what is this request's own."""
+    """The answer to one request: the constant part as JSON, and the parts that belong to this request alone."""
 
     question: Question
     body: bytes
@@ -103,7 +103,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A finished answer: body, ETag, whether it has an answer, and how long it took."""
+    """The result of a flight: body, ETag, whether there is an answer, where it came from and how long it took."""
 
     body: bytes
     etag: str
@@ -113,7 +113,7 @@ class _Made:
 
 
 class _Flight:
-    """One piece of work that identical questions share."""
+    """One task that identical questions share."""
 
     def __init__(self, task: asyncio.Task[_Made]) -> None:
         self.task = task
@@ -171,7 +171,7 @@ class Asker:
             ) from error
 
     async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
-        # What was written before the question was asked is seen first, a change of the model too.
+        # The answer must take account of every change before the question, of the model's too.
         cacheable = await self._freshness.drain()
         await self._follow()
         manifest = await self._readers.find(question.options.model)
@@ -190,12 +190,12 @@ class Asker:
         """The name of the question's answer in caches."""
         reader = f"{manifest.model_id}@{manifest.reading_revision}"
         calibration = manifest.calibration
-        # fitted anew, they are others for the same weights
+        # they are part of the name because a new fit can change them while the weights stay the same
         numbers = (manifest.no_answer_threshold, manifest.wave_threshold, manifest.rank_weight)
         return question.digest(reader, self._waves, (*numbers, calibration.a, calibration.b))
 
     def near_hit(self, digest: str) -> tuple[bytes, str, CacheUse, bool] | None:
-        """The near cache's answer, if it is certain that it still stands."""
+        """The near cache's answer, if it is certain that it is still valid."""
         if not self._freshness.drained():
             return None
         entry = self._near.get(digest, self._freshness.generation)
@@ -206,11 +206,11 @@ class Asker:
 
     @property
     def flights(self) -> int:
-        """Pieces of work under way."""
+        """The number of flights under way."""
         return len(self._flights)
 
     async def _fly(self, question: Question, manifest: Manifest, digest: str, *, joint: bool, last_try: bool) -> _Made:
-        # Unless it is certain that nothing has changed since a flight began, nobody may join it.
+        # A request may join a flight only if it is certain that nothing has changed since the flight began.
         self._solo += not joint
         now = (self._freshness.generation, self._freshness.writes)
         key = (digest, *now, question.options.cache, last_try, 0 if joint else self._solo)
@@ -232,7 +232,7 @@ class Asker:
         if self._flights.get(key) is flight:
             del self._flights[key]
         if not flight.task.cancelled():
-            flight.task.exception()  # looked at, so that asyncio does not report it when every asker has gone
+            flight.task.exception()  # retrieved here, so that asyncio does not report it when every caller has gone
 
     async def _make(self, question: Question, manifest: Manifest, digest: str, *, last_try: bool) -> _Made:
         begun = perf_counter()
@@ -255,7 +255,7 @@ class Asker:
                 raise ModelError(f"{manifest.name} was to read by {manifest.reading_revision}, and {revision} has read")
             etag = _etag(digest, body)
             status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
-            # Shards of which not all have taken a change yet read otherwise than the digest says: nothing to keep.
+            # While some shards still have the previous reader, the answer is not what the digest names: it is not kept.
             if tokens is None or keeping.dropped or revision != manifest.reading_revision:
                 return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, 0), clock)
             self._answers.put(digest, body, tokens)
@@ -346,7 +346,7 @@ class Asker:
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
     ) -> tuple[list[SentenceReading], int]:
-        """Read the candidates in waves; returns what was read and in how many waves."""
+        """Read the candidates in waves; return the readings and the number of waves."""
         readings: list[SentenceReading] = []
         done = waves = 0
         ends = wave_ends(
@@ -395,10 +395,10 @@ class Asker:
 
 
 def _etag(digest: str, body: bytes) -> str:
-    """Weak, because cache tier and timings differ from one response to the next."""
+    """A weak ETag, because cache tier and timings differ from one response to the next."""
     return f'W/"{blake2b(body, digest_size=8, key=digest.encode()).hexdigest()}"'
 
 
 def _weights(reading_revisions: Iterable[str]) -> str:
-    """The revisions of the models that have read, in whatever way; several while the shards change models."""
+    """The weights' part of the reading revisions; there are several while the shards change models."""
     return "+".join(sorted({revision.partition("+")[0] for revision in reading_revisions}))

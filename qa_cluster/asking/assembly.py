@@ -1,8 +1,8 @@
-"""From what sentences answered to the answers of a question: ordered, distinct, scored, or none. Pure.
+"""Makes the answers of a question from the readings of its sentences: ordered, distinct, scored, or none. Pure.
 
-The order is the reader's score over null plus the manifest's share of the ranking score, that of the sentence which
-holds the span: a neighbour that was read along earns what it was ranked itself, if it was. The score shown is the
-reader's alone, turned into a probability. Spans of one document that overlap are one answer, the best of them.
+Spans are ordered by the reader's score over null plus the manifest's share of the ranking score. The ranking score is
+that of the sentence which holds the span; a neighbour that was not ranked itself adds nothing. The score shown is the
+reader's alone, turned into a probability. Of spans of one document that overlap, the best is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .questions import AskOptions
 
 @dataclass(frozen=True, slots=True)
 class CitedDocument:
-    """What is asked about the document of an answer at the end: the version that stands, title and metadata."""
+    """What an answer cites of its document, read after the sentences: its current version, title and metadata."""
 
     version: str
     title: str
@@ -32,7 +32,7 @@ class CitedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A span of a reading, and the number that orders it among all."""
+    """A span of a reading, and the number by which all spans are ordered."""
 
     reading: SentenceReading
     span: FoundSpan
@@ -40,9 +40,9 @@ class Scored:
 
 
 def distinct(readings: Sequence[SentenceReading], ranked: Mapping[str, float], threshold: float) -> list[Scored]:
-    """The spans best first, those over the no-answer threshold before all others, without overlaps in a document.
+    """The spans, best first, without overlaps in a document; those that reach the no-answer threshold come first.
 
-    `ranked` is the share of the ranking score by sentence key; sentences that were not ranked have none.
+    `ranked` has the share of the ranking score by sentence key; sentences that were not ranked are not in it.
     """
     kept: list[Scored] = []
     taken: dict[str, list[tuple[int, int]]] = {}
@@ -62,7 +62,7 @@ def _scored(reading: SentenceReading, span: FoundSpan, ranked: Mapping[str, floa
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """The answers of a question and how sure it is that there is none."""
+    """The answers of a question, and the probability that there is none."""
 
     answers: tuple[Answer, ...]
     answerable: bool
@@ -72,7 +72,7 @@ class Assembled:
 def assemble(
     chosen: Sequence[Scored], records: Mapping[str, CitedDocument], manifest: Manifest, options: AskOptions
 ) -> Assembled:
-    """The answers of `chosen`, which is in order; `records` are those of their documents, by id."""
+    """The answers of the spans in `chosen`, which come best first; `records` has their documents by id."""
     answers: list[Answer] = []
     best = chosen[0].span.score if chosen else None
     answerable = best is not None and best >= manifest.no_answer_threshold

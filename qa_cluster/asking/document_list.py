@@ -2,11 +2,11 @@
 
 A partition's index lists its documents in the order in which they were written; a listing goes through the partitions
 one after the other. It needs no state on the shards: a cursor names the partition and the place in it, and an index
-keeps its places across restarts and moves of its slot. So a document that is there all the time is listed exactly once;
-one that is written meanwhile is listed, or not, or, with a new version, twice.
+keeps its places across restarts and moves of its slot. So a document that does not change meanwhile is listed exactly
+once. A document that is new meanwhile may be listed or not, and one that gets a new version may be listed twice.
 
-Documents that wait for their shard's worker are in no index: they are not listed, and counted only by looking at the
-record of every document.
+Documents that wait for their shard's worker are in no index: they are not listed, and to count them, the record of
+every document has to be read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-# So many commands at most are sent for a page: one that finds little, by its prefix or in empty partitions, ends early.
+# Most commands for one page: when few ids have the prefix, or partitions are empty, the page ends early.
 PAGE_COMMANDS = 100
 SCAN_KEYS = 1000
 COUNT_SECONDS = 60.0
@@ -55,7 +55,7 @@ def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
 
 
 async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> AsyncIterator[DocumentEntry]:
-    """The same where a page has to be waited for."""
+    """The same for a `page_at` that is awaited."""
     cursor: str | None = ""
     while cursor is not None:
         page = await page_at(cursor)
@@ -66,20 +66,20 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a listing goes on: the number of a partition of so many, and the cursor of its index."""
+    """Where a listing goes on: how many partitions there are, the number of one, and the cursor of its index."""
 
     partitions: int
     partition: int = 0
     position: int = 0
 
     def cursor(self, prefix: str) -> str:
-        """The place as opaque text, which holds for listings of the same prefix."""
+        """The place as opaque text, valid for listings of the same prefix only."""
         packed = _PLACE.pack(self.partitions - 1, self.partition, self.position)
         return base64.urlsafe_b64encode(packed + _check(packed, prefix)).decode()
 
     @classmethod
     def of(cls, cursor: str, prefix: str, partitions: int) -> _Place:
-        """The place that a cursor names, the beginning for an empty one; InvalidInput unless it is one of ours."""
+        """The place that a cursor names; an empty one names the beginning. InvalidInput if we did not make it."""
         if not cursor:
             return cls(partitions)
         try:
@@ -99,7 +99,7 @@ class _Place:
         return cls(partitions, partition, position)
 
     def after(self, position: int) -> _Place | None:
-        """The place behind what an index has listed, given its next cursor; None at the end of everything."""
+        """The place after what an index has listed, given its next cursor; None after the last partition."""
         if position:
             return _Place(self.partitions, self.partition, position)
         return _Place(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
@@ -117,7 +117,7 @@ def _wrong(cursor: str) -> InvalidInput:
 
 
 class DocumentList:
-    """Lists and counts. `partitions` is the number of partitions of the cluster.
+    """Lists and counts documents. `partitions` is the number of partitions of the cluster.
 
     >>> page = await documents.page(limit=2)
     >>> [entry.id for entry in page.documents], page.next_cursor
@@ -129,7 +129,7 @@ class DocumentList:
         self.partitions = partitions
 
     async def page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
-        """Up to `limit` documents whose ids begin with `prefix`, from `cursor` on; fewer do not mean the end."""
+        """Up to `limit` documents whose ids begin with `prefix`, from `cursor` on; a short page may not be the last."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}")
         place: _Place | None = _Place.of(cursor, prefix, self.partitions)
@@ -145,7 +145,7 @@ class DocumentList:
                 matching = [i for i, name in enumerate(names) if name.startswith(prefix)]
                 if len(matching) <= limit - len(found):
                     break
-                # The index knows only the place behind all that it has listed: ask for what fits on the page.
+                # The index's cursor names only the place after all that it has listed: ask for what fits on the page.
                 count = matching[limit - len(found) - 1] + 1
             found += [(names[i], tag) for i in matching]
             place = place.after(following)
@@ -159,7 +159,7 @@ class DocumentList:
     async def count(self, *, waiting: bool = False) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
 
-        The latter looks at the record of every document.
+        To count the latter, it reads the record of every document.
         """
         keys = [index_key(tag) for tag in partition_tags(self.partitions)]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
@@ -173,7 +173,7 @@ class DocumentList:
         return int(following), [decode_id(row[0].decode()) for row in rows]
 
     async def _entries(self, found: Iterable[tuple[str, str]]) -> tuple[DocumentEntry, ...]:
-        """What the records of documents say; one that was removed meanwhile is left out."""
+        """The entries of documents, from their records; a document that was removed meanwhile is left out."""
         wanted = list(found)
         keys = [document_key(document_id, tag) for document_id, tag in wanted]
         replies = await self._shards.execute_many([(key, ("HMGET", key, *_FIELDS)) for key in keys])
@@ -190,7 +190,7 @@ class DocumentList:
         return int(await self._shards.retrying(attempt, COUNT_SECONDS))
 
     async def _waiting_on(self, shard: Shard, tags: frozenset[str]) -> set[str]:
-        """The records on a shard of documents that are not indexed at their current version."""
+        """The keys of a shard's records whose documents are not indexed at their current version."""
         found: set[str] = set()
         cursor: bytes | int = 0
         while True:

@@ -1,7 +1,7 @@
-"""Documents on the shards: written, read, deleted, and waited for until questions are answered from them.
+"""Writes, reads and deletes documents on the shards, and waits until questions are answered from them.
 
-A write is one script on the shard that holds the document. It is reported only after one more reply of that shard, so
-that every API process knows by then that its cached answers are void (see `freshness`).
+A write is one script on the shard that holds the document. It is reported only after one more reply of that shard: by
+then every API process has been notified that its cached answers are void (see `freshness`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class DocumentStore:
     ) -> WriteResult:
         """Store a document; with `wait`, return when questions are answered from it.
 
-        `if_version` is the version the document must have, ``""``: it must not exist; else VersionConflict.
+        `if_version` is the version that the document must have; ``""`` means that it must not exist. Otherwise it
+        raises VersionConflict.
         """
         document = documents.check_document(document_id, text, title, metadata)
         tag = self.tag_of(document_id)
@@ -83,7 +84,7 @@ class DocumentStore:
                 f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may be stored yet"
             ) from error
         done = documents.parse_put(reply)
-        # A write whose reply was lost is sent again; then the version in its way is its own.
+        # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
@@ -177,7 +178,7 @@ class DocumentStore:
         try:
             await self._shards.execute_once(epoch, "GET", epoch)
         except (ReplyError, ConnectionLost):
-            # The shard is gone, and with it every subscription to it: no process serves cached answers now.
+            # The shard is gone, and so are all subscriptions to it: no process serves cached answers now.
             await asyncio.sleep(0)
         return reply, attempts
 

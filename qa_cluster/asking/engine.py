@@ -1,7 +1,7 @@
 """Everything one process needs to ask and write: connections, freshness, caches, models' manifests, documents.
 
-The REST service and the cluster client each hold one. It follows the cluster: topology, partitions and the manifest of
-the default model are read when it opens, and the manifest again whenever a shard says that one has changed.
+The REST service and the cluster client each hold one. It reads topology, partitions and the manifest of the default
+model when it opens; it reads the partitions and the manifest again when a shard reports that one of them has changed.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What an engine may use.
+    """The options of an engine.
 
     Attributes:
         near_cache_entries, near_cache_bytes: bounds of the near cache; 0 turns it off.
         near_cache_ttl_seconds, whole_answer_ttl_seconds: how long this process and the shards keep an answer.
         answer_drift: how far the weight of a term may move before a kept answer is given up, as a share of it.
         waves: how many sentences have been read after each wave.
-        connections_per_shard: questions that are at one shard at the same time.
-        max_waiting_per_shard: questions that may wait for such a connection.
-        pipeline_max_requests: requests with contexts of their own that are at the shards at the same time.
+        connections_per_shard: most questions at one shard at the same time.
+        max_waiting_per_shard: most questions that wait for such a connection.
+        pipeline_max_requests: most requests with contexts of their own at the shards at the same time.
     """
 
     near_cache_entries: int = Settings.near_cache_entries
@@ -100,7 +100,7 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect; ClusterError says what the cluster lacks. A model may come later: until then only `ask` fails."""
+        """Connect; ClusterError names what is missing. A model may be loaded later: until then, only reading fails."""
         options = options or EngineOptions()
         shards = Shards(
             seeds,
@@ -130,7 +130,7 @@ class Engine:
         return await self.asker.ask(text, options)
 
     async def search(self, text: object, options: SearchOptions | None = None) -> Found:
-        """The sentences that match a query best; no model reads them, and none need be loaded."""
+        """The sentences that match a query best. It needs no model."""
         return await self.searcher.search(text, options)
 
     async def models(self) -> list[LoadedModel]:

@@ -1,4 +1,4 @@
-"""Whether a cached answer is still true: every shard tells this process, by push, when anything changes.
+"""Tells whether a cached answer is still valid: every shard pushes a message to this process when anything changes.
 
 One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the watched questions, to the epochs of
 the partitions and to the models' manifests. A question that is dropped names the answer that a write may have changed:
@@ -85,14 +85,14 @@ class Freshness:
         self._turn = 0
 
     async def start(self, tags: Sequence[str]) -> None:
-        """Subscribe on every shard; returns when that has succeeded or failed once."""
+        """Subscribe on every shard; return after the first attempt, whether it succeeded or failed."""
         self._tags = tuple(tags)
         self._shards.on_topology.append(self._topology_changed)
         self._task = asyncio.create_task(self._supervise(), name="freshness")
         await self._tick.wait()
 
     def set_tags(self, tags: Sequence[str]) -> None:
-        """The partitions are others from now on."""
+        """Replace the partitions, by their hash tags."""
         self._tags = tuple(tags)
         self.generation += 1
 
@@ -107,7 +107,7 @@ class Freshness:
             link.connection.close()
 
     def drained(self) -> bool:
-        """Whether every subscription stands and none has bytes this process has not looked at. One system call."""
+        """Whether every subscription is up and none has unread bytes. It costs one system call."""
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     async def drain(self) -> bool:

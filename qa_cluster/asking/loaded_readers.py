@@ -1,8 +1,8 @@
-"""Which readers the shards have, as one process knows it: the default one, and by name those beside it.
+"""The readers on the shards, as one process knows them: the default one, and the others by name.
 
-The default's manifest is read when the engine opens and whenever a shard says that a manifest has changed; the others
-only when somebody asks for one. What is asked is read by the reader that was chosen here, by its full name, on every
-shard: while the default is being changed, shard after shard, an answer is still that of one reader.
+The default's manifest is read when the engine opens and whenever a shard reports that a manifest has changed; the
+others are read only when a request names one. A question is sent to every shard with the full name of the reader that
+was chosen here. So an answer is still that of one reader while the default is being changed, shard after shard.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from qa_cluster.routing.shards import Shards
 from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
 
-# A name that is not known may be one that has just been loaded: it is looked for again, but not all the time.
+# An unknown name may be that of a reader that has just been loaded: the shards are asked again, after this long at the
+# earliest.
 LOOK_AGAIN_SECONDS = 0.2
 SHARD_TIMEOUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A reader on the shards. `warm` is on how many of the `shards` it answers at once; `bytes` is its ONNX file's."""
+    """A reader on the shards. `warm` counts the shards where it can answer at once; `bytes` is its ONNX file's size."""
 
     name: str
     id: str
@@ -66,9 +67,9 @@ class LoadedReaders:
         return self.default_or_none
 
     async def find(self, model: str) -> Manifest:
-        """The reader that `model` means: empty the default one, else an id or ``id@revision``.
+        """The reader that `model` names: empty for the default one, else an id or ``id@revision``.
 
-        Of several revisions of an id it is the default's, else the one exported last. NotFound names what is loaded.
+        Of several revisions of an id, it is the default's, else the one exported last. NotFound names what is loaded.
         """
         if not model:
             return self.default
@@ -86,7 +87,7 @@ class LoadedReaders:
         return found
 
     async def reread(self) -> None:
-        """Read everything anew: a shard does not have what was chosen."""
+        """Read the default's manifest again, and the others at their next use: a shard lacks the reader chosen here."""
         self.default_or_none = await read_manifest(self._shards)
         self._named = None
         self._looked_at = -LOOK_AGAIN_SECONDS
@@ -100,12 +101,12 @@ class LoadedReaders:
         exact = [manifest for manifest in fitting if model == manifest.name]
         if exact or self.default_or_none in fitting:
             return (exact or fitting)[0]
-        # unless the others have been looked at, one of them may be meant
+        # until the manifests of the other readers have been read, one of them may be a better match
         return max(fitting, key=lambda manifest: manifest.created, default=None) if self._named is not None else None
 
 
 async def read_manifest(shards: Shards) -> Manifest | None:
-    """The manifest of the default reader on the shards, None without one; ModelError when it is unusable."""
+    """The manifest of the default reader on the shards, None if there is none; ModelError when it is unusable."""
     for shard in shards.all:
         raw = await shard_manifest(shards, shard)
         if raw is not None:
@@ -118,7 +119,7 @@ async def read_manifest(shards: Shards) -> Manifest | None:
 
 
 async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes | None:
-    """The text of a manifest on one shard, None where there is none; without a name that of the default reader."""
+    """The text of a manifest on one shard, None where there is none; without a name, the default reader's."""
     key = manifest_key(shard_tag(shards.topology.ranges_of(shard)), name)
     try:
         raw = await shards.execute(key, "GET", key)
@@ -128,23 +129,23 @@ async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes 
 
 
 async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
-    """The manifest of what a shard answers with now, None for nothing.
+    """The manifest of the reader that a shard uses now, None if it has none.
 
-    While slots move that may be a reader whose keys are on another shard already.
+    While slots move, the keys of that reader may be on another shard already.
     """
     found = await _ask(shards, shard, READER_TRIGGER)
     return found or None
 
 
 async def read_named(shards: Shards) -> dict[str, Manifest]:
-    """The manifests of all readers, the default one included, by name, as the first shard that can tell has them."""
+    """The manifests of all readers by name, the default one included, from the first shard that answers."""
     for shard in shards.all:
         entries = await _entries(shards, shard, WITH_MANIFESTS)
         if entries is None:
             continue
         found: dict[str, Manifest] = {}
         for entry in entries:
-            # the key is newer than what the worker has taken up, whose reader of that name it replaces soon
+            # the key may be newer than the reader of that name that the worker has loaded; the worker follows soon
             stored = None if entry["default"] else await shard_manifest(shards, shard, entry["name"])
             manifest = Manifest.from_json(stored if stored is not None else entry["manifest"])
             found[manifest.name] = manifest
@@ -155,7 +156,7 @@ async def read_named(shards: Shards) -> dict[str, Manifest]:
 async def list_models(shards: Shards) -> list[LoadedModel]:
     """The readers on all shards, the default one first.
 
-    A shard that does not answer in `SHARD_TIMEOUT_SECONDS` counts as one without them.
+    A shard that does not answer in `SHARD_TIMEOUT_SECONDS` counts as one without readers.
     """
     replies = await asyncio.gather(*(_entries_in_time(shards, shard) for shard in shards.all))
     by_name: dict[str, list[Mapping[str, Any]]] = {}
@@ -199,7 +200,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
 
 
 async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
-    """What the one-line reply of a shard's trigger is, None where it cannot be asked."""
+    """The one-line reply of a shard's trigger, None where the shard cannot be asked."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
     except (ReplyError, ConnectionLost):

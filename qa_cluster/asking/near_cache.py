@@ -1,4 +1,4 @@
-"""Answers kept in this process: least recently used first out, bounded in entries and bytes, each for a bounded time.
+"""Keeps answers in this process: bounded in number, bytes and time; the least recently used entry goes first.
 
 `freshness` says when a write may have changed an answer, which is then discarded. An entry also belongs to a
 *generation* of the cluster, which moves with shards and models; an entry of another generation is never returned.
@@ -16,7 +16,7 @@ ENTRY_OVERHEAD_BYTES = 512
 
 @dataclass(slots=True)
 class NearEntry:
-    """A whole answer: JSON of what does not change from one request to the next, and when it was made."""
+    """A whole answer: the JSON of its constant part, and when it was made."""
 
     body: bytes
     etag: str
@@ -50,7 +50,7 @@ class NearCache:
         return len(self._entries)
 
     def get(self, digest: str, generation: int) -> NearEntry | None:
-        """The entry, if it is of this generation and its time is not up."""
+        """The entry, if it is of this generation and has not expired."""
         entry = self._entries.get(digest)
         if entry is None:
             return None
@@ -71,7 +71,7 @@ class NearCache:
         ttl_seconds: float,
         answerable: bool,
     ) -> None:
-        """Keep an answer that is `age_seconds` old and may live `ttl_seconds` more at most."""
+        """Keep an answer that is `age_seconds` old and may be kept for `ttl_seconds` more at most."""
         size = len(body) + ENTRY_OVERHEAD_BYTES
         if size > self._max_bytes or self._max_entries == 0:
             return
@@ -102,5 +102,5 @@ class NearCache:
         return int(self._clock() - entry.made)
 
     def ttl(self, entry: NearEntry) -> int:
-        """Seconds the entry is still kept."""
+        """Seconds for which the entry is still kept."""
         return max(0, int(entry.expires - self._clock()))

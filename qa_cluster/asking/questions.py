@@ -1,4 +1,4 @@
-"""A question before anything is asked: its normal form, its options within their limits, and its cache key. Pure."""
+"""Checks a question before it is sent: its normal form, its options within their limits, and its cache key. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class AskLimits:
-    """What a question may ask for at most."""
+    """The limits of a question and its options, and the defaults of those left open."""
 
     question_max_chars: int = Settings.question_max_chars
     top_k_max: int = Settings.top_k_max
@@ -43,14 +43,14 @@ class AskOptions:
     Attributes:
         top_k: most answers returned.
         min_score: answers less probable than this are left out.
-        retriever_k: sentences read at most; None: the service's default.
+        retriever_k: most sentences read; None: the service's default.
         doc_id: only answers from these documents; empty: from all.
-        waves: stop reading as soon as an answer is sure enough.
+        waves: whether reading stops as soon as an answer is sure enough.
         timeout_ms: longest wait; None: the service's default.
-        cache: ``use``; ``refresh`` asks anew and stores; ``only`` never asks the model;
+        cache: ``use`` reads and stores; ``refresh`` only stores; ``only`` never asks the model;
             ``off`` neither reads nor stores.
         model: which of the loaded models reads, an id or ``id@revision``; empty: the default one.
-        no_answer: whether "no answer" is a possible result; false returns the best spans however improbable.
+        no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
     """
 
     top_k: int = 3
@@ -90,7 +90,7 @@ class SearchArguments(TypedDict, total=False):
     timeout_ms: int | None
 
 
-# The options that an answer does not depend on; all others are part of its name in caches.
+# An answer does not depend on these options; all others are part of its name in caches.
 SAME_ANSWER = frozenset({"timeout_ms", "cache"})
 
 
@@ -110,7 +110,7 @@ class AskArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A checked question. `text` is read by the model, `folded` is what makes two questions the same."""
+    """A checked question. The model reads `text`; two questions with equal `folded` are the same question."""
 
     text: str
     folded: str
@@ -121,11 +121,11 @@ class Question:
     def digest(self, reader: str, waves: tuple[int, ...], numbers: Sequence[float]) -> str:
         """The name of its answer in caches: the same for questions that must have the same answer.
 
-        `numbers` are those of the reader's manifest that an answer depends on.
+        `numbers` are the numbers in the reader's manifest that an answer depends on.
         """
         options = self.options
         given = {field.name: getattr(options, field.name) for field in fields(options)}
-        # An answer depends on these by what they come to here, not by how they were given.
+        # For these options, the answer depends on the effective value, not on how it was given.
         effective = {
             "retriever_k": self.retriever_k,
             "doc_id": sorted(set(options.doc_id)),
@@ -165,7 +165,7 @@ def _given(arguments: Mapping[str, Any], kind: type[AskOptions | SearchOptions],
 
 
 def normalize(text: str) -> str:
-    """The question as it is read: NFC, whitespace collapsed.
+    """The question as the model reads it: NFC, whitespace collapsed.
 
     >>> normalize("  Who  wrote\\n it? ")
     'Who wrote it?'
@@ -174,7 +174,7 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """The part of a normalised question that tells it from others: case and closing punctuation do not.
+    """The normalised question without case and closing punctuation, which do not make it another question.
 
     >>> fold("Who wrote it ?!")
     'who wrote it'
@@ -183,7 +183,7 @@ def fold(text: str) -> str:
 
 
 def check_question(text: object, options: AskOptions, limits: AskLimits) -> Question:
-    """The question in its normal form; InvalidInput or InputTooLong names what is wrong with it or its options."""
+    """The question in its normal form; InvalidInput or InputTooLong says what is wrong with it or its options."""
     normal = _check_text("question", text, limits.question_max_chars)
     _check_options(options, limits)
     asked = limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
@@ -197,7 +197,7 @@ def check_question(text: object, options: AskOptions, limits: AskLimits) -> Ques
 
 
 def check_search(text: object, options: SearchOptions, limits: AskLimits) -> str:
-    """What to search for, in the normal form of a question; InvalidInput or InputTooLong names what is wrong."""
+    """The query in the normal form of a question; InvalidInput or InputTooLong says what is wrong."""
     normal = _check_text("query", text, limits.question_max_chars)
     _within("top_k", options.top_k, 1, MAX_RANK_COUNT)
     _within("context", options.context, 0, MAX_NEIGHBOURS)

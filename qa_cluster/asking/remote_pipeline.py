@@ -1,6 +1,6 @@
-"""Has contexts read on the shards: the trigger `qa.pipeline`, on one shard after the other in turn.
+"""Sends contexts to the shards to be read: calls the trigger `qa.pipeline`, on another shard each time.
 
-Any shard can read any context. One that is down, busy or without the model passes its turn to the next.
+Any shard can read any context. When one is down, busy or without the model, the next one is asked.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from qa_cluster.topology import Shard
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
-# Why another shard may do what this one could not. One that lost its worker is no reason: the next might lose its own.
+# After these errors another shard is asked. A lost worker is not among them: the request may have killed it, and might
+# kill the next one too.
 _PASSED_ON = (ClusterError, ModelError, NoWorker, NotFound, QueueFull)
 
 
 class RemotePipeline:
-    """Reads on the shards of one cluster; at most `most` requests at once, more get QueueFull.
+    """Reads contexts on the shards of one cluster. Beyond `most` requests at once, a request gets QueueFull.
 
     >>> pipeline = RemotePipeline(shards)
     >>> model, results = await pipeline.read("", parse_request(body, PipelineLimits()), timeout_seconds=10)
@@ -72,7 +73,7 @@ class RemotePipeline:
             self._under_way -= 1
 
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
-        """The reply of the first shard that gives one; else why the first that could be reached did not."""
+        """The first reply of a shard; else it raises the error of the first shard that could be reached."""
         shards = self._shards.all
         first = self._turn % len(shards)
         self._turn += 1

@@ -1,8 +1,8 @@
-"""The best sentences of the corpus: every shard ranks its partitions, and a search fetches what was ranked.
+"""Finds the best sentences of the corpus: every shard ranks its partitions, and a search fetches the best sentences.
 
-A search shows what stands when it is fetched. Between ranking and fetching a document may change; its sentences are
-shown only if its partition has not moved on since, or if each still earns the weights that it was ranked by. Else the
-corpus is ranked again, and after a few times these sentences are left out.
+A search shows sentences as they are when they are fetched. A document may change between ranking and fetching: a
+sentence is shown only if the epoch of its partition is still the same, or if its text still has the weights that it was
+ranked by. Otherwise the corpus is ranked again; after `MAX_VERSION_TRIES` rankings these sentences are left out.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
 from .questions import AskLimits, SearchOptions, check_search
 
-# A document, and the sentences that were read of it for one that was ranked.
+# A document, and the sentences that were fetched from it for one ranked sentence: that one and its neighbours.
 _Read = tuple[FoundDocument | None, Sequence[PlacedSentence]]
 NOTHING: _Read = (None, ())
 
 FILTERED_RANK = 256
 MAX_VERSION_TRIES = 3
-# Sentences that one script reads, neighbours too: it holds its shard for less than a millisecond.
+# Most sentences that one script reads, with their neighbours: it then holds its shard for less than a millisecond.
 MAX_SCRIPT_SENTENCES = 100
 
 
@@ -57,13 +57,13 @@ class Ranker:
         self.set_partitions(partitions)
 
     def set_partitions(self, partitions: int) -> None:
-        """Rank so many partitions from now on."""
+        """Expect this number of partitions in later rankings."""
         self._partitions = frozenset(partition_tags(partitions))
 
     async def rank(self, text: str, count: int, doc_id: Collection[str] = ()) -> Ranking:
-        """The `count` best sentences, only of the documents that are named, if any are.
+        """The `count` best sentences; with `doc_id`, those of these documents among the best `FILTERED_RANK` or more.
 
-        NotWhole when a partition is ranked by no shard, or by two: the ranking is tried again in a moment.
+        It raises NotWhole when no shard, or two, ranked a partition: the caller then tries again.
         """
         return (await self.ranked(text, count, doc_id)).ranking
 
@@ -103,13 +103,13 @@ async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int
 
 
 def index_version(ranking: Ranking) -> str:
-    """Names the state of the documents that were ranked."""
+    """A digest that names the state of the documents that were ranked."""
     return blake2b(orjson.dumps(ranking.epochs, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search has found, before the request gives it an id."""
+    """The result of a search without the id of its request."""
 
     query: str
     terms: tuple[str, ...]
@@ -185,7 +185,7 @@ class Searcher:
         )
 
     async def _documents(self, candidates: Sequence[Candidate], around: int) -> dict[str, _Read]:
-        """What was read of each sentence's document, by the sentence's key; all in one round trip."""
+        """The fetched part of each candidate's document, by the sentence's key; all in one round trip."""
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
         for candidate in candidates:
             sentence = parse_sentence(candidate.sentence)

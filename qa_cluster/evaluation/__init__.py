@@ -1,1 +1,1 @@
-"""How good answers are: question sets, measures taken on them, intervals and calibration. Needs no cluster."""
+"""Measures how good answers are: question sets, figures with intervals, calibration. It needs no cluster."""

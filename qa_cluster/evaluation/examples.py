@@ -1,8 +1,8 @@
 """Question sets: SQuAD-format JSON and labelled JSON lines, read strictly.
 
 A JSON-lines file (plain or `.gz`) holds one object a line with `question`, `context`, `answer` and `answer_start`
-(-1: the context does not hold the answer). An answer without text is none, as in SQuAD's own evaluation. Nothing here
-tokenizes or runs a model.
+(-1: the context does not hold the answer). As in SQuAD's own evaluation, an answer without text does not count. Nothing
+here tokenizes or runs a model.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from qa_cluster.reading.tokenization import is_unicode
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question about one context; no answers means that the context does not hold one.
+    """One question about one context; without answers, the context does not hold one.
 
     Attributes:
         starts: where each answer begins in the context, in code points; empty where the file does not say.

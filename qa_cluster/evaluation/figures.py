@@ -1,7 +1,7 @@
 """Figures of answers to a question set: exact match, F1, no-answer accuracy, recall; per type, with intervals. Pure.
 
-Where every question has an answer, the best span counts, as in SQuAD 1.1. In a set with questions that have none it
-counts the answer that was given, "no answer" below the reader's threshold, as in SQuAD 2.0.
+If every question of the set has an answer, the best span counts, as in SQuAD 1.1. If some have none, the answer given
+counts, as in SQuAD 2.0: below the reader's threshold that is "no answer".
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _Figures = TypeVar("_Figures")
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """What was answered to a question.
+    """The answer given to a question.
 
     Attributes:
-        text: the best span, empty without one.
-        answerable: whether it is the answer, rather than "no answer".
-        probability: how probable it was said to be; None where nothing was said.
+        text: the best span; empty if there is none.
+        answerable: whether the best span was the answer, rather than "no answer".
+        probability: the probability that was given for the best span, None without one.
     """
 
     text: str
@@ -47,9 +47,9 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Means over questions. `no_answer_accuracy` is over those that have none, None where there are none.
+    """Means over questions. `no_answer_accuracy` is over the questions without an answer, None if there are none.
 
-    `refused` is the share of questions with an answer to which "no answer" was given.
+    `refused` is the share of the questions with an answer that got "no answer".
     """
 
     questions: int
@@ -61,7 +61,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The share of questions whose answer stands in one of the first sentences, by how many: "1", "5", "8", "20"."""
+    """The share of questions with their answer in the first "1", "5", "8" and "20" sentences, by these names."""
 
     questions: int
     recall: dict[str, Interval]
@@ -69,7 +69,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How the probabilities of given answers compare with the shares of right answers (F1 of a half or more)."""
+    """How the probabilities of given answers compare with the shares of right answers (F1 of 0.5 or more)."""
 
     calibration_error: float
     bins: list[Bin]
@@ -119,7 +119,7 @@ def figures_by_type(examples: Sequence[Example], verdicts: Verdicts, *, seed: in
 
 
 def recall(ranks: Sequence[int | None], *, seed: int = 0) -> Recall:
-    """From the place, counted from 0, of the first sentence that answers each question; None: beyond the deepest."""
+    """The recall, from the place (from 0) of the first sentence that answers each question; None: not found."""
     columns = [[float(rank is not None and rank < depth) for depth in DEPTHS] for rank in ranks]
     found = mean_intervals(columns, seed=seed)
     return Recall(len(ranks), {str(depth): interval for depth, interval in zip(DEPTHS, found, strict=True)})
@@ -145,7 +145,7 @@ def recall_difference(
 
 
 def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
-    """Where the first of `sentences` that answers stands, counted from 0."""
+    """The place, from 0, of the first of `sentences` that holds an answer; None if none does."""
     return next((place for place, sentence in enumerate(sentences) if sentence in gold), None)
 
 
@@ -169,7 +169,7 @@ def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | 
 def answer_rows(
     examples: Sequence[Example], given: Sequence[GivenAnswer], verdicts: Verdicts
 ) -> list[dict[str, object]]:
-    """What was answered to every question and how right it is, as JSON-ready values."""
+    """The answer given to every question and its scores, as JSON-ready values."""
     rows = zip(examples, given, verdicts.exact_match, verdicts.f1, strict=True)
     return [
         {

@@ -1,8 +1,7 @@
 """Confidence intervals of means over questions, by the bootstrap: percentiles of the means of resampled questions.
 
-Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapters 13 and 16. Questions are resampled as they are
-paired: the interval of a difference is that of the differences question by question. The same seed gives the same
-interval.
+Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapters 13 and 16. Comparisons are paired: the interval of
+a difference is that of the differences question by question. The same seed gives the same interval.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and the bounds between which it lies at the level of confidence."""
+    """A mean and the bounds of its confidence interval."""
 
     value: float
     low: float

@@ -1,7 +1,8 @@
 """A question set as a corpus with questions about it: documents, and for each question the sentences that answer it.
 
 The documents of a SQuAD-format file are those that `ingest` makes of it, with the same ids. Those of JSON lines are the
-different contexts, `<name of the file>:<n>`. A sentence that answers is named by its text: contexts share some.
+distinct contexts, `<name of the file>:<n>`. A sentence that answers is identified by its text, because contexts share
+sentences.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class QuestionSet:
     """Questions and the corpus they are asked of.
 
     Attributes:
-        sentences: of every document its sentences, by the document's id.
-        gold: for every example the texts of the sentences that hold an answer; empty where that is not known.
+        sentences: the sentences of every document, by the document's id.
+        gold: for every example, the texts of the sentences that hold an answer; empty if no sentence does.
     """
 
     examples: list[Example]
@@ -37,7 +38,7 @@ class QuestionSet:
 
 
 def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 8 * 1024 * 1024) -> QuestionSet:
-    """Read a question set; of the questions at most `limit`, spread over the file, of the documents all.
+    """Read a question set: all documents, and at most `limit` questions, spread over the file.
 
     `max_bytes` limits one document, as it does when documents are stored.
     """
@@ -58,7 +59,7 @@ def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 
 def gold_sentences(example: Example, spans: Sequence[Span]) -> frozenset[str]:
     """The sentences of the context, at `spans`, that hold an answer or a part of one.
 
-    An answer that does not stand where the file says is looked for in the whole context.
+    If an answer is not where the file says, its first occurrence in the context counts.
     """
     context = example.context
     starts = example.starts or (-1,) * len(example.answers)

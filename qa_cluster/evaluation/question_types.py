@@ -1,6 +1,6 @@
-"""What kind of answer an English question asks for, by its question word; for figures per type.
+"""Classifies English questions by their question word, for figures per type.
 
-The words are looked for, nothing is parsed: the rule is as plain as the tables that are made with it.
+The rule only looks for words and parses nothing, so that it is as easy to check as the tables made with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AUXILIARY = re.compile(
 
 
 def question_type(question: str) -> str:
-    """The type of a question: that of its first question word, "yes-no" where it begins with an auxiliary verb.
+    """The type of a question: "yes-no" if it begins with an auxiliary verb, else its question word, else "other".
 
     >>> question_type("In what year did it end?"), question_type("How many were there?"), question_type("Is it so?")
     ('what', 'how many', 'yes-no')

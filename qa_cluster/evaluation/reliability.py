@@ -1,7 +1,7 @@
-"""How far shown probabilities can be trusted: calibration error, reliability table, risk at a given coverage.
+"""Measures how far probabilities can be trusted: calibration error, reliability table, risk at a given coverage.
 
 The expected calibration error is that of equal-mass bins (Nixon et al., Measuring Calibration in Deep Learning, 2019):
-every bin holds the same number of answers, so none of them is an accident of a few.
+all bins hold about the same number of answers, so that no bin depends on a few of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from qa_cluster.errors import InvalidInput
 
 BINS = 15
-# A bin of fewer answers says nothing.
+# A bin of fewer answers would be too noisy.
 MIN_BIN = 10
 RIGHT = 0.5
 """An answer counts as right from this F1 on."""
@@ -25,7 +25,7 @@ COVERAGES = (0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Answers of like probability: how many, the mean of their probabilities, and the share of them that is right."""
+    """Answers of similar probability: how many, the mean of their probabilities, and the share of right ones."""
 
     answers: int
     probability: float
@@ -34,7 +34,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The surest answers, a share of all: the share of them that is right, and the least probability among them."""
+    """The most probable answers, a share of all: the share of right ones among them, and their least probability."""
 
     coverage: float
     right: float
@@ -42,7 +42,7 @@ class Coverage:
 
 
 def reliability(probabilities: Sequence[float], right: Sequence[bool], bins: int = BINS) -> list[Bin]:
-    """The bins, least probable first; fewer than asked for where they would hold less than `MIN_BIN` answers."""
+    """The bins, least probable first; fewer than `bins` where they would hold fewer than `MIN_BIN` answers."""
     shown, hits = _arrays(probabilities, right)
     if bins < 1:
         raise InvalidInput(f"bins is {bins}, must be at least 1")
@@ -65,7 +65,7 @@ def expected_calibration_error(probabilities: Sequence[float], right: Sequence[b
 
 
 def risk_coverage(probabilities: Sequence[float], right: Sequence[bool]) -> list[Coverage]:
-    """How right the surest quarter, half, three quarters and all answers are."""
+    """The share of right ones among the most probable quarter, half, three quarters, and all of the answers."""
     shown, hits = _arrays(probabilities, right)
     order = np.argsort(-shown, kind="stable")
     found = []

@@ -1,7 +1,7 @@
 """The sentences of a corpus in memory, ranked as the shards rank theirs; for measuring and fitting, not for serving.
 
-The order is that of the formula over all sentences. The shards' index gives the same, but for weights that it keeps in
-8 bits (at most 0.94 % off).
+The ranking uses exact weights. The shards' index keeps its weights in 8 bits, at most 0.94 % off, so that the order can
+differ a little.
 """
 
 from __future__ import annotations

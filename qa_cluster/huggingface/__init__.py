@@ -1,1 +1,1 @@
-"""The question-answering pipeline that transformers removed: its inputs, parameters and answers, here and on shards."""
+"""The question-answering pipeline that transformers removed: inputs, parameters and answers, locally and on shards."""

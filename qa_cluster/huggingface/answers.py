@@ -1,8 +1,8 @@
-"""Reads a context the way the question-answering pipeline of transformers did, up to the model and after it.
+"""Does what the question-answering pipeline of transformers did before and after it ran the model.
 
-transformers removed that pipeline in 5.3. Windows, scores and the merging of equal answers follow its last release,
-4.57.6 (`transformers/pipelines/question_answering.py`), so that its users get the answers they had. The local pipeline
-and the shards share this; how a model is run is theirs. Pure functions on text and arrays.
+transformers removed that pipeline in 5.3. Windows, scores and the merging of equal answers follow its release 4.57.6
+(`transformers/pipelines/question_answering.py`), so that its users get the same answers as before. The local pipeline
+and the shards share this module; each runs the model in its own way. Pure functions on text and arrays.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 Answer = dict[str, float | int | str]
 
-# The release's defaults where a tokenizer allows as much.
+# The defaults of that release, unless the tokenizer's limit is lower.
 WINDOW_TOKENS = 384
 STRIDE_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedContext:
-    """A context in tokens, with the number of the word that each belongs to (-1: none)."""
+    """A context in tokens, with the number of each token's word (-1: none)."""
 
     text: str
     tokens: TextTokens
@@ -48,7 +48,7 @@ class Prepared:
 
 
 class Preparer:
-    """Makes windows of questions and contexts. The last context's tokens are kept: questions often share one.
+    """Makes windows of questions and contexts. It keeps the last context's tokens: questions often share a context.
 
     >>> prepared = Preparer(tokenizer, manifest).prepare("Who?", "Ada Lovelace wrote it.", Parameters())
     >>> len(prepared.windows)
@@ -88,7 +88,7 @@ class Preparer:
         return last
 
     def _question(self, question: str, parameters: Parameters) -> QuestionTokens:
-        """The release ignored `max_question_len` for fast tokenizers: by default a question is never cut."""
+        """The tokens of a question, cut only on request: the release ignored its own default with fast tokenizers."""
         limit = self._manifest.max_tokens if parameters.max_question_len is None else parameters.max_question_len
         asked = self._tokenizer.encode_question(question, limit)
         if asked.truncated and parameters.max_question_len is None:
@@ -99,10 +99,10 @@ class Preparer:
         return asked
 
     def _cuts(self, question: int, context: int, parameters: Parameters) -> list[tuple[int, int]]:
-        """First and last token of each window, by the rules of the release: the last window may be short."""
+        """The bounds of each window in context tokens, by the rules of the release: the last window may be short."""
         longest = self._manifest.max_tokens
         asked = WINDOW_TOKENS if parameters.max_seq_len is None else parameters.max_seq_len
-        window = min(asked, longest)  # the release failed on texts that made use of more
+        window = min(asked, longest)  # the release failed on texts that filled a longer window
         stride = min(window // 2, STRIDE_TOKENS) if parameters.doc_stride is None else parameters.doc_stride
         if stride > max(asked, window):
             raise InvalidInput(f"doc_stride is {stride}, larger than max_seq_len {asked}")
@@ -129,8 +129,8 @@ class Preparer:
 class Answers:
     """Collects the answers of a pair from the logits of its windows, which must come in order.
 
-    A candidate's score is the product of two softmaxes over the window's context and its null position. The text of an
-    answer counts once: what several candidates or windows find is added up, so a score can exceed 1, as it did.
+    A candidate's score is the product of two softmaxes over the window's context and its null position. Candidates with
+    the same text, whatever its case, are one answer; their scores are added up and can exceed 1, as in transformers.
     """
 
     def __init__(self, prepared: Prepared, parameters: Parameters) -> None:
@@ -140,14 +140,14 @@ class Answers:
         self._null_score: float | None = None
 
     def add(self, window: Window, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike) -> None:
-        """Take the start and end logits of the next window, each [length] or longer by padding."""
+        """Take the start and end logits of the next window: one for each of its tokens, and perhaps padding."""
         parameters = self._parameters
         starts = _probabilities(start_logits, window)
         ends = _probabilities(end_logits, window)
         if parameters.handle_impossible_answer:
             null_score = float(starts[0] * ends[0])
             self._null_score = null_score if self._null_score is None else min(self._null_score, null_score)
-        # some candidates become the same answer when they are aligned
+        # more candidates than answers: alignment makes some of them the same answer
         wanted = parameters.top_k * 2 + 10 if parameters.align_to_words else parameters.top_k
         for score, first, last in _best(starts[1:], ends[1:], parameters.max_answer_len, wanted):
             start, end = self._place(window, first, last)
@@ -162,7 +162,7 @@ class Answers:
         """The best answer, or a list of up to `top_k` of them, the best first."""
         answers = list(self._found.values())
         if self._parameters.handle_impossible_answer:
-            # without a context token all probability is the null answer's
+            # without context tokens, the null answer has all the probability
             answers.append(_empty(1.0 if self._null_score is None else self._null_score))
         elif not answers:
             answers.append(_empty(0.0))
@@ -171,7 +171,7 @@ class Answers:
         return answers[0] if len(answers) == 1 else answers
 
     def _place(self, window: Window, first: int, last: int) -> tuple[int, int]:
-        """Code points of a span of the window's context tokens: those of its words as far as they are in the window."""
+        """The code points of a span of context tokens; aligned, those of its words as far as the window holds them."""
         low, high = window.first, window.first + window.tokens
         first, last = low + first, low + last
         words = self._context.words
@@ -204,7 +204,7 @@ def _probabilities(logits: npt.ArrayLike, window: Window) -> FloatArray:
 
 
 def _best(starts: FloatArray, ends: FloatArray, longest: int, wanted: int) -> Sequence[tuple[float, int, int]]:
-    """The most probable spans of at most `longest` tokens: score, first and last token. Best first."""
+    """The most probable spans of at most `longest` tokens, best first: score, first token, last token."""
     count = len(starts)
     width = min(longest, count)
     # row i holds the ends i .. i + width - 1 that a span starting at i may have

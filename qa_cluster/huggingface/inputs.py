@@ -1,7 +1,7 @@
-"""The ways to hand questions and contexts to the question-answering pipeline of transformers, made into samples.
+"""Makes samples of all the forms in which the question-answering pipeline of transformers took its inputs.
 
-What was accepted is accepted, and what was refused is refused with an exception of the same kind: these errors are
-`InvalidInput` as everywhere here, and `ValueError` or `KeyError` too.
+It accepts what transformers accepted and refuses what transformers refused, with an exception of the same kind: these
+errors are `InvalidInput`, as everywhere in this package, and `ValueError` or `KeyError` too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _FIELDS = ("question", "context")
 
 
 class InvalidValue(InvalidInput, ValueError):
-    """An argument of the pipeline that it cannot work with."""
+    """An argument has a value that the pipeline cannot use."""
 
 
 class InvalidKey(InvalidInput, KeyError):
-    """A name that the pipeline does not know, or that it misses."""
+    """A name is unknown to the pipeline, or one that it needs is missing."""
 
     def __str__(self) -> str:
-        return Exception.__str__(self)  # a KeyError shows itself in quotes
+        return Exception.__str__(self)  # KeyError would put the message in quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The samples of one call; `lazy`: results are yielded; `single`: there is one, whose result is not in a list."""
+    """The samples of one call; `lazy`: results are yielded; `single`: the one result is returned without a list."""
 
     samples: Iterable[Sample]
     lazy: bool = False
@@ -45,7 +45,7 @@ class Inputs:
 
 
 def inputs_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Inputs:
-    """The samples of a call with the positional arguments `args` and, of `named`, X, data, or question and context."""
+    """The samples of a call, from its positional arguments or from X, data, or question and context in `named`."""
     given = _given(args, named)
     if isinstance(given, GeneratorType) or _is_dataset(given):
         return Inputs((_sample(item) for item in _items(given)), lazy=True)
@@ -81,7 +81,7 @@ def create_sample(question: str | list[str], context: str | list[str]) -> Sample
 
 
 def _given(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """The one argument that holds everything."""
+    """The call's inputs, from whichever arguments hold them."""
     if len(args) == 2 and all(isinstance(item, str) for item in args):
         return dict(zip(_FIELDS, args, strict=True))
     if args:
@@ -104,7 +104,7 @@ def _given(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
 
 
 def _samples(item: Any) -> Sample | list[Sample]:
-    """The sample of one item, or the several of a dictionary of lists."""
+    """The sample of one item, or the samples of a dictionary of lists."""
     if isinstance(item, Sample):
         return item
     if hasattr(item, "question_text") and hasattr(item, "context_text"):
@@ -136,7 +136,7 @@ def _checked(question: Any, context: Any) -> Sample:
 
 
 def _is_dataset(value: Any) -> bool:
-    """Whether it is a dataset of torch, known by name: torch need not be installed."""
+    """Whether it is a dataset of torch; the check is by name, because torch need not be installed."""
     return any(
         base.__name__ in ("Dataset", "IterableDataset") and base.__module__.startswith("torch.utils.data")
         for base in type(value).__mro__
@@ -145,7 +145,7 @@ def _is_dataset(value: Any) -> bool:
 
 def _items(given: Any) -> Iterator[Any]:
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
-        return (given[index] for index in range(len(given)))  # it need not raise IndexError at its end
+        return (given[index] for index in range(len(given)))  # iter() would rely on an IndexError at its end
     return iter(given)
 
 

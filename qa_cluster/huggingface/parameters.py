@@ -1,6 +1,6 @@
 """The parameters of the question-answering pipeline of transformers: names, defaults and limits.
 
-One table: the local pipeline, the REST service and its description, and the shards read it.
+The local pipeline, the REST service with its description, and the shards all use this one table.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Parameters:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults."""
+        """The parameters that differ from the defaults."""
         return {
             item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) != item.default
         }
@@ -81,10 +81,10 @@ def _checked(name: str, value: Any, row: Mapping[str, Any]) -> Any:
 
 
 def check_padding(value: object) -> None:
-    """InvalidInput unless it is one of the paddings there were. It has no effect on answers."""
+    """Raise InvalidInput unless transformers knew this padding. It has no effect on answers."""
     if value is not None and not isinstance(value, bool) and value not in PADDINGS:
         raise InvalidInput(f"padding must be one of {', '.join(PADDINGS)}, True or False, got {_shown(value)}")
 
 
 def _shown(value: object) -> str:
-    return reprlib.repr(value)[:100]  # `repr` follows lists in lists until the interpreter gives up
+    return reprlib.repr(value)[:100]  # `repr` would raise RecursionError on deeply nested lists

@@ -29,10 +29,10 @@ from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
 from .parameters import Parameters, check_padding
 
 TASK = "question-answering"
-# Samples of a list that are prepared before their windows are read, so that those alike in length can be read together.
+# Batches of samples that are prepared before their windows are read, so that windows of similar length share a batch.
 READ_AHEAD = 16
 _INPUTS = ("X", "data", "question", "context")
-# Arguments of transformers.pipeline that say how a checkpoint is fetched or run by a framework.
+# Arguments of transformers.pipeline that control how it fetched a checkpoint or ran it.
 _WITHOUT_EFFECT = frozenset(
     {
         "config", "device_map", "dtype", "feature_extractor", "framework", "image_processor", "model_kwargs",
@@ -53,15 +53,15 @@ def pipeline(
     batch_size: int | None = None,
     **parameters: Any,
 ) -> QuestionAnsweringPipeline:
-    """Load a reader and return what answers questions with it.
+    """Load a reader and return a pipeline that answers questions with it.
 
     Args:
         task: ``question-answering``, the only one there is.
         model: folder of an exported reader; default: the bundled one.
-        tokenizer: where given, it must be the reader's own: its folder or its tokenizer.json.
+        tokenizer: if given, it must be the reader's own: its folder or its tokenizer.json.
         device: ``cpu``, -1 or None; ``cuda``, ``cuda:N`` or N with onnxruntime-gpu.
         runtime: ``openvino`` or ``onnxruntime``; default: the first that is installed.
-        threads: of the runtime; default: the cores this process may use.
+        threads: the runtime's number of threads; default: as many as the cores this process may use.
         batch_size: windows that are read together, default 1.
         parameters: defaults for calls, see `QuestionAnsweringPipeline.__call__`.
 
@@ -104,9 +104,9 @@ class QuestionAnsweringPipeline:
         """Answer questions.
 
         Args:
-            question, context: two strings, two lists of the same length, or a list of questions and one context. Or,
-                as the only argument, as `data` or as `X`: a dictionary with these keys, a list of dictionaries or
-                of samples, a generator, or a dataset of torch. Or two strings without names.
+            question, context: two strings, two lists of the same length, or a list of questions and one context. Two
+                strings may also be positional. Instead of both, the only argument, `data` or `X` may be a dictionary
+                with these keys, a list of dictionaries or of samples, a generator, or a dataset of torch.
             top_k: most answers returned, default 1.
             doc_stride: tokens that neighbouring windows of a long context share, default min(max_seq_len // 2, 128).
             max_answer_len: longest answer in tokens, default 15.
@@ -177,7 +177,7 @@ def _folder(model: str | PathLike[str] | None) -> Path:
 
 
 def _device(device: object) -> str:
-    """What transformers took for a device: a name, a number (-1: the processor), or an object of torch."""
+    """The device as a name, from any form that transformers took: a name, a number (-1: CPU), or a `torch.device`."""
     if device is None or device == -1:
         return "cpu"
     if isinstance(device, int) and not isinstance(device, bool):
@@ -206,7 +206,7 @@ def _batch_size(given: object, default: int) -> int:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """What is wrong with an argument is a ValueError too, as it was."""
+    """Make an error about an argument a ValueError too, as it was in transformers."""
     try:
         yield
     except (InvalidKey, InvalidValue):

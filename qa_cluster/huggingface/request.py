@@ -1,7 +1,7 @@
 """The body of `POST /models/{id}`: the shape of Hugging Face's question-answering task, checked against limits.
 
 ``{"inputs": {"question", "context"}, "parameters": {..}}``, or a list of such inputs. The REST service and the shards
-check it with the same code; what is wrong is named, and not only the first of it.
+check it with the same code, which reports all faults, not only the first.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MOST_ERRORS = 50
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """What one request may ask for.
+    """The limits of one request.
 
     Attributes:
         pairs: most pairs of question and context.
         question_chars, context_chars: longest question and context in code points.
         top_k: most answers of a pair.
-        windows: most windows a pair may take.
+        windows: most windows of a pair.
     """
 
     pairs: int = 64
@@ -42,7 +42,7 @@ class PipelineLimits:
     windows: int = 1024
 
 
-# What the shards themselves allow to every client; a service may allow less.
+# The shards' own limits for every client; a service may allow less.
 SHARD_LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
 
 
@@ -56,7 +56,7 @@ class InvalidRequest(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
-    """A checked request. `single`: the inputs are one object, and so is the response."""
+    """A checked request. `single`: the inputs are one object, not a list, and so is the response."""
 
     samples: list[Sample]
     parameters: Parameters
@@ -84,7 +84,7 @@ def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
     else:
         for number, item in enumerate(items):
             faults += _faults(item, "#/inputs" if item is inputs else f"#/inputs/{number}", limits)
-    # options are taken because clients of Hugging Face send them; they have no effect
+    # options are accepted because clients of Hugging Face send them; they have no effect
     given = {name: {} if document.get(name) is None else document[name] for name in ("parameters", "options")}
     faults += [
         (f"#/{name}", f"must be an object, got {_kind(value)}")
@@ -141,7 +141,7 @@ def _parameter_faults(given: Mapping[str, Any], limits: PipelineLimits) -> list[
 
 
 def _unknown(given: Mapping[Any, Any], known: Sequence[str]) -> list[Any]:
-    """The first of the members that are not known: a body has room for a million of them."""
+    """The first `_MOST_ERRORS` of the unknown members: a body has room for a million of them."""
     return list(islice((name for name in given if name not in known), _MOST_ERRORS))
 
 

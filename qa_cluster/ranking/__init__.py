@@ -1,1 +1,1 @@
-"""Which sentences are worth reading: terms, the weights that documents are indexed with, BM25 over all shards."""
+"""Chooses the sentences that are worth reading: terms, the weights in the index, BM25 over all shards."""

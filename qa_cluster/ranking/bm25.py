@@ -74,9 +74,9 @@ def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """BM25 plus edges of sentences, one row of ``weights`` each.
+    """The scores of sentences, BM25 plus edges; ``weights`` has one row for each.
 
-    The edges of a row are the sum over pairs of sqrt(a * b), which is half of (sum of sqrt(a)) ** 2 - sum of a.
+    The edges of a row are the sum of sqrt(a * b) over all pairs, which is ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
     weighted = weights * term_idf
     single = weighted.sum(axis=1)
@@ -88,8 +88,8 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
     """The ``count`` best sentences of all shards, from their replies to ``qa.rank``.
 
-    Frequencies are summed over the shards, so the scores are those of one index over the whole corpus. Equal scores are
-    put in the order of their keys.
+    Frequencies are summed over the shards, so the scores are those of one index over the whole corpus. Sentences with
+    equal scores come in the order of their keys.
     """
     epochs: dict[str, int] = {}
     parts: dict[str, Part] = {}

@@ -1,8 +1,8 @@
-"""Where in a text the words stand that match terms of a question.
+"""Finds the words of a text that match terms of a question.
 
-The analyzer changes a text before it takes it apart: accents go, compatibility characters become letters, case is
-folded. Here each piece of the text is changed on its own and remembers where it came from, so that a match can be shown
-in the text as it is.
+The analyzer changes a text before it splits it into words: it removes accents, replaces compatibility characters by
+letters and folds case. This module folds each piece of the text on its own and keeps the place that it came from, so
+that a match can be shown in the original text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _folded(text: str) -> tuple[str, list[int], list[int]]:
-    """The text as the analyzer folds it, and for each of its characters where what it came from starts and ends."""
+    """The text as the analyzer folds it, and for each of its characters the start and end of its source in `text`."""
     folded: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -50,9 +50,9 @@ def _folded(text: str) -> tuple[str, list[int], list[int]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """Stretches of a text that normalise to the same alone and together: a letter with the marks that follow it.
+    """The pieces of a text that can be normalised one by one: each is a letter with the marks that follow it.
 
-    A piece ends where the next character is no mark and does not become one with what is before it, as the parts of a
+    A piece ends before a character that is not a mark and does not combine with what is before it, as the parts of a
     Korean syllable do.
     """
     start, before = 0, ""

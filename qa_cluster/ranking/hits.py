@@ -1,4 +1,4 @@
-"""A ranked sentence as a search shows it: its place, what is around it, and the words that match. Pure."""
+"""A ranked sentence as a search shows it: its place, its neighbours, and the words that match. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .bm25 import Candidate
 from .highlights import highlights
 from .postings import weights_of
 
-# An index keeps weights in 8 bits (``native/index/codes.c``): at most 0.94 % from the exact ones, and none lighter.
+# An index keeps weights in 8 bits (``native/index/codes.c``): at most 0.94 % from the exact ones, and none below
+# `LIGHTEST_WEIGHT`.
 WEIGHT_ERROR = 0.01
 LIGHTEST_WEIGHT = 0.02
 
@@ -30,11 +31,11 @@ def hit_of(
     *,
     with_passage: bool,
 ) -> Hit | None:
-    """The candidate as it stands in its document, or None if that is not what was ranked any more.
+    """The candidate with its present text and place, or None if that is no longer what was ranked.
 
     Args:
-        around: the sentence and, where they were asked for, its neighbours, in order.
-        epochs: of the partitions when they were ranked.
+        around: the sentence and, if requested, its neighbours, in order.
+        epochs: the epoch of each partition when it was ranked.
     """
     sentence = parse_sentence(candidate.sentence)
     own = next((each for each in around if each.index == sentence.index), None)
@@ -63,7 +64,7 @@ def hit_of(
 
 
 def earns(text: str, terms: Sequence[str], weights: Sequence[float]) -> bool:
-    """Whether a sentence has these weights for the terms, as well as an index keeps them."""
+    """Whether a sentence has these weights for the terms, to the precision with which an index keeps them."""
     exact = weights_of(text)
     return len(terms) == len(weights) and all(
         not weight if term not in exact else abs(weight / max(exact[term], LIGHTEST_WEIGHT) - 1) <= WEIGHT_ERROR
@@ -72,7 +73,7 @@ def earns(text: str, terms: Sequence[str], weights: Sequence[float]) -> bool:
 
 
 def passage_around(own: PlacedSentence, around: Sequence[PlacedSentence]) -> Passage:
-    """The sentences that stand together with one of them; between two, a space for each character of white space.
+    """A sentence with the sentences next to it, up to a gap; each white-space character between them becomes a space.
 
     >>> one, two = PlacedSentence(0, "A cat.", 3), PlacedSentence(1, "It ran.", 11)
     >>> passage_around(two, [one, two])

@@ -1,4 +1,4 @@
-"""What the index keeps of a sentence: its terms, how often each occurs, and how many there are.
+"""Makes what the index keeps of a sentence: its terms, how often each occurs, and how many there are.
 
 The index weighs a term by BM25's saturated frequency. It compares a sentence's length with a fixed reference instead of
 the corpus average, so that a stored weight stays right when documents come and go: 15 terms is about the mean sentence
@@ -25,9 +25,9 @@ MAX_STEP_SENTENCES = 100
 
 
 def weight(frequency: int, length: int) -> float:
-    """The BM25 weight, without idf, of a term that occurs so often in a sentence of so many terms.
+    """The BM25 weight, without idf, of a term that occurs ``frequency`` times in a sentence of ``length`` terms.
 
-    The index keeps it in 8 bits (``native/index/codes.c``); this is the exact one.
+    This is the exact weight; the index keeps it in 8 bits (``native/index/codes.c``).
 
     >>> weight(1, 15)
     1.0
@@ -61,7 +61,7 @@ def pack_sentences(sentences: Sequence[str]) -> bytes:
 
 
 def _append(packed: bytearray, number: int) -> None:
-    """A varint: seven bits a byte, the lowest first."""
+    """Append a varint: seven bits a byte, the lowest first."""
     while number > 0x7F:
         packed.append(number & 0x7F | 0x80)
         number >>= 7
@@ -72,8 +72,8 @@ def _append(packed: bytearray, number: int) -> None:
 class IndexWriter:
     """The script calls that store the tokens of one version of a document and index it.
 
-    A small document is one call. The tokens of a large one are written in steps that each hold the shard for a few
-    milliseconds only; it is ranked when the last one is through. Each step is refused once the version has changed.
+    A small document takes one call. The tokens of a large one are written in steps, each of which holds the shard for a
+    few milliseconds only; the last step adds the document to the index. A step fails once the version has changed.
     """
 
     document_id: str
@@ -94,7 +94,7 @@ class IndexWriter:
             yield first, last, ("b" if first == 0 else "") + ("c" if last == count else "")
 
     def call(self, first: int, last: int, kind: str, attempt: str) -> ScriptCall:
-        """One step; ``attempt`` is what the reply to the first step ended with, empty for that step itself."""
+        """One step. ``attempt`` is the last element of the reply to the first step; it is empty for that step."""
         arrays: list[str | bytes | int] = []
         for i in range(first, last):
             (_, columns), blob = pack_sentence(*self.spans[i], self.tokens[i], self.fingerprint)

@@ -1,1 +1,1 @@
-"""What a reader is and how it reads: manifest, runtimes, tokenization, pairs, windows, spans, context."""
+"""Defines a reader and how it reads: manifest, runtimes, tokenization, pairs, windows, spans, context."""

@@ -1,4 +1,4 @@
-"""Where the reader is that comes with the package; commands that only need its place load nothing to run it."""
+"""The place of the reader that comes with the package, in a module that does not load a runtime."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An exported reader in this process: its folder checked and loaded, and windows read by it.
+"""Loads an exported reader into this process and reads windows with it.
 
-A folder is what `qa-cluster model export` writes: `reader.onnx`, `tokenizer.json`, `manifest.json`. Files that do not
-belong together are refused. May be used by several threads; they take turns at the model.
+Its folder is one that `qa-cluster model export` has written: `reader.onnx`, `tokenizer.json`, `manifest.json`. Files
+that do not belong together are refused. Several threads may use one reader; they take turns at the model.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class LocalReader:
     'int8'
 
     Args:
-        folder: of an exported reader.
+        folder: the folder of an exported reader.
         runtime: ``openvino`` or ``onnxruntime``; default: the first of them that is installed.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        threads: of the runtime; default: the cores this process may use.
+        threads: the runtime's number of threads; default: as many as the cores this process may use.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LocalReader:
         self._run = open_runner(folder / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
 
     def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
-        """Start and end logits of each window, padding behind them; those alike in length are run together."""
+        """The start and end logits of each window, with those of padding at the end; similar lengths run together."""
         logits: list[Logits | None] = [None] * len(windows)
         most = batch_size * self.manifest.max_tokens
         for group in batches(windows, max_batch=batch_size, max_batch_tokens=most):
@@ -65,7 +65,7 @@ class LocalReader:
 
 
 def check_tokenizer(place: Path, manifest: Manifest) -> None:
-    """ModelError unless the tokenizer at `place`, a file or a folder, is the one the reader was made with."""
+    """Raise ModelError unless the tokenizer at `place`, a file or a folder, is the one of the manifest's reader."""
     _tokenizer(place / TOKENIZER_FILE if place.is_dir() else place, manifest)
 
 
@@ -84,7 +84,7 @@ def _tokenizer(path: Path, manifest: Manifest) -> bytes:
 
 
 def _check_model(path: Path, manifest: Manifest) -> None:
-    """The file is hashed in pieces: a model may be larger than what is free."""
+    """Check the file's hash, in pieces: a model may be larger than the free memory."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()

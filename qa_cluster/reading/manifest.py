@@ -1,7 +1,7 @@
 """The model manifest: what a shard, a worker and the API must know about a reader besides its weights.
 
-A manifest travels beside the ONNX file as strict JSON. Reading refuses what is missing, unknown or out of range and
-names the field and its value; it never guesses. Nothing here loads or runs a model.
+A manifest is strict JSON, stored next to the ONNX file. A field that is missing, unknown or out of range is refused
+with its name and value; nothing is guessed. Nothing here loads or runs a model.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ REVISION_DIGITS = 12
 _READING_DIGITS = 8
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8-dynamic")
 LENGTH_STEP = 16
-"""Pairs are padded to a multiple of so many tokens: few shapes, each compiled once."""
+"""Pairs are padded to a multiple of this many tokens, so that there are few shapes, each compiled once."""
 
 _LARGEST_ID = (1 << 31) - 1
 _MOST_SPECIAL = 4
@@ -52,10 +52,10 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class PairLayout:
-    """How a question and a context are joined: token ids before, between and after them.
+    """How a question and a context are joined: the token ids before, between and after them.
 
-    The null answer is read at position 0, the first of `head`. `context_type` is the token type of context and `tail`
-    where the model has `token_type_ids`; everything before is of type 0.
+    The null answer is at position 0, the first of `head`. `context_type` is the token type of the context and of `tail`
+    if the model has `token_type_ids`; everything before is of type 0.
     """
 
     head: tuple[int, ...]
@@ -65,7 +65,7 @@ class PairLayout:
 
     @property
     def special_tokens(self) -> int:
-        """Tokens of a pair that belong to neither text."""
+        """The number of tokens of a pair that belong to neither text."""
         return len(self.head) + len(self.middle) + len(self.tail)
 
 
@@ -79,7 +79,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match and F1 in 0..1; how often "no answer" was right, None where every question has an answer."""
+    """Exact match and F1 in 0..1; the no-answer accuracy, None where every question has an answer."""
 
     exact_match: float
     f1: float
@@ -88,7 +88,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What the reader scores on one question set: the checkpoint as it was, and the file that shards run."""
+    """The reader's scores on one question set: those of the original checkpoint, and those of the exported file."""
 
     dataset: str
     questions: int
@@ -98,13 +98,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WaveFit:
-    """How the wave threshold was found: held-out questions asked of a corpus of their contexts' sentences.
+    """The fit of the wave threshold: held-out questions were asked of a corpus of their contexts' sentences.
 
     Attributes:
-        threshold: the score over null from which on no further sentences are read.
+        threshold: from this score over null on, no further sentences are read.
         ends: how many sentences have been read after each wave.
-        read: sentences read of a question on average.
-        f1, f1_all: F1 with waves, and of reading all candidates.
+        read: the mean number of sentences read for a question.
+        f1, f1_all: F1 with waves, and F1 when all candidates are read.
     """
 
     threshold: float
@@ -118,10 +118,10 @@ class WaveFit:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about a reader but its weights. `revision` names the weights: it opens `model_sha256`.
+    """Everything about a reader but its weights. `revision` names the weights: it is the start of `model_sha256`.
 
-    Scores are logits over null. A passage longer than `window_tokens` is read in windows that overlap by `doc_stride`;
-    `context_tokens` is the budget for a sentence with its neighbours, 0 for the sentence alone.
+    Thresholds are logits over null. A passage that does not fit into `window_tokens` is read in windows that overlap by
+    `doc_stride`. `context_tokens` is the budget for a sentence with its neighbours, 0 for the sentence alone.
 
     >>> manifest = Manifest.load(folder / "manifest.json")
     >>> manifest.verify(model_bytes, tokenizer_bytes)
@@ -160,17 +160,17 @@ class Manifest:
 
     @property
     def revision(self) -> str:
-        """The first 12 hex digits of the ONNX file's SHA-256: cached answers name it."""
+        """The first 12 hex digits of the ONNX file's SHA-256."""
         return self.model_sha256[:REVISION_DIGITS]
 
     @property
     def name(self) -> str:
-        """Model and revision: what tells readers on a shard apart."""
+        """Model and revision, which tell the readers on a shard apart."""
         return f"{self.model_id}@{self.revision}"
 
     @cached_property
     def reading_revision(self) -> str:
-        """What the answer of a sentence depends on: the weights, and a digest of all that says how they are used."""
+        """What a sentence's answer depends on: the weights, and a digest of the settings with which they read."""
         limits = (self.max_question_tokens, self.max_answer_tokens, self.window_tokens, self.doc_stride)
         how = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits, self.context_tokens)
         return f"{self.revision}+{sha256_hex(repr(how).encode())[:_READING_DIGITS]}"
@@ -213,7 +213,7 @@ class Manifest:
 
 
 class _Reader:
-    """One JSON object read field by field: every field once, none left over."""
+    """Reads one JSON object field by field: every field once, none left over."""
 
     def __init__(self, document: object, where: str) -> None:
         if not isinstance(document, dict):
@@ -350,7 +350,7 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
         raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")
     found["pad_id"] = reader.integer("pad_id", 0, _LARGEST_ID)
     found["pair"] = pair = _pair(reader.inner("pair"))
-    # the special tokens and at least one of the context
+    # besides the question, a pair has the special tokens and at least one token of the context
     room = found["max_tokens"] - pair.special_tokens - 1
     found["max_question_tokens"] = reader.integer("max_question_tokens", 1, room)
     found["max_answer_tokens"] = reader.integer("max_answer_tokens", 1, found["max_tokens"])

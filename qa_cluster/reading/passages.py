@@ -1,8 +1,8 @@
-"""What is read for a sentence: it alone, or together with its neighbours up to a budget of tokens. Pure.
+"""Makes the passage that the model reads for a sentence: it alone, or with its neighbours, up to a budget of tokens.
 
 Neighbours are whole sentences, taken one before, one after, and so on, for as long as each fits; a side ends at the
-first that does not. They are put together from what is stored of each sentence: nothing is tokenized, and of the white
-space between two sentences only its length is known.
+first that does not. The passage is made from the stored sentences and their tokens: nothing is tokenized, and white
+space between two sentences becomes as many spaces, because only its length is known. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .tokenization import TextTokens
 MAX_NEIGHBOURS = 16
 """Most sentences on a side."""
 MAX_GAP = 64
-"""Most white space between two sentences that are read together, in code points."""
+"""Most code points of white space between two sentences that are read together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A stretch of a document as it is read.
+    """A part of a document as the model reads it.
 
     Attributes:
-        text: its sentences, with as many spaces between them as there is white space in the document.
+        text: its sentences, with as many spaces between them as the document has white-space characters there.
         start: its first code point in the document.
-        tokens: those of all sentences, their places in `text`.
-        first: number of its first sentence in the document.
+        tokens: the tokens of all sentences, with their places in `text`.
+        first: the number of its first sentence in the document.
         begins: where in `text` each sentence begins.
-        breaks: number of the first token of each sentence but the first: no answer goes over the end of a sentence.
+        breaks: the number of the first token of each sentence but the first: no answer crosses a sentence's end.
     """
 
     text: str
@@ -51,7 +51,7 @@ class Passage:
     breaks: tuple[int, ...] = ()
 
     def sentence_of(self, position: int) -> int:
-        """The number of the sentence in whose text, or behind it, a code point of `text` lies."""
+        """The number of the sentence that holds a code point of `text`, or that is the last before it."""
         return self.first + bisect_right(self.begins, position) - 1
 
 
@@ -59,8 +59,8 @@ def around(own: Part, left: Sequence[Part], right: Sequence[Part], *, index: int
     """The passage that is read for a sentence.
 
     Args:
-        left, right: its neighbours, the nearest first; more than fit do no harm.
-        index: number of the sentence in the document.
+        left, right: its neighbours, the nearest first; those that do not fit are ignored.
+        index: the number of the sentence in the document.
         budget: most tokens of the passage; a sentence with more is read alone.
     """
     before, after = reach(
@@ -73,7 +73,7 @@ def around(own: Part, left: Sequence[Part], right: Sequence[Part], *, index: int
 
 
 def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> tuple[int, int]:
-    """How many neighbours on each side are read along.
+    """How many neighbours on each side are read with the sentence.
 
     Args:
         own: tokens of the sentence.
@@ -99,7 +99,7 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
 
 
 def _adjacent(own: Part, side: Sequence[Part], step: int) -> int:
-    """How many sentences of a side follow each other without a gap that is longer than white space usually is."""
+    """How many sentences of a side follow each other without an overlap or a gap longer than `MAX_GAP`."""
     near = own
     for count, far in enumerate(side):
         low, high = (near, far) if step > 0 else (far, near)

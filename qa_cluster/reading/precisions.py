@@ -1,8 +1,8 @@
-"""What the precision of an exported file asks of the runtime that runs it.
+"""Runtime settings that the precision of an exported file requires.
 
-The exporter writes the precision into the ONNX file's metadata, so that the file alone is enough: a shard's worker,
-which sees no manifest, the local pipeline and the measurements all take OpenVINO's settings from here. ONNX Runtime has
-nothing to set: it computes in float32 whatever is stored in 16 bits, and with int8 weights in 8-bit products.
+The exporter writes the precision into the ONNX file's metadata, so that the file alone is enough. The worker's backend,
+which sees no manifest, the local pipeline and the measurements all take OpenVINO's settings from here. ONNX Runtime
+needs no settings: it computes in float32 what is stored in 16 bits, and with int8 weights in 8-bit products.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 from typing import Any
 
 METADATA_KEY = "qa-cluster.precision"
-"""In the `metadata_props` of an ONNX file: one of `manifest.PRECISIONS`."""
+"""The key in the `metadata_props` of an ONNX file; its value is one of `manifest.PRECISIONS`."""
 
 GROUP_SIZE = 128
-"""Activations without a fixed range get one scale for so many neighbouring channels of a token."""
+"""Activations without a fixed range get one scale for each group of this many neighbouring channels of a token."""
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
     """OpenVINO's settings for a file of this precision; None: any other file.
 
-    float32 is asked for by name: left alone, OpenVINO falls to bf16 on newer processors, and answers would differ by
-    host.
+    float32 is requested explicitly: by default OpenVINO computes in bf16 on newer processors, and answers would differ
+    from host to host.
 
     >>> openvino_settings("bfloat16")
     {'INFERENCE_PRECISION_HINT': 'bf16'}
     """
     settings: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32"}
-    if precision in ("int8", "int8-dynamic"):  # the former has places without fixed ranges, too
+    if precision in ("int8", "int8-dynamic"):  # an int8 file too may have activations without a fixed range
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZE
     return settings
 

@@ -1,9 +1,9 @@
-"""What a sentence answers to a question, as JSON: the value of a `bertqa..` key, and with `cache` a reply of `qa.read`.
+"""A sentence's answer to a question, as JSON: the value of a `bertqa..` key and, with `cache`, a reply of `qa.read`.
 
 A shard's functions write it with `sentence_answer`, the asker reads it with `parse_readings`. All its offsets are code
-points of the document. `spans` are the best, apart from each other and best first, each with its score over null and
-the number of the sentence that holds it; the first of them is written out. `context` is there when neighbours were
-read along: then a span may lie in one of them.
+points of the document. `spans` has the best spans without overlaps, best first, each with its score over null and the
+number of the sentence that holds it; `answer` is the text of the first. `context` is present if the sentence was read
+with its neighbours: then a span may lie in one of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ")
 
 
 NO_SPAN_SCORE = -100.0
-"""The score of a sentence in which there is nothing to answer with."""
+"""The score of a sentence without any span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class FoundSpan:
 
 @dataclass(frozen=True, slots=True)
 class SentenceReading:
-    """What one sentence answered: its spans, best first, in `context`, the text that was read for it.
+    """The result of reading one sentence: its spans, best first, in `context`, the text that was read for it.
 
     Attributes:
-        context_start: its first code point in the document.
+        context_start: the first code point of `context` in the document.
         model: the manifest's `reading_revision`.
-        windows: how many the text was read in.
-        truncated: the end of the question was not read.
+        windows: the number of windows in which the text was read.
+        truncated: whether the end of the question was cut off.
     """
 
     sentence: SentenceRef
@@ -62,17 +62,17 @@ class SentenceReading:
 
     @property
     def score(self) -> float:
-        """That of the best span."""
+        """The score of the best span."""
         return self.spans[0].score if self.spans else NO_SPAN_SCORE
 
     def text(self, span: FoundSpan) -> str:
-        """What stands there."""
+        """The text of a span."""
         return self.context[span.start - self.context_start : span.end - self.context_start]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSentence:
-    """A sentence and its record, the passage that was read for it, what was found there, and how it was read."""
+    """A sentence with its record, the passage that was read for it, the spans found, and how it was read."""
 
     sentence: SentenceRef
     record: SentenceRecord
@@ -85,7 +85,7 @@ class ReadSentence:
 def sentence_answer(
     read: ReadSentence, *, model_id: str, revision: str, reading_revision: str, created: float
 ) -> bytes:
-    """What a sentence answered, as JSON; id and revisions are the manifest's."""
+    """A sentence's answer as JSON; id and revisions are the manifest's."""
     record, passage, begin = read.record, read.passage, read.passage.start
     own = begin + passage.begins[read.sentence.index - passage.first]
     spans = [
@@ -120,10 +120,10 @@ def sentence_answer(
 
 
 def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[SentenceReading | None]:
-    """One reading per sentence key, of the shard of that name; None where the sentence is gone.
+    """One reading per sentence key, from the replies of the shard of that name; None where the sentence is gone.
 
-    A sentence that has moved to another shard, or is on its way, raises the redirection, any other failure of one fails
-    all.
+    It raises the redirection for a sentence that has moved to another shard or is moving, and any other error of a
+    sentence as it is.
     """
     if len(replies) != len(sentences):
         raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")
@@ -158,11 +158,11 @@ def _parse(sentence: SentenceRef, reply: Any, shard: str) -> SentenceReading | N
 
 
 def _error_text(reply: Any) -> str | None:
-    """The text of an error that came as a string ``-CODE text``."""
+    """The text of an error in the form of a string ``-CODE text``, None for other replies."""
     return reply[1:].decode("utf-8", "replace") if isinstance(reply, bytes) and reply.startswith(b"-") else None
 
 
-# An answer that an older version of this module made lacks some; a client may have written anything.
+# An answer by an older version of this module lacks some of these fields, and a client may have written anything.
 _NEEDED = frozenset(
     {"answer", "score", "start", "end", "spans", "sentence", "sentence_start", "windows", "truncated", "model"}
 )
@@ -171,7 +171,8 @@ _NEEDED = frozenset(
 def valid_answer(value: str | bytes | bytearray, version: str, revision: str) -> dict[str, Any] | None:
     """A cached answer, if it is whole and belongs to this version of its document and this revision of the reader.
 
-    `revision` is the reading revision of the manifest: read in another way by the same weights, it is another answer.
+    `revision` is the manifest's reading revision, because the same weights can give another answer if the settings
+    differ.
     """
     try:
         answer: dict[str, Any] = orjson.loads(value)
@@ -182,5 +183,5 @@ def valid_answer(value: str | bytes | bytearray, version: str, revision: str) ->
 
 
 def is_valid(value: str | bytes | bytearray, version: str, revision: str) -> bool:
-    """Whether `valid_answer` gives it."""
+    """Whether `valid_answer` accepts the value."""
     return valid_answer(value, version, revision) is not None

@@ -1,7 +1,7 @@
-"""Ways to run an exported reader in this process: OpenVINO and ONNX Runtime, on processors and, by the latter, on CUDA.
+"""Runs an exported reader in this process: OpenVINO on the CPU, ONNX Runtime on the CPU and on CUDA.
 
-All take padded int64 arrays and return start and end logits. Shards have their own backends; these are for the local
-pipeline and for measuring. A runner is for one thread at a time.
+Every runner takes padded int64 arrays and returns start and end logits; one thread at a time may use it. Shards have
+backends of their own; these runners are for the local pipeline and for measurements.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CUDA = re.compile(r"cuda(?::(\d{1,4}))?\Z")
 
 
 def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu") -> Runner:
-    """Load an ONNX file into `runtime` and return what runs it.
+    """Load an ONNX file into `runtime` and return its runner.
 
     Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA is ONNX Runtime's and needs its build for GPUs.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA needs ``onnxruntime``, in its build for GPUs.
     """
     if runtime not in RUNTIMES:
         raise InvalidInput(f"unknown runtime {runtime!r}, must be one of {', '.join(RUNTIMES)}")
@@ -49,7 +49,7 @@ def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu")
 
 
 def _gpu(device: str, runtime: str) -> int | None:
-    """The number of the GPU, None for the processor."""
+    """The number of the GPU, None for the CPU."""
     if device == "cpu":
         return None
     named = _CUDA.match(device)
@@ -97,7 +97,7 @@ def _onnxruntime(model: Path, threads: int, gpu: int | None) -> Runner:
             )
     session = onnxruntime.InferenceSession(str(model), options, providers=providers)
     if gpu is not None and session.get_providers()[0] != "CUDAExecutionProvider":
-        # it falls back to the processor with no more than a line in its log
+        # ONNX Runtime falls back to the CPU and only logs a line about it
         raise ModelError(f"onnxruntime cannot use device 'cuda:{gpu}': its log says which library is missing")
 
     def run(arrays: Arrays) -> Logits:

@@ -1,8 +1,8 @@
 """Decodes a reader's logits into spans of a passage: a sentence, a sentence with its neighbours, or any text.
 
-A span is scored against the null answer, the logits at the first position (`[CLS]`) of its window; so spans of all
-windows, sentences and documents are on one scale. It lies within the passage's tokens, is at most `max_answer_tokens`
-long, and begins and ends at whole words. Pure functions on arrays.
+A span is scored against the null answer, the logits at the first position (`[CLS]`) of its window; this puts spans of
+all windows, sentences and documents on one scale. A span lies within the passage's tokens, has at most
+`max_answer_tokens` of them, and is then widened to whole words. Pure functions on arrays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Logits = tuple[npt.ArrayLike, npt.ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One reading of a passage: code points ``start`` to ``end`` of it.
+    """A possible answer: code points ``start`` to ``end`` of a passage.
 
     Attributes:
         score: logit over the null answer's; positive means that the reader prefers this span to no answer.
@@ -44,7 +44,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The best spans of one passage, best first, and the logit of the null answer: the least of its windows'."""
+    """The best spans of one passage, best first, and the logit of the null answer, the lowest of all windows."""
 
     spans: list[Span]
     null_logit: float
@@ -66,11 +66,11 @@ def best_spans(
     Args:
         windows, logits: the windows, and the start and end logits of each: one value per input token, position 0 is the
             null answer. Padding at the end is ignored.
-        tokens: those of the whole passage.
-        passage: its text, to complete words.
-        n_best: how many distinct spans to return at most.
-        overlapping: whether spans may share words; else each next one lies apart from those before it.
-        breaks: numbers of tokens that no span may reach from before: the first tokens of further sentences.
+        tokens: the tokens of the whole passage.
+        passage: its text, which is needed to complete words.
+        n_best: most spans to return; they are distinct.
+        overlapping: whether spans may share words; if not, a span that overlaps a better one is left out.
+        breaks: numbers of tokens that begin a sentence: no span goes on from the sentence before into one of them.
 
     Raises:
         InferenceFailed: logits that are not numbers, or infinite.
@@ -91,7 +91,7 @@ def best_spans(
 
 
 def _of_all_windows(spans: list[Span], n_best: int, overlapping: bool) -> list[Span]:
-    """The best of several windows: a span that two of them see counts once, with its better score."""
+    """The best spans of several windows: a span found in two of them counts once, with its better score."""
     kept: list[Span] = []
     for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
         if overlapping:
@@ -106,10 +106,10 @@ def _of_all_windows(spans: list[Span], n_best: int, overlapping: bool) -> list[S
 
 
 class _WindowScores:
-    """The score of every span of a window: row i, column k is that from its token i to token i + k.
+    """The scores of all spans of a window: row i, column k is the span from its token i to token i + k.
 
-    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. No word is completed over one
-    of the `edges`, code points of the passage in ascending order.
+    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. Completing a word never
+    crosses one of the `edges`, which are code points of the passage in ascending order.
     """
 
     def __init__(
@@ -139,12 +139,12 @@ class _WindowScores:
         padded[:length] = end_row[place : place + length]
         begin = start_row[place : place + length]
         usable = self.ends > self.starts
-        if not usable.all():  # a token that covers no text begins and ends nothing
+        if not usable.all():  # a span neither begins nor ends with a token that covers no text
             begin = np.where(usable, begin, -inf)
             padded[:length][~usable] = -inf
-        # Row i of this view is padded[i : i + width]: what sliding_window_view gives, at a tenth of its cost.
+        # Row i of this view is padded[i : i + width], as sliding_window_view would give it, at a tenth of the cost.
         ends_of = np.ndarray((length, width), np.float32, padded, 0, (padded.itemsize, padded.itemsize))
-        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` tells what is no number
+        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` refuses what is not a number
             self.scores: FloatArray = begin[:, None] + ends_of
 
     def spans_apart(self, passage: str, n_best: int) -> list[Span]:
@@ -171,7 +171,7 @@ class _WindowScores:
         return logit
 
     def _words(self, passage: str, first: int, last: int) -> tuple[int, int]:
-        """The words that tokens `first` to `last` are of, as code points."""
+        """The words that tokens `first` to `last` belong to, as code points."""
         start, end = int(self.starts[first]), int(self.ends[last])
         if not self._edges:
             return whole_words(passage, start, end)
@@ -180,14 +180,14 @@ class _WindowScores:
         return whole_words(passage, start, end, low, self._edges[following] if following < len(self._edges) else None)
 
     def _take_out(self, first: int, last: int, start: int, end: int) -> None:
-        """No further span may hold tokens `first` to `last`, or any that lies in the code points `start` to `end`."""
+        """Rule out all spans with one of the tokens `first` to `last` or any other in code points `start` to `end`."""
         first = min(first, int(self.ends.searchsorted(start, "right")))
         last = max(last, int(self.starts.searchsorted(end, "left")) - 1)
         self.scores[first : last + 1] = -inf
         self.end_before(first)
 
     def end_before(self, token: int) -> None:
-        """No span that begins before a token may reach it."""
+        """Rule out all spans that begin before a token and reach it."""
         rows = min(token, self.width - 1)
         if rows > 0 and token < self.tokens:
             reaching = _reaching(self.width)[self.width - 1 - rows :]
@@ -209,10 +209,10 @@ class _WindowScores:
         return list(found.values())
 
     def _best_first(self, n_best: int) -> Iterator[int]:
-        """Positions of the scores, best first; several may complete to the same words, so all are there if wanted."""
+        """Positions of the scores, best first; all of them if needed, as several may complete to the same words."""
         flat = self.scores.reshape(-1)
         best = int(flat.argmax())
-        self._logit(best)  # the first that is no number, if there is one; what follows would put it last
+        self._logit(best)  # argmax finds a NaN if there is one; the sorting below would put it last
         if n_best == 1:
             yield best
         yielded, wanted = 0, min(len(flat), 4 * n_best + 4)
@@ -223,7 +223,7 @@ class _WindowScores:
 
 @lru_cache(maxsize=64)
 def _reaching(width: int) -> npt.NDArray[np.bool_]:
-    """Of the `width` - 1 rows before a token, the spans that reach it: [width - 1, width] bool."""
+    """A mask of the spans that reach a token from one of the `width` - 1 rows before it: [width - 1, width] bool."""
     distance = np.arange(width - 1, 0, -1)
     mask: npt.NDArray[np.bool_] = np.arange(width)[None, :] >= distance[:, None]
     return mask

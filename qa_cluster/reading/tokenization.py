@@ -1,8 +1,8 @@
 """Turns text into a reader's tokens, and tokens into the tensors that shards store.
 
-Sentences are tokenized once, when they are stored, without special tokens and with the code points each token covers;
-`windows` puts the question before them when it is asked. Padding and truncation of the tokenizer are never switched on:
-they would be global state, and truncation is only done here, where it is reported.
+Sentences are tokenized once, when they are stored, without special tokens and with the code points that each token
+covers; `windows` puts the question before them when it is asked. The tokenizer's own padding and truncation stay off:
+they would be state shared by all callers, and a question that is cut off must be reported (`QuestionTokens.truncated`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class QuestionTokens:
-    """Token ids of a question; `truncated` tells that its end was cut off."""
+    """The token ids of a question; `truncated` tells whether its end was cut off."""
 
     ids: IntArray
     truncated: bool
@@ -39,7 +39,7 @@ class TextTokens:
 
 @dataclass(frozen=True, slots=True)
 class StoredSentence:
-    """What the tensor of a sentence holds: its place in the document, its tokens, and which tokenizer made them."""
+    """The contents of a sentence's tensor: its place in the document, its tokens, and which tokenizer made them."""
 
     fingerprint: int
     start: int
@@ -65,13 +65,13 @@ class ReaderTokenizer:
         self._tokenizer = tokenizer
         digest = blake2b(tokenizer_json, digest_size=8)
         self.digest = digest.hexdigest()
-        # 31 bits of it, stored with every sentence: tokens of another tokenizer are never given to a reader.
+        # 31 bits of the digest are stored with every sentence, so that a reader never gets another tokenizer's tokens.
         self.fingerprint = int.from_bytes(digest.digest()[:4], "big") >> 1
 
     def encode_question(self, question: str, max_question_tokens: int) -> QuestionTokens:
-        """Tokens of a question, at most ``max_question_tokens`` of them."""
+        """The first ``max_question_tokens`` tokens of a question."""
         try:
-            # not as a batch of one: that wakes the library's threads, which costs more than the encoding
+            # a batch of one would wake the library's threads, which costs more than the encoding
             encoding = self._tokenizer.encode(question, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
             raise _not_unicode(question) from error
@@ -87,7 +87,7 @@ class ReaderTokenizer:
         return [_text_tokens(encoding) for encoding in self._encode(texts)]
 
     def encode_words(self, text: str) -> tuple[TextTokens, IntArray]:
-        """Tokens of one text, and the word of each: its number, as the tokenizer splits words; -1 for none."""
+        """Tokens of one text, and the number of each token's word, as the tokenizer splits words; -1 for none."""
         (encoding,) = self._encode([text])
         words = [-1 if word is None else word for word in encoding.word_ids]
         return _text_tokens(encoding), np.asarray(words, dtype=np.int32)
@@ -126,7 +126,7 @@ def pack_sentence(start: int, end: int, tokens: TextTokens, fingerprint: int) ->
 
 
 def unpack_sentence(blob: bytes) -> StoredSentence:
-    """What `pack_sentence` made bytes of."""
+    """The sentence that `pack_sentence` packed."""
     if not blob or len(blob) % 12:
         raise InvalidInput(f"token tensor must be INT32 [3, 1 + tokens], got {len(blob)} bytes")
     tensor = np.frombuffer(blob, dtype="<i4").reshape(3, -1)

@@ -1,4 +1,4 @@
-"""A question and a passage as what a reader sees: windows of the passage behind the question, padded into batches.
+"""Makes a reader's input of a question and a passage: windows of the passage after the question, padded into batches.
 
 The layout is the manifest's: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
 RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens.
@@ -26,9 +26,9 @@ class Window:
     """One pair for the reader.
 
     Attributes:
-        input_ids: [length] int64, special tokens and all.
+        input_ids: [length] int64, special tokens included.
         passage_start: position in `input_ids` of the window's first passage token.
-        first: number in the passage of that token.
+        first: the number of that token in the passage.
         tokens: how many passage tokens the window holds.
     """
 
@@ -47,8 +47,8 @@ class PairEncoder:
     (1, 48)
 
     Args:
-        window_tokens, doc_stride: instead of the manifest's; InvalidInput when they do not fit each other.
-        max_question_tokens: the longest question there will be, instead of the manifest's.
+        window_tokens, doc_stride: they replace the manifest's; InvalidInput when they do not fit together.
+        max_question_tokens: the limit of a question's tokens; it replaces the manifest's.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class PairEncoder:
 
 
 class TextPairEncoder:
-    """A `PairEncoder` of texts. The tokens of the last passage are kept: questions often share it."""
+    """A `PairEncoder` that takes texts. It keeps the tokens of the last passage: questions often share a passage."""
 
     def __init__(self, tokenizer: ReaderTokenizer, pairs: PairEncoder) -> None:
         self.tokenizer = tokenizer
@@ -113,7 +113,7 @@ class TextPairEncoder:
         self._last: tuple[str, TextTokens] | None = None
 
     def windows(self, question: str, passage: str) -> list[Window]:
-        """The windows of `passage` for `question`, whose end is cut off when it is too long."""
+        """The windows of `passage` for `question`; the end of a question that is too long is cut off."""
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
         return self.pairs.windows(asked, self.passage(passage))
 
@@ -138,7 +138,7 @@ def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int)
 
 
 def _cuts(total: int, room: int, overlap: int) -> list[tuple[int, int]]:
-    """Where windows begin and end; the last one is as full as the others."""
+    """The begin and end of each window; the last one is as full as the others."""
     if total <= room:
         return [(0, total)] if total else []
     starts = [*range(0, total - room, room - overlap), total - room]

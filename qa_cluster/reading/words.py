@@ -1,7 +1,7 @@
-"""Where a span of text may end: never inside of a word, nor inside of what a reader sees as one character. Pure.
+"""Widens spans of text so that they end neither inside a word nor inside what people see as one character. Pure.
 
-Words of scripts that write no space between them cannot be completed by looking for their edges; there, only
-characters stay whole: a letter with its marks, an emoji with what is joined to it.
+In scripts without spaces between words, the edges of words cannot be found; there, only characters stay whole: a
+letter with its marks, an emoji with what is joined to it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1980-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf"
     r"\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-# Zero-width (non-)joiner; parts of a character that are letters to Unicode: Thai and Lao AM, half-width voicing marks.
+# Zero-width (non-)joiner; letters by their Unicode category that are parts of a character: Thai and Lao AM, half-width
+# voicing marks.
 _JOINERS = "\u200c\u200d"
 _LETTERS_THAT_EXTEND = "\u0e33\u0eb3\uff9e\uff9f"
-# In a word without being seen: soft hyphen, word joiner, byte order mark, marks of direction. So many in a row at most.
+# Invisible characters inside words: soft hyphen, word joiner, byte order mark, marks of direction; and how many of them
+# in a row are looked past.
 _INVISIBLE = "\u00ad\u061c\u200e\u200f\u2060\ufeff"
 _MOST_INVISIBLE = 3
-# Skin tones; what spells the flags of regions.
+# Skin tones; tag characters, which spell the flags of regions.
 _FIRST_SKIN_TONE, _LAST_SKIN_TONE = "\U0001f3fb", "\U0001f3ff"
 _FIRST_TAG, _LAST_TAG = "\U000e0020", "\U000e007f"
 _FIRST_REGIONAL, _LAST_REGIONAL = "\U0001f1e6", "\U0001f1ff"
 
 
 def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
-    """A span of text widened to the words it begins and ends in, without white space at its ends.
+    """A span of text, widened to the words in which it begins and ends, without white space at its ends.
 
     Args:
-        start, end: code points, half-open; an end beyond the text is its end.
-        low, high: the span is not widened beyond these; without `high` not beyond the text.
+        start, end: code points, half-open; an end beyond the text means the text's end.
+        low, high: the limits of the widening; by default, those of the text.
 
     >>> whole_words("unhappiness rules", 2, 5)
     (0, 11)
@@ -51,7 +53,7 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 
 
 def _together(text: str, at: int) -> bool:
-    """Whether no span may end before the code point `at`, which is neither the first nor beyond the text."""
+    """Whether no span may begin or end between the code point `at` and the one before; both exist."""
     left, right = text[at - 1], text[at]
     if left.isascii() and right.isascii():
         return left.isalnum() and right.isalnum()
@@ -69,7 +71,7 @@ def _together(text: str, at: int) -> bool:
 
 
 def _seen(text: str, at: int, step: int) -> int:
-    """Where the next character that is seen stands, from `at` on; the last one looked at where there is none near."""
+    """The place of the next visible character from `at` on, in direction `step`; it looks past a few only."""
     for _ in range(_MOST_INVISIBLE):
         if text[at] in _INVISIBLE and 0 <= at + step < len(text):
             at += step
@@ -88,7 +90,7 @@ def _extends(character: str) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    """Whether a letter or digit may follow in the same word: after vowel signs and accents too, not after emoji."""
+    """Whether a letter or digit may follow this character in one word: vowel signs and accents too, but not emoji."""
     if character.isalnum():
         return True
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"

@@ -1,1 +1,1 @@
-"""Connections to the shards of a cluster, and the way of each command to the shard of its key."""
+"""Connects to the shards of a cluster and sends each command to the shard of its key."""

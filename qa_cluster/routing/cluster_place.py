@@ -18,7 +18,7 @@ _SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlace:
-    """The servers of a cluster that are asked first, and the login that all of its servers take."""
+    """The servers of a cluster that are asked first, and the login that is valid for all of its servers."""
 
     seeds: Sequence[Address]
     login: Login

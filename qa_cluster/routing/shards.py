@@ -1,11 +1,11 @@
-"""Connections to every shard, and commands that find their shard whatever the cluster does meanwhile.
+"""Connects to every shard and sends each command to the right one, also while slots move or servers fail over.
 
 Each shard has one shared connection, on which short commands are pipelined, and a bounded pool for commands that block
-(`RG.TRIGGER`): a client that waits for a function executes nothing else, so each of those needs a connection of its
-own. A cancelled blocking command closes its connection, and the shard drops the job.
+(`RG.TRIGGER`): the server runs no other command on a connection while that one waits for a function, so each of them
+needs a connection of its own. A cancelled blocking command closes its connection, and the shard drops the job.
 
-MOVED, ASK, TRYAGAIN, a failover or a lost connection cost a refresh of the topology and another try, for as long as the
-caller's deadline allows, and `RETRY_SECONDS` without one.
+After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command tried again, for as
+long as the caller's deadline allows, or for `RETRY_SECONDS` without one. After ASK, it goes to the named server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTE
 
 
 class NotWhole(ClusterError):
-    """The shards' replies leave out partitions: a slot is on its way, or a worker has only just started."""
+    """The shards' replies do not cover each partition once: a slot is moving, or a worker has only just started."""
 
 
 class ShardPool:
@@ -53,14 +53,14 @@ class ShardPool:
         async with self._opening:
             if self._shared is None or self._shared.closed:
                 opened = await Connection.open(self.address.host, self.address.port, self._login)
-                if self._closed:  # meanwhile: nobody would close it any more
+                if self._closed:  # while it was being opened: nothing would close it later
                     opened.close()
                     raise ConnectionLost(f"connections to {self.address} are closed")
                 self._shared = opened
             return self._shared
 
     async def execute_blocking(self, *command: Argument) -> Any:
-        """Run a command that may block, on a connection of its own; QueueFull when too many wait for one already."""
+        """Run a command that may block, on a connection of its own; QueueFull when too many commands wait for one."""
         if self._slots.locked() and self._waiting >= self._max_waiting:
             raise QueueFull(
                 f"{self._size} questions are at shard {self.address} and {self._waiting} wait for a connection"
@@ -95,7 +95,7 @@ class ShardPool:
         return self._size - self._slots._value
 
     def close(self) -> None:
-        """Close every connection that is not in use; those in use close when they come back."""
+        """Close the shared connection and the idle ones; those of blocking commands close when these end."""
         self._closed = True
         for connection in self._idle:
             connection.close()
@@ -130,12 +130,12 @@ class Shards:
         self._topology: Topology | None = None
         self._refreshing: asyncio.Task[Topology] | None = None
         self.on_topology: list[Callable[[Topology], None]] = []
-        # What made a command be sent again: the codes of redirections, and the names of errors.
+        # Counts of the reasons for sending a command again: error codes of replies, and names of exceptions.
         self.redirects: Counter[str] = Counter()
 
     @property
     def topology(self) -> Topology:
-        """The cluster as last seen."""
+        """The last known topology of the cluster."""
         if self._topology is None:
             raise ClusterError("not connected to the cluster yet")
         return self._topology
@@ -171,7 +171,7 @@ class Shards:
         return self.topology.shard_of(slot_of(key))
 
     async def refresh(self) -> Topology:
-        """Ask the cluster for its slots; callers at the same time share one round."""
+        """Ask the cluster for its slots; concurrent callers share one request."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh())
         return await asyncio.shield(self._refreshing)
@@ -208,7 +208,7 @@ class Shards:
                 callback(found)
 
     async def execute(self, key: str | bytes, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command where `key` lives, following redirections and failovers."""
+        """Run a command on the shard of `key`, through redirections and failovers."""
 
         async def attempt() -> Any:
             return await self._execute_at(self.shard_of_key(key).address, command, blocking=blocking)
@@ -216,11 +216,11 @@ class Shards:
         return await self.retrying(attempt)
 
     async def execute_once(self, key: str | bytes, *command: Argument) -> Any:
-        """Run a command where `key` is believed to live, once; for use inside `retrying`."""
+        """Run a command once, on the shard of `key` in the last known topology; for use inside `retrying`."""
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command on this very shard, once; a redirection is an error like any other."""
+        """Run a command once, on this shard only; a redirection is an error like any other."""
         return await self._execute_here(shard.address, command, blocking=blocking)
 
     async def _execute_here(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
@@ -243,7 +243,7 @@ class Shards:
         return reply
 
     async def execute_many(self, commands: Iterable[tuple[str, tuple[Argument, ...]]]) -> list[Any]:
-        """Run (key, command) pairs, pipelined per shard; what is redirected or lost is run again on its own."""
+        """Run (key, command) pairs, pipelined per shard; each command that fails is run again with `execute`."""
         wanted = list(commands)
         by_address: dict[Address, list[int]] = {}
         for index, (key, _) in enumerate(wanted):
@@ -267,9 +267,9 @@ class Shards:
         return replies
 
     async def retrying(self, attempt: Callable[[], Awaitable[Any]], seconds: float = RETRY_SECONDS) -> Any:
-        """Await `attempt()` until it succeeds or fails for a reason that another topology would not cure.
+        """Await `attempt()` until it succeeds or fails for a reason that a new topology or a pause would not cure.
 
-        It ends after `seconds`, or by an `asyncio.timeout` of the caller's around this call.
+        It gives up after `seconds`; a caller with a deadline of its own wraps this call in `asyncio.timeout`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds

@@ -1,1 +1,1 @@
-"""`qa-cluster documents ..`: what is stored: listed, counted, shown, deleted."""
+"""`qa-cluster documents ..`: lists, counts, shows and deletes stored documents."""

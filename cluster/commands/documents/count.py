@@ -1,4 +1,4 @@
-"""`qa-cluster documents count`: says how many documents there are."""
+"""`qa-cluster documents count`: counts the documents."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def delete(
     ids: Annotated[list[str], typer.Argument(help="Their ids (`qa-cluster documents list`).", metavar="ID..")],
     json: Json = False,
 ) -> None:
-    """Delete documents, with all that was made from them. Exits 1 when one of them is not there; the others go.
+    """Delete documents and everything made from them. Exits 1 if one does not exist; the others are deleted.
 
     Example: qa-cluster documents delete news/old.txt news/older.txt
     """

@@ -22,4 +22,4 @@ documents = typer.Typer(
 
 @documents.callback()
 def _subcommands() -> None:
-    """Nothing of its own: with it, typer knows a group even before it has subcommands."""
+    """Does nothing: typer needs this callback to make a group, because the subcommands are added late."""

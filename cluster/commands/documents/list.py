@@ -1,4 +1,4 @@
-"""`qa-cluster documents list`: shows which documents there are."""
+"""`qa-cluster documents list`: lists the documents."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def list_documents(
 ) -> None:
     """Show the documents that questions are answered from; those that still wait for a worker are left out.
 
-    Their order is that of partitions and, within these, of writing. Where there are more, the command says the cursor
-    with which the list goes on.
+    They are in the order of partitions and, within these, of writing. If there are more, the command prints the cursor
+    with which the list continues.
 
     Examples:
 
@@ -67,7 +67,7 @@ def list_documents(
 
 
 def _pages(client: ClusterClient, cursor: str, limit: int, prefix: str) -> DocumentPage:
-    """As many pages as it takes to fill the list."""
+    """One page of up to `limit` documents, made of as many pages as that takes."""
     found: list[DocumentEntry] = []
     following: str | None = cursor
     while following is not None and len(found) < limit:
@@ -78,6 +78,6 @@ def _pages(client: ClusterClient, cursor: str, limit: int, prefix: str) -> Docum
 
 
 def _short(text: str) -> str:
-    """In one line; the JSON has it whole."""
+    """The beginning of a text, in one line; only the JSON has all of it."""
     line = " ".join(text.split())
     return line if len(line) <= _MOST_ID_CHARS else line[: _MOST_ID_CHARS - 2] + ".."

@@ -1,4 +1,4 @@
-"""The options that the commands about documents share, and the client that they work with."""
+"""The options that the commands about documents share, and the client that they use."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def show(
     id: Annotated[str, typer.Argument(help="Its id (`qa-cluster documents list`).", metavar="ID")],
     json: Json = False,
 ) -> None:
-    """Show a document: what is known about it, and its text. Exits 1 when there is none.
+    """Show a document: its record and its text. Exits 1 if it does not exist.
 
     Example: qa-cluster documents show news/today.txt --json | jq -r .text
     """

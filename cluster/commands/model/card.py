@@ -1,4 +1,4 @@
-"""`qa-cluster model card`: says what a reader is."""
+"""`qa-cluster model card`: shows the facts about a reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def card(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Show what a reader is: origin, licence, limits and what it scores.
+    """Show the facts about a reader: origin, licence, limits and scores.
 
     Example: qa-cluster model card
     """

@@ -23,4 +23,4 @@ model = typer.Typer(
 
 @model.callback()
 def _subcommands() -> None:
-    """Nothing of its own: with it, typer knows a group even before it has subcommands."""
+    """Does nothing: typer needs this callback to make a group, because the subcommands are added late."""

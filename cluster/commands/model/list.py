@@ -13,7 +13,7 @@ from .place import Json, Timeout, place_of
 
 
 def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 30.0) -> None:
-    """Show the readers on the shards: which answers by default, and on how many shards each is ready.
+    """Show the readers on the shards: which one is the default, and on how many shards each is ready.
 
     Example: qa-cluster model list --json | jq -r '.[] | select(.default) | .name'
     """
@@ -50,7 +50,7 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
 
 
 def _default_text(row: dict[str, Any]) -> str:
-    """Whether a reader is the default: on all shards, on some of them (one has missed a change), or on none."""
+    """Whether a reader is the default: on all shards, on some (if one has missed a change), or on none."""
     if row["default"]:
         return "yes"
     return f"on {len(row['default_on'])} of {row['shards']}" if row["default_on"] else ""

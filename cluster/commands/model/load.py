@@ -1,4 +1,4 @@
-"""`qa-cluster model load`: puts a reader on the shards."""
+"""`qa-cluster model load`: loads a reader on the shards."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def load(  # noqa: PLR0917 - one parameter is one option
     ] = False,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
-    """Put a reader on every shard and let it answer in place of the one that is there, without a pause.
+    """Load a reader on every shard and make it the default in place of the present one, without a pause.
 
-    Every shard stores and compiles it beside the present one; then all shards change over, remove the former one and
-    forget its answers. If anything fails before the change, nothing has changed. A shard's worker needs memory for
-    about three times the model's size (qa.worker-memory-mb).
+    Every shard stores and compiles it next to the present one; then all shards make it the default, and remove the
+    former one and its cached answers. If anything fails before that, nothing has changed. A shard's worker needs memory
+    for about three times the model's size (qa.worker-memory-mb).
 
     Examples:
 
@@ -67,7 +67,7 @@ def load(  # noqa: PLR0917 - one parameter is one option
 
 
 def _need_functions(settings: Settings, url: str) -> None:
-    """Give a cluster that was never set up its partitions and functions."""
+    """Set partitions and functions of a cluster that was never set up."""
     shards = shards_of(settings, url)
     try:
         lacking = not all(shard_readers.has_functions(client) for _, client in shards)

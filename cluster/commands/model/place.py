@@ -1,4 +1,4 @@
-"""The commands about readers on the shards share this: their options, and the place where they work."""
+"""The options that the commands about readers on the shards share, and the cluster on which they work."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ TIMEOUT_SECONDS = 300.0
 
 
 def place_of(context: typer.Context, seconds: float) -> tuple[Settings, Place]:
-    """The settings of this run, and the cluster with the time that the command has."""
+    """The settings of this run, and the cluster with the time limit of the command."""
     settings = load_settings(context).settings
     return settings, Place.of(settings, cluster_url(settings), seconds, console.step)

@@ -19,7 +19,7 @@ def unload(
     ] = False,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
-    """Remove a reader from every shard, and its cached answers.
+    """Remove a reader and its cached answers from every shard.
 
     Example: qa-cluster model unload my-reader@0123456789ab
     """

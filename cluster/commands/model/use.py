@@ -1,4 +1,4 @@
-"""`qa-cluster model use`: lets a loaded reader answer by default."""
+"""`qa-cluster model use`: makes a loaded reader the default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
 
 
 def use(context: typer.Context, name: LoadedName, timeout: Timeout = TIMEOUT_SECONDS) -> None:
-    """Let a loaded reader answer by default. The former default stays loaded, and no question is lost.
+    """Make a loaded reader the default. The former default stays loaded, and no question is lost.
 
     Example: qa-cluster model use my-reader
     """

@@ -1,1 +1,1 @@
-"""This room ranks and reads: it leads from a question to answers."""
+"""This room answers questions: it ranks sentences and reads them."""

@@ -1,8 +1,8 @@
-"""Reads sentences: for a GET of a `bertqa...` key that is not there yet, and for the trigger `qa.read`.
+"""Reads sentences: for a GET of a `bertqa...` key that does not exist yet, and for the trigger `qa.read`.
 
-However many clients ask for the same key at once, the model reads it once. An answer is kept only if the version of the
-document it was read from still stands when it is stored; else the new version is read, for the clients that began to
-ask only then.
+However many clients ask for the same key at once, the model reads its sentence once. An answer is stored only if the
+document still has the version that was read; otherwise, the new version is read if some clients asked after the
+reading had begun.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from qa_cluster.shard_functions import (
 
 SETTING_AGE_SECONDS = 10.0
 MAX_ATTEMPTS = 8
-# How long the reader of a sentence is kept waiting while its slot is on its way.
+# How long a client's GET waits while the slot of its sentence is moving.
 SETTLE_SECONDS = 5.0
 SETTLE_PAUSE_SECONDS = 0.02
 
@@ -47,10 +47,10 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 @dataclass
 class _Reads:
-    """What is being read, by key of the answer, and how long answers are kept, as the module had it a moment ago.
+    """The reads under way, by the answer's key, and the module's setting of how long answers are kept, as last read.
 
     Attributes:
-        joined: keys of running reads that somebody joined after they had begun.
+        joined: the keys of running reads that further clients have joined.
     """
 
     running: dict[str, asyncio.Task[bytes | None]] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class _Reads:
 
 @dataclass(frozen=True, slots=True)
 class _Fetched:
-    """A sentence, None where there is none, with the neighbours that this reader needs."""
+    """A sentence (None if it does not exist) with the neighbours that this reader needs."""
 
     record: SentenceRecord | None
     reader: Reader
 
 
 async def on_missing_answer(record: dict[str, Any]) -> None:
-    """A client reads an answer that is not there: read the sentence, keep the answer and give it to the client."""
+    """Answer a client's GET of an answer that does not exist: read the sentence, store the answer and return it."""
     try:
         sentence, question, model = parse_answer_key(record["key"])
     except (InvalidInput, TypeError):
@@ -77,7 +77,7 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
         return
     try:
         value = await _read_settled(sentence, question, model)
-    except Exception as error:  # the client must learn of it: an error of the function alone would leave it with nil
+    except Exception as error:  # the client must get the error: if the function only raised it, the reply would be nil
         rg.log(f"answer: {error}", "warning")
         rg.override_reply(_error_text(error))
         return
@@ -86,7 +86,7 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
 
 
 async def _read_settled(sentence: SentenceRef, question: str, model: str) -> bytes | None:
-    """`read`, but a sentence whose slot is on its way is waited for: a stock client would be sent to and fro."""
+    """`read`, but wait while the sentence's slot moves: a stock client would be redirected back and forth."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
@@ -104,7 +104,7 @@ async def _read_settled(sentence: SentenceRef, question: str, model: str) -> byt
 async def on_read(arguments: list[Any]) -> list[str]:
     """Trigger ``qa.read model question sentence..``: for each ``<doc>:{tag}:<i>`` its answer as JSON, or an error.
 
-    `model` is empty for the default one, else an id or ``id@revision``; one that is not here fails the whole trigger.
+    `model` is empty for the default one, else an id or ``id@revision``; without that model the whole trigger fails.
     """
     if len(arguments) < 4:
         raise InvalidInput(
@@ -120,7 +120,7 @@ async def on_read(arguments: list[Any]) -> list[str]:
 
 
 def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Future[str]]:
-    """All cached answers in one round trip, all other sentences in another; these are read at once, as one batch."""
+    """Fetch all cached answers in one round trip and all other sentences in another; start to read these together."""
     parsed: list[SentenceRef | Exception] = []
     for name in names:
         try:
@@ -154,7 +154,7 @@ async def _one(
 
 
 def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-    """Cached answers of the current version by the current model; an error for what is not on this shard."""
+    """The valid cached answers by sentence; an error in place of the answer where a sentence is not on this shard."""
     reader = loaded.named(model)
     commands: list[tuple[str, ...]] = []
     for sentence in sentences:
@@ -172,7 +172,7 @@ def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[Sen
 
 
 def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, _Fetched | Exception]:
-    """What is needed to read the sentences; an error for what is not on this shard."""
+    """What is needed to read the sentences; an error where a sentence is not on this shard."""
     reader = loaded.named(model)
     place = _place(model, reader)
     replies = _each([_read_call(sentence, question, place, reader).command() for sentence in sentences])
@@ -193,7 +193,7 @@ def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader)
 
 
 def _place(model: str, reader: Reader) -> str:
-    """The model in the keys of the answers: the default one named by its revision shares what is cached for it."""
+    """The model in the keys of the answers: empty for the default one, also if `model` is its full name."""
     return "" if model == reader.name and loaded.is_default(reader) else model
 
 
@@ -215,11 +215,11 @@ def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
 def read(
     sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None
 ) -> asyncio.Future[bytes | None]:
-    """The answer of a sentence as JSON, read by a model and stored; None where there is no such sentence.
+    """The answer of a sentence as JSON, read by a model and stored; None if there is no such sentence.
 
-    `fetched` is the sentence if it has just been read; whether it still stands is checked when the answer is stored.
+    `fetched` is the sentence if it has just been fetched. It may have changed since: storing the answer checks that.
 
-    It runs in a task of its own, outside of any execution: the first client may go away while others still wait.
+    The read runs in a task of its own, outside of any execution: the first client may go away while others still wait.
     """
     key = answer_key(sentence, question, model)
     reads = state.of(_Reads)
@@ -239,7 +239,7 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
         del reads.running[key]
         reads.joined.discard(key)
     if not task.cancelled():
-        # Fetched here, so that an error whose clients have all gone is not reported as never retrieved.
+        # Retrieved here, so that asyncio does not report an error as never retrieved when all clients have gone.
         task.exception()
 
 
@@ -255,7 +255,7 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
         if record is None:
             return None
         if record.answer and is_valid(record.answer, record.version, reader.manifest.reading_revision):
-            # Asked for before it was stored, and taken up only after that.
+            # Another read stored it between the client's request and this one.
             return record.answer.encode()
         passage = passage_of(sentence, record, reader)
         decoded, windows = await read_passage(sentence, record, passage, question, reader)
@@ -278,7 +278,7 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
             ttl_seconds=_ttl_seconds(),
         )
         if answer_key(sentence, question, model) not in state.of(_Reads).joined:
-            # All clients asked before the sentence was read: the answer is right for them whether or not it is kept.
+            # All clients asked before the sentence was fetched: the answer is right for them even if it is not stored.
             run_script_later(call)
             return value
         if run_script(call) == 1:
@@ -297,7 +297,7 @@ def _ttl_seconds() -> int:
 
 
 def _error_text(error: BaseException) -> str:
-    """An error as the text that becomes an error reply."""
+    """The text of an error reply."""
     if isinstance(error, QAError):
         return f"-{error.resp()}"
     redirect = _REDIRECT.search(str(error))

@@ -1,7 +1,7 @@
-"""Makes the passage of a sentence from what is stored, and lets a model read it.
+"""Makes the passage of a sentence from the stored sentences and tokens, and has a model read it.
 
-Two sentences whose neighbours make the same passage have it read once for both, also when they are asked for one after
-the other, as waves are.
+Two sentences may have the same passage; the model reads it once for both, also if they are asked for one after the
+other, as in waves.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from qa_cluster.reading.tokenization import unpack_sentence
 from qa_cluster.reading.windows import Window
 
 N_BEST = 3
-"""Spans that are kept of a passage."""
+"""Most spans that are kept of a passage."""
 MAX_RECENT = 256
 
-# Sentence's document, partition, version; where the passage begins, and where each of its sentences does; its text;
-# question; reader. A number of a sentence says too little: a version of a document can be split anew.
+# Document, partition, version; where the passage and each of its sentences begin; its text; question; reader. The
+# number of a sentence would not identify the passage: the same version of a document can be split differently.
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, int]
 
 
 @dataclass
 class _Recent:
-    """Passages of several sentences that are being read, or were a moment ago, oldest first."""
+    """The readings of passages of several sentences, finished or under way, least recently used first."""
 
     tasks: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = field(default_factory=OrderedDict)
 
 
 def passage_of(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> Passage:
-    """The passage of a sentence: of the stored tokens, or new ones where they are missing or another tokenizer's."""
+    """The passage of a sentence, from the stored tokens; missing ones and another tokenizer's are made anew."""
     own = _part(record.text, record.tensor, sentence.index, record, reader)
     left = _parts(record.left, sentence.index, -1, record, reader)
     right = _parts(record.right, sentence.index, 1, record, reader)
@@ -72,7 +72,7 @@ def _part(text: str, tensor: bytes | None, index: int, record: SentenceRecord, r
 async def read_passage(
     sentence: SentenceRef, record: SentenceRecord, passage: Passage, question: str, reader: Reader
 ) -> tuple[Reading, int]:
-    """The best spans of a passage, apart from each other, and in how many windows it was read."""
+    """The best spans of a passage, without overlaps, and the number of windows in which it was read."""
     if not passage.breaks:
         return await _read(passage, question, reader)
     place = (sentence.document_id, sentence.tag, record.version, passage.start, passage.begins)
@@ -80,7 +80,7 @@ async def read_passage(
     recent = state.of(_Recent).tasks
     task = recent.get(key)
     if task is None:
-        # A task of its own: the first client may go away while others still wait.
+        # It has a task of its own, because the first client may go away while others still wait.
         task = asyncio.get_running_loop().create_task(_read(passage, question, reader), context=Context())
         recent[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
@@ -114,7 +114,7 @@ async def _read(passage: Passage, question: str, reader: Reader) -> tuple[Readin
 
 
 async def run_window(reader: Reader, window: Window) -> tuple[Any, Any]:
-    """Start and end logits of a window, by the shard's queue, where it shares batches with others."""
+    """The start and end logits of a window; in the shard's queue it shares batches with others."""
     arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
     if reader.model is None:
         raise ModelError(

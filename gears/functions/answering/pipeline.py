@@ -1,7 +1,7 @@
 """Reads contexts that come with the question: the trigger `qa.pipeline`, behind `POST /models/{id}`.
 
-Windows go through the same queue as the sentences of questions, but only a few of them at a time, of all requests
-together: a question that comes meanwhile waits for one batch of them, not for a whole article.
+Windows go through the same queue as the sentences of questions, but only a few at a time for all requests together: a
+question that comes meanwhile waits for one batch of them, not for a whole article.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from qa_cluster.huggingface.request import SHARD_LIMITS, PipelineRequest, parse_
 from qa_cluster.reading.windows import Window
 from qa_cluster.shard_functions import MAX_PIPELINE_REQUESTS, PIPELINE_TRIGGER
 
-# A batch's worth: what a question may have to wait for.
+# About one batch: the most that a question may have to wait for.
 PORTION_TOKENS = 1024
-# Of all requests together, a single one may have more: what is prepared of a code point takes some 10 to 60 bytes.
+# The limit of all requests together, in code points, each of which takes about 10 to 60 bytes once prepared. A request
+# that is alone may exceed it.
 MAX_CHARS = 16_000_000
-# Tokenizing takes a microsecond or so a code point, too long a text must not keep the event loop from others.
+# Tokenizing takes about a microsecond per code point: longer texts are tokenized off the event loop.
 LOOP_CHARS = 8192
 
 
 @dataclass
 class _Load:
-    """What all requests here come to; the one whose portion is read holds the lane."""
+    """The load of all requests on this shard; the request whose portion is being read holds the lane."""
 
     requests: int = 0
     chars: int = 0
@@ -43,7 +44,7 @@ class _Load:
 
 
 async def on_pipeline(arguments: list[Any]) -> str:
-    """Trigger ``qa.pipeline model request``: a JSON object with ``model``, its name, and ``results`` of all pairs.
+    """Trigger ``qa.pipeline model request``: a JSON object with the ``model``'s name and the ``results`` of all pairs.
 
     `model` is empty for the default one, else an id or ``id@revision``; `request` is JSON as in `POST /models/{id}`.
     """
@@ -86,7 +87,7 @@ def _reader(model: str) -> Reader:
 
 
 async def _results(reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
-    """Every pair is prepared before any is read: one that cannot be costs no other's time."""
+    """The results of all pairs; all are prepared before any is read, so that a bad one fails before the model runs."""
     preparer = Preparer(reader.tokenizer, reader.manifest)
     prepared = []
     for number, sample in enumerate(request.samples):
@@ -104,7 +105,7 @@ async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) 
             preparer.prepare, question, context, parameters, max_windows=SHARD_LIMITS.windows
         )
     prepared = preparer.prepare(question, context, parameters, max_windows=SHARD_LIMITS.windows)
-    await asyncio.sleep(0)  # many short texts must not either
+    await asyncio.sleep(0)  # many short texts must not hold the event loop either
     return prepared
 
 
@@ -119,7 +120,7 @@ async def _read(reader: Reader, pair: Prepared, parameters: Parameters) -> Answe
 
 
 def portions(windows: Sequence[Window]) -> Iterator[list[Window]]:
-    """Neighbouring windows of at most `PORTION_TOKENS` together; a longer one alone."""
+    """Consecutive windows in groups of at most `PORTION_TOKENS` tokens; a longer window is alone."""
     portion: list[Window] = []
     tokens = 0
     for window in windows:

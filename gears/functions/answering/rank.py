@@ -14,12 +14,12 @@ from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, ra
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.shard_functions import MAX_QUESTION_CHARS, MAX_RANK_COUNT, RANK_TRIGGER
 
-# Beyond what was asked for: the order under all shards' frequencies differs a little from the order here.
+# Sentences beyond the requested count: the order by all shards' frequencies differs a little from the order here.
 EXTRA_CANDIDATES = 8
 
 
 async def on_rank(arguments: list[Any]) -> str:
-    """Trigger ``qa.rank count question``: one JSON object."""
+    """Trigger ``qa.rank count question``: one JSON object with the best sentences and what is needed to merge them."""
     if len(arguments) < 3:
         raise InvalidInput(f"{RANK_TRIGGER} takes a count and a question")
     count, question = _count(arguments[1]), arguments[2]
@@ -32,7 +32,7 @@ async def on_rank(arguments: list[Any]) -> str:
     except rg.error as error:
         if not slots.is_redirect(error):
             raise
-    # A partition has just left this shard, and the slot table tells which; or one is on its way.
+    # A partition has just left this shard, as a new look at the slot table shows, or it is still moving.
     slots.forget()
     try:
         return _rank(await partitions.local_tags(), count, question)

@@ -1,1 +1,1 @@
-"""This room makes sentences, tokens and postings of a stored document."""
+"""This room makes sentences, tokens and postings from a stored document."""

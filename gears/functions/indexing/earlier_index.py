@@ -1,7 +1,7 @@
 """Removes the index that earlier versions kept in keys of the server's own types: one sorted set a term.
 
-Its documents are indexed anew by the same sweep, as their tokens are those of another analyzer version; until then they
-are not ranked.
+The same sweep indexes its documents anew, because their terms are from another analyzer version; until then they are
+not ranked.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _SCAN_COUNT = 500
 
 
 async def remove(tag: str) -> int:
-    """Remove what is left of a partition's earlier index; how many keys there were.
+    """Remove what is left of a partition's earlier index; return how many keys were removed.
 
-    The key that shows that there is one goes last: a worker that dies in between begins again.
+    The keys by which such an index is recognised go last: if the worker dies in between, the next one begins again.
     """
     marks = [f"{name}:{{{tag}}}" for name in ("docs", "garbage", "stats")]
     async with locks.held(f"earlier:{tag}"):

@@ -1,6 +1,6 @@
-"""Puts off work on partitions whose slots are on their way until they rest, and does it if that is here.
+"""Postpones work on partitions whose slots are moving; it is done once they have settled, if that is on this shard.
 
-What moves is complete again on the other side, but work on it in between finds half of it on either.
+A partition is complete before and after its move, but during the move each shard has only a part of it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class _Late:
 
 
 def add(tag: str) -> None:
-    """Look at this partition again when its slot has come to rest."""
+    """Note that this partition needs work when its slot has settled."""
     state.of(_Late).tags.add(tag)
 
 
 def settled(view: View) -> set[str]:
-    """The partitions that had to wait and have come to rest on this shard; they are forgotten here."""
+    """The waiting partitions that have settled on this shard; all that have settled anywhere are forgotten."""
     waiting = state.of(_Late).tags
     resting = {tag for tag in waiting if slot(tag) not in view.leaving | view.coming}
     waiting.difference_update(resting)
@@ -39,7 +39,7 @@ def settled(view: View) -> set[str]:
 
 
 async def unless_moving(tag: str, work: Awaitable[_T]) -> _T | str:
-    """Do the work of an event; ``moving`` when the partition's slot is on its way."""
+    """Do the work of an event; ``moving`` if it is postponed because the partition's slot is moving."""
     try:
         return await work
     except rg.error as error:

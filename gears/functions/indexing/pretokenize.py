@@ -1,8 +1,8 @@
-"""Pre-tokenizes, in bulk, all sentences that are stored on the shards, and shows how far it is.
+"""Pre-tokenizes, in bulk, all sentences that are stored on the shards, and shows its progress.
 
-Run by a script: ``from qa_cluster.gears.functions.indexing.pretokenize import run; run()``. Each shard works on its own
-sentences and keeps the hash `progress:{h}` up to date: ``state`` (running, done), ``done`` and ``total`` (documents),
-``sentences``, ``tokenized``, ``failed``, ``started`` and ``updated`` (seconds since 1970).
+A script runs it: ``from qa_cluster.gears.functions.indexing.pretokenize import run; run()``. Each shard works on its
+own sentences and keeps the hash `progress:{h}` up to date: ``shard``, ``state`` (running, done), ``done`` and ``total``
+(documents), ``sentences``, ``tokenized``, ``failed``, ``started`` and ``updated`` (seconds since 1970).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ CONCURRENCY = 2
 
 
 def run(*, force: bool = False) -> None:
-    """Pre-tokenize on all shards; the result of each is a JSON object of its final progress.
+    """Pre-tokenize on all shards; the result of each is a JSON object with its final progress.
 
-    Documents that are tokenized already, by the current reader, are passed over unless ``force``.
+    Without ``force``, it skips documents that the current reader's tokenizer has already tokenized.
     """
     rg.GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force)).run(convertToStr=False)
 
 
 def start(*, force: bool = False) -> None:
-    """The same in the background: returns at once, and `progress:{h}` shows the rest."""
+    """The same in the background: it returns at once, and `progress:{h}` shows the progress."""
     rg.GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force)).run(convertToStr=False)
 
 
 @dataclass
 class _Background:
-    """Pre-tokenizations that nobody waits for: a task that is in no variable may vanish."""
+    """The pre-tokenizations in the background; asyncio may drop a task to which nothing refers."""
 
     tasks: set[asyncio.Task[str]] = field(default_factory=set)
 
@@ -85,7 +85,7 @@ async def _work(queue: Any, progress: _Progress, *, force: bool) -> None:
 
 
 class _Progress:
-    """Counts of one shard, shown in a key a few times a second."""
+    """The counts of one shard; they are written to its key a few times a second."""
 
     def __init__(self, shard_id: str, total: int) -> None:
         self._key = progress_key(rg.hashtag())
@@ -103,7 +103,7 @@ class _Progress:
         self._show()
 
     def add(self, status: str, sentences: int) -> None:
-        """One document is through."""
+        """Count one finished document."""
         rg.still_working()
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
@@ -114,7 +114,7 @@ class _Progress:
             self._show()
 
     def finish(self) -> str:
-        """All are through."""
+        """Write the final progress and return it as JSON."""
         self._values["state"] = "done"
         self._show()
         return orjson.dumps(self._values).decode()

@@ -37,13 +37,13 @@ MAX_FORWARDING = 16
 
 @dataclass
 class _Forwarding:
-    """Runs over all shards that take a text to its partition."""
+    """Limits the runs that forward texts to their partitions, each of which involves all shards."""
 
     turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_FORWARDING))
 
 
 async def on_paragraphs(record: dict[str, Any]) -> str:
-    """A text was written or removed, under the key of a document or under one without a tag."""
+    """Handle a text that was written or removed, under a document's key or under one without a tag."""
     key = record["key"]
     if not isinstance(key, str) or len(key) == len(PARAGRAPHS_PREFIX):
         return "no document"
@@ -55,9 +55,9 @@ async def on_paragraphs(record: dict[str, Any]) -> str:
 
 
 async def split(document_id: str, tag: str) -> str:
-    """Bring a document to the state in which it is split; what was done.
+    """Make sure that a document's current text is split; return what was done.
 
-    Every attempt ends in a compare-and-set, so a text that changes meanwhile is simply looked at again.
+    Every attempt ends in a compare-and-set, so if the text changes meanwhile, it is simply tried again.
     """
     partitions.saw(tag)
     async with locks.held(f"split:{tag}:{document_id}"):
@@ -92,7 +92,8 @@ async def _attempt(document_id: str, tag: str) -> str:
     call = split_document(document_id, tag, document.version, spans, sentences, splitter=SPLITTER_VERSION)
     status = str((await asyncio.to_thread(run_script, call))[0])
     if status == "unchanged" or (status == "stored" and not spans):
-        # No sentence was written, so no event goes on; an indexing under way was refused if the splitter is another.
+        # No sentence was written, so no event starts the indexing. One under way may have failed, as its splitter was
+        # another.
         await tokenize.tokenize(document_id, tag)
     return status
 
@@ -106,7 +107,7 @@ def _unreadable(document_id: str, text: str | bytearray) -> InvalidInput | Input
 
 
 def _as_stored(document_id: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """The document as its keys have it: a plain SET changes the text and leaves title and metadata."""
+    """The document with its stored text, title and metadata: a plain SET has changed only the text."""
     if record is None:
         return check_document(document_id, text)
     check_document_id(document_id)
@@ -115,13 +116,13 @@ def _as_stored(document_id: str, text: str, record: DocumentRecord | None) -> Do
 
 
 async def forward(key: str, *, only_new: bool = False) -> None:
-    """Have the text under a key without a tag written, or removed, in the partition its document belongs to.
+    """Write the text under a key without a tag, or remove it, in the partition that its document belongs to.
 
-    With ``only_new`` a document that is there already stays as it is: nobody knows which of the two is the newer.
+    With ``only_new``, an existing document stays as it is, because nothing shows which of the two texts is newer.
     """
     write = _write_new if only_new else _write
     errors: list[str] = []
-    # Hundreds of runs over all shards at once would keep each other from going on until they are taken for dead.
+    # Hundreds of runs over all shards at once would delay each other until they are considered dead.
     async with state.of(_Forwarding).turn:
         for _ in range(MAX_ATTEMPTS):
             builder = rg.GearsBuilder("KeysReader").flatmap(_read_untagged).repartition(_key_of).map(write)
@@ -132,7 +133,7 @@ async def forward(key: str, *, only_new: bool = False) -> None:
 
 
 async def _read_untagged(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The text with the key it belongs under; nothing on the shards that do not have the key."""
+    """The text with the document's own key; nothing on shards that do not serve the key."""
     key = record["key"]
     try:
         text = rg.execute("GET", key)
@@ -154,7 +155,7 @@ def _key_of(record: dict[str, Any]) -> str:
 
 
 def _write(record: dict[str, Any]) -> None:
-    """Write or remove the text; the event of that does the rest."""
+    """Write or remove the text; the event of this change does the rest."""
     if record["text"] is None:
         rg.execute("DEL", record["key"])
     elif rg.execute("GET", record["key"]) != record["text"]:

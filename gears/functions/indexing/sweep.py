@@ -1,8 +1,8 @@
-"""Repairs what events have missed: at start, after a failover, after a full queue, when a reader or slot has come.
+"""Does the work that events have missed: at start, after a failover or a full queue, when a reader or slot has come.
 
-Looks at every document of the shard and brings it through splitting and tokenizing where that is not done for its
-current text, by the current splitter and the current tokenizer; then removes the index of an earlier version. Cached
-answers of another reader, or of another version, go.
+A sweep looks at every document of the shard and splits and tokenizes those whose current text, splitter or tokenizer is
+not the one of their sentences and tokens. Then it removes the index of an earlier version. It also removes cached
+answers that are from another reader or from another version of their document.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ANSWERS_PER_STEP = 100
 
 @dataclass
 class _Sweeping:
-    """What is under way, and what is wanted next: partitions (None: all) and a look at the cached answers."""
+    """The sweep under way, and what the next one must do: partitions (None: all) and a check of the cached answers."""
 
     task: asyncio.Task[None] | None = None
     tags: set[str] | None = field(default_factory=set)
@@ -49,7 +49,7 @@ class _Sweeping:
 
 
 def request(tags: Collection[str] | None = None) -> None:
-    """Have the shard swept soon, or only some partitions. Requests that come while a sweep runs are one more sweep."""
+    """Request a sweep of the shard, or of some partitions, soon. Requests during a sweep lead to one more sweep."""
     sweeping = state.of(_Sweeping)
     if tags is None:
         sweeping.tags = None
@@ -60,13 +60,13 @@ def request(tags: Collection[str] | None = None) -> None:
 
 
 def request_answers() -> None:
-    """Have the cached answers looked at soon: a reader has come, gone, or become the default."""
+    """Request a check of the cached answers soon: a reader has come, gone, or become the default."""
     state.of(_Sweeping).answers = True
     request(set())
 
 
 def go_on(view: View) -> None:
-    """Sweep the partitions that had to wait for their slots, and what an error has left over."""
+    """Sweep the partitions that waited for their slots to settle, and whatever an error has left undone."""
     if waited := late.settled(view):
         request(waited)
     elif state.of(_Sweeping).task is None and _is_wanted():
@@ -91,7 +91,7 @@ async def _sweep_until_settled() -> None:
                 request(tags)
                 raise
         sweeping.complaint = ""
-    except Exception as error:  # nobody awaits this task: its error is logged here or nowhere
+    except Exception as error:  # nothing awaits this task, so its error must be logged here
         if str(error) != sweeping.complaint:
             sweeping.complaint = str(error)
             rg.log(f"sweep failed: {error}", "warning")
@@ -100,7 +100,7 @@ async def _sweep_until_settled() -> None:
 
 
 async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
-    """Look at all documents of the shard, or of some partitions; how many there were in each state. Answers first."""
+    """Check the cached answers, then all documents of the shard or of some partitions; count these by state."""
     counts: dict[str, int] = {}
     view = slots.current(0)
     if not view.is_primary or not view.ranges:
@@ -125,7 +125,7 @@ async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
 
 
 async def _split_and_tokenize(document_id: str, tag: str) -> str:
-    """Split a document; one whose sentences are new is tokenized at once, so that few at a time are not found."""
+    """Split a document and, if it has new sentences, tokenize it at once: until then, questions do not find it."""
     status = await split.split(document_id, tag)
     if status == "stored":
         await tokenize.tokenize(document_id, tag)
@@ -147,7 +147,10 @@ async def _exists(key: str, tag: str) -> bool:
 
 
 async def _forward_untagged() -> None:
-    """Texts under keys without a tag whose documents are not there yet. It takes all shards: without one it ends."""
+    """Forward texts under keys without a tag whose documents do not exist yet; stop at the first failure.
+
+    Every text needs all shards, so that the next one would probably fail too.
+    """
     for key in scan(PARAGRAPHS_PREFIX + "*"):
         if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:
             try:
@@ -158,10 +161,10 @@ async def _forward_untagged() -> None:
 
 
 async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
-    """A stock GET takes what is cached: nothing of another reader or of another version of its document may be.
+    """Remove cached answers that are from another reader or another version of their document: a GET would return them.
 
-    Answers are looked at when this worker does not know them: at its start, in partitions that came from elsewhere, and
-    when a reader has come, gone, or become the default.
+    The answers are checked when this worker cannot know that they are valid: at its start, in partitions that came from
+    elsewhere, and when a reader has come, gone, or become the default.
     """
     if loaded.if_loaded() is None:
         return
@@ -169,7 +172,7 @@ async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
     if known == revisions and not tags:
         return
     if known != revisions:
-        # What has just been read by the old one is stored by then, or never.
+        # After this, all answers by the previous readers have been stored, and no more will be.
         await rg.commands_sent()
     pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
     patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]
@@ -200,7 +203,7 @@ async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
 
 
 async def _tried(counts: dict[str, int], tag: str, work: Awaitable[Any]) -> None:
-    """One document that cannot be repaired must not keep the others from it."""
+    """Await the work on one document and count its status; an error must not stop the work on the others."""
     try:
         status = str(await work)
     except (QAError, rg.error) as error:
@@ -214,7 +217,7 @@ async def _tried(counts: dict[str, int], tag: str, work: Awaitable[Any]) -> None
 
 
 def scan(pattern: str) -> Iterator[str]:
-    """Keys of the shard; one that is not UTF-8 is none of ours."""
+    """The keys of the shard that match; those that are not UTF-8 are left out, because none of ours is."""
     cursor = "0"
     while True:
         cursor, found = rg.execute("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)

@@ -21,7 +21,7 @@ from qa_cluster.ranking.postings import IndexWriter, pack_sentences
 from qa_cluster.reading.tokenization import pack_sentence
 from qa_cluster.scripts import ScriptCall
 
-# Documents worked on at once: questions share the processor with them.
+# Most documents at once: questions share the processor with them.
 MAX_CONCURRENT = 2
 
 
@@ -31,7 +31,7 @@ class _Tokenizing:
 
 
 async def on_sentences(record: dict[str, Any]) -> str:
-    """The sentences of a document were written."""
+    """Handle sentences of a document that were written."""
     found = parse_tagged(record["key"], SENTENCE_PREFIX) if isinstance(record["key"], str) else None
     if found is None:
         return "no document"
@@ -39,10 +39,10 @@ async def on_sentences(record: dict[str, Any]) -> str:
 
 
 async def tokenize(document_id: str, tag: str, *, force: bool = False) -> str:
-    """Bring a document to the state in which it is found and read; what was done.
+    """Make sure that a document is tokenized and indexed; return what was done.
 
     ``tokenized``, ``current`` (it was already), ``loose`` (sentences without a document), ``unsplit``, ``stale`` (it
-    changed meanwhile: the event of that change goes on) or ``waiting`` (for a reader).
+    changed meanwhile: the event of that change continues) or ``waiting`` (for a reader).
     """
     partitions.saw(tag)
     async with locks.held(f"tokenize:{tag}:{document_id}"), state.of(_Tokenizing).turn:
@@ -94,7 +94,7 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
 
 
 def _tokenize_loose(document_id: str, tag: str, reader: Reader) -> str:
-    """Sentences that a client wrote without a document: they can be read, but are not ranked."""
+    """Tokenize sentences that a client wrote without a document: they can be read, but are not ranked."""
     flat = rg.execute("HGETALL", sentence_key(document_id, tag))
     stored = [(i, text) for i, text in zip(flat[::2], flat[1::2], strict=True) if isinstance(text, str)]
     stored = [(i, text) for i, text in stored if isinstance(i, str) and i.isascii() and i.isdigit()]

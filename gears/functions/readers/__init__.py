@@ -1,1 +1,1 @@
-"""This room keeps the readers of a shard: their keys, copies and warming."""
+"""This room looks after the readers of a shard: their keys, copies and warming."""

@@ -1,16 +1,17 @@
 """Keeps a copy of every reader on this shard, whatever happens to its slots, without help from outside.
 
-The shard's own copies are in keys with the tag of its lowest slot. Slots move, and those keys with them: then the shard
-takes a copy that came to it under another tag, else one from another shard, piece by piece, over the workers' own
-messages. A shard that has no slot yet follows them in memory and is warm when the first one comes. Copies under other
-tags than the shard's own are removed when they are the same. A reader that no shard has any more is given up.
+The shard's own copies are in keys with the tag of its lowest slot. When that slot moves, these keys move with it. The
+shard then takes a copy that came to it under another tag, or one from another shard, piece by piece, over the workers'
+own messages. A shard without slots keeps the others' readers in memory, so that they are warm when its first slot
+comes. Copies under other tags are removed when they equal the shard's own. A reader that no shard has any more is
+dropped.
 
-The others are asked when this shard lacks what it has in memory, when its slots have changed, and one after the other
-all the time: what they have and it does not, and still have a moment later (a reader is removed from all shards,
-but not from all at once), it takes too.
+The other shards are asked for their readers when this shard's keys lack one that it has in memory, when its slots have
+changed, and one after the other all the time. A reader that is not known here is taken only if it still exists a moment
+later, because a removal does not reach all shards at once.
 
-The model travels as the server's own dump of its key, so a copy differs in nothing, is checked when it is restored, and
-never overwrites what somebody has stored meanwhile.
+The model travels as the server's own dump of its key, so the copy is identical, is checked when it is restored, and
+never overwrites what a client has stored meanwhile.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from qa_cluster.reading.tokenization import ReaderTokenizer
 GIVE_UP_SECONDS = 2.0
 SETTLED_SECONDS = 1.5
 ASK_NEXT_SECONDS = 1.0
-# So long after it was first seen elsewhere, and still there, a reader that is not known here is taken.
+# An unknown reader is taken when it still exists on another shard this long after it was first seen there.
 STAYS_SECONDS = 1.5
 FORGET_SECONDS = 30.0
-# Keys that are all there and do not make a reader are not written over: a client may still be storing them.
+# Keys that exist but do not make a whole reader are not overwritten: a client may still be storing them.
 IN_VAIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a reader can be had: a tag on this server, or another shard."""
+    """A place to copy a reader from: keys under a tag on this server, or another shard."""
 
     tag: str
     node: str
@@ -63,12 +64,12 @@ class _Copies:
 
 
 async def keep(view: View) -> None:
-    """Bring the shard a step nearer to all readers under its own tag; called again and again."""
+    """Do the next step towards having all readers under the shard's own tag; `watch` calls it again and again."""
     copies = state.of(_Copies)
     if view != copies.view:
         copies.view, copies.view_since, copies.tidied, copies.compared = view, time.monotonic(), False, False
         copies.in_vain.clear()
-    # A rebalance takes slot after slot, the lowest first: a copy made in between would only travel with the next one.
+    # A rebalance moves slot after slot, the lowest first: a copy made in between would move away with the next slot.
     settled = time.monotonic() - copies.view_since > SETTLED_SECONDS and not view.leaving and not view.coming
     whole = view.tag is not None and loaded.look()
     warming.go_on()
@@ -93,7 +94,7 @@ async def keep(view: View) -> None:
 
 
 async def _to_memory(view: View) -> None:
-    """A shard without slots follows what the others have; one without a default while slots move takes some."""
+    """Load the other shards' readers into memory: this shard has no slots, or no default reader while slots move."""
     copies = state.of(_Copies)
     nodes = [node for node, _ in view.others]
     copies.asked_at = time.monotonic()
@@ -115,7 +116,7 @@ async def _to_memory(view: View) -> None:
 
 
 async def _read(origin: _Origin) -> Reader:
-    """A reader of another shard, in no key of this one."""
+    """A reader loaded from another shard into memory, not into keys."""
     manifest = origin.offer.manifest
     tokenizer = await exchange.fetch(origin.node, origin.offer, "tokenizer")
     model = await exchange.fetch(origin.node, origin.offer, "model")
@@ -127,7 +128,7 @@ async def _read(origin: _Origin) -> Reader:
 
 
 async def _complete(view: View, tag: str, lacking: list[Reader], whole: bool) -> None:
-    """The shard's keys lack readers, or a part of them: get them, the default one first."""
+    """Get the readers, or parts of them, that the shard's keys lack, the default one first."""
     all_answered, elsewhere = await _ask(view, [node for node, _ in view.others])
     origins = [*_here(view), *elsewhere]
     if not whole:
@@ -148,7 +149,7 @@ async def _complete_default(tag: str, origins: list[_Origin], all_answered: bool
     fitting = [origin for origin in origins if own in (None, origin.offer.manifest)]
     same = [origin for origin in fitting if known is not None and origin.offer.name == known.name]
     defaults = [origin for origin in fitting if origin.offer.is_default]
-    # What never was in keys of this shard has not followed the changes of the others.
+    # A default that was never in this shard's keys may be outdated: the others' default comes first then.
     in_memory_only = known is not None and known.model is not None and known.model.ref < 0
     found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
     if found is not None:
@@ -158,7 +159,7 @@ async def _complete_default(tag: str, origins: list[_Origin], all_answered: bool
 
 
 async def _compare(view: View, tag: str) -> None:
-    """See whether other shards have readers that are not known here: ask all when slots have changed, else the next."""
+    """Take readers of other shards that are unknown here: ask all shards when slots have changed, else the next one."""
     copies = state.of(_Copies)
     now = time.monotonic()
     if copies.compared and now - copies.asked_at < ASK_NEXT_SECONDS:
@@ -180,7 +181,7 @@ async def _compare(view: View, tag: str) -> None:
 
 
 async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Origin]]:
-    """What other shards offer, and whether all of them have answered."""
+    """Whether all of these shards have answered, and the readers that they offer."""
     origins: list[_Origin] = []
     all_answered = True
     for node in nodes:
@@ -193,12 +194,12 @@ async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Origin]]:
 
 
 def _here(view: View) -> list[_Origin]:
-    """What came with slots, under other tags than the shard's own."""
+    """The readers on this server under other tags than the shard's own; they came with slots."""
     return [_Origin(tag, "", offer) for tag in exchange.other_tags(view) for offer in exchange.under(tag)]
 
 
 def _distinct(origins: list[_Origin]) -> list[_Origin]:
-    """One origin of each reader; the first default one stays the only one."""
+    """One origin of each reader, preferably one where it is the default."""
     found: dict[str, _Origin] = {}
     for origin in sorted(origins, key=lambda origin: not origin.offer.is_default):
         found.setdefault(origin.offer.name, origin)
@@ -218,7 +219,7 @@ async def _copy(tag: str, name: str, origin: _Origin) -> None:
         else:
             tokenizer = await exchange.fetch(origin.node, offer, "tokenizer")
             dump = await exchange.fetch(origin.node, offer, "dump")
-            # A large one takes seconds: a reader that was removed everywhere meanwhile is not wanted back.
+            # Fetching a large reader takes seconds: one that was removed everywhere meanwhile must not come back.
             if offer not in await exchange.offered(origin.node):
                 return
         if tokenizer is None or dump is None or slots.current(0).tag != tag:
@@ -238,7 +239,7 @@ async def _copy(tag: str, name: str, origin: _Origin) -> None:
 
 
 def _store(tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
-    """Write what is not there, the manifest last, as it makes the reader whole; whether there was anything to write."""
+    """Write the keys that are missing, the manifest last, as it makes the reader whole; return whether any was."""
     has_written = True
     try:
         rg.execute("RESTORE", model_key(tag, name), 0, dump)
@@ -253,7 +254,7 @@ def _store(tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) 
 
 
 def _give_up(reader: Reader) -> None:
-    """It is on no shard; it may only look so for a moment."""
+    """Drop a reader that is on no shard, but only after a while: it may merely seem so for a moment."""
     copies = state.of(_Copies)
     now = time.monotonic()
     if now - copies.nowhere_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
@@ -264,7 +265,7 @@ def _give_up(reader: Reader) -> None:
 
 
 def _remove_others(view: View) -> None:
-    """Copies that came with slots, and a second one of the default: the shard needs one of each."""
+    """Remove copies that came with slots, and a second copy of the default: the shard needs one of each reader."""
     own = exchange.under(str(view.tag))
     have = {offer.manifest for offer in own}
     default = next((offer for offer in own if offer.is_default), None)

@@ -1,4 +1,4 @@
-"""Exchanges readers with other shards: which ones there are, and the pieces of one."""
+"""Exchanges readers with other shards: lists them, and transfers one in pieces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEEP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A whole reader under some tag. `key_name` is empty where it is the default one there."""
+    """A whole reader in keys of some tag. `key_name` is empty if it is the default one there."""
 
     name: str
     key_name: str
@@ -32,13 +32,13 @@ class Offer:
 
     @property
     def is_default(self) -> bool:
-        """Whether it answers questions that name no reader."""
+        """Whether it is the default reader there, which answers questions that name no reader."""
         return not self.key_name
 
 
 @dataclass
 class _Served:
-    """Parts that were asked for a moment ago, by reader and part."""
+    """Parts that other shards have asked for a moment ago, by reader and part."""
 
     parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
@@ -50,13 +50,13 @@ def under(tag: str) -> list[Offer]:
         try:
             if item.ref is not None:
                 offers.append(Offer(Manifest.from_json(item.manifest).name, item.name, item.manifest))
-        except ModelError:  # reported where it is looked at as the shard's own
+        except ModelError:  # `loaded` reports it if these keys are the shard's own
             continue
     return offers
 
 
 def other_tags(view: View) -> list[str]:
-    """Tags, not the shard's own, under which there are readers here."""
+    """The tags, other than the shard's own, under which this shard has readers."""
     return sorted(tag for tag in stored.tags() if tag != view.tag and view.has(slot(tag)))
 
 
@@ -87,9 +87,9 @@ async def fetch(node: str, offer: Offer, part: str) -> bytes:
 
 
 async def answer(_sender: str, asked: tuple[bytes, str, int] | None) -> Any:
-    """Another shard asks (`REQUEST`): which readers are here, or for a piece of one of their parts; None without.
+    """Answer another shard's `REQUEST`: the readers here or, if it asks for one, a piece of a part, None without.
 
-    Of what is under several tags here only the shard's own has a default.
+    The shard's own tag comes first, then the tags that came with slots.
     """
     view = slots.current()
     tags = [tag for tag in (view.tag, *other_tags(view)) if tag is not None]
@@ -106,7 +106,7 @@ async def answer(_sender: str, asked: tuple[bytes, str, int] | None) -> Any:
 
 
 async def _part(tag: str, offer: Offer, part: str) -> bytes | None:
-    """A part of a reader here, kept for a while: its pieces are asked for one after the other."""
+    """A part of a reader here; it is kept for a while, because its pieces are asked for one after the other."""
     name = (f"{offer.name} {offer.key_name}", part)
     served = state.of(_Served).parts
     found = served.get(name)

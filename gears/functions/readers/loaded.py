@@ -1,9 +1,9 @@
-"""The readers of this shard that are loaded: which one is the default, which one a name means, and what the keys hold.
+"""Holds the readers that are loaded on this shard: which one is the default, and which one a name means.
 
-One of them is the default; any other is asked for by its id or by ``id@revision``. They are read from the shard's keys
-(`stored`); the event of a change to one of them makes the next use look again. A key that has left with its slot takes
-nothing away: what was loaded is used until the shard's own keys hold it again (`copies` sees to that), or until it is
-on no shard any more.
+One of them is the default; requests name any other by its id or by ``id@revision``. They are read from the shard's keys
+(`stored`); after the event of a change to such a key, the next use reads the keys again. When keys leave with their
+slot, the loaded readers stay in use until the shard's own keys hold them again (`copies` sees to that), or until they
+are on no shard any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qa_cluster.reading.manifest import Manifest, sha256_hex
 from qa_cluster.reading.tokenization import ReaderTokenizer
 
 LOOK_AGAIN_SECONDS = 1.0
-# A reader whose keys are gone is let go of only then: what looks like that may be a slot that has just left.
+# A reader is dropped only when its keys have been missing for this long: its slot may have just left.
 GONE_SECONDS = 0.5
 UNKNOWN_SECONDS = 0.1
 
@@ -39,12 +39,12 @@ class _Loaded:
     changes: int = 0
     problem: str = ""
     tag: str | None = None
-    # What each name meant when all cached answers of others had been removed; None: not looked at by this worker.
+    # The `revisions` for which the cached answers were last checked; None: not yet by this worker.
     answered_by: Mapping[str, str] | None = None
 
 
 def current() -> Reader:
-    """The shard's default reader; ModelError says what is missing."""
+    """The shard's default reader; ModelError names what is missing."""
     found = if_loaded()
     if found is None:
         tag = slots.current().tag
@@ -63,9 +63,9 @@ def if_loaded() -> Reader | None:
 
 
 def named(model: str) -> Reader:
-    """The reader that `model` means: empty the default one, else an id or ``id@revision``.
+    """The reader that `model` names: empty for the default one, else an id or ``id@revision``.
 
-    Of several revisions of an id it is the default's, else the one exported last. ModelError names what is loaded.
+    Of several revisions of an id, it is the default's, else the one exported last. ModelError names what is loaded.
     """
     if not model:
         return current()
@@ -83,7 +83,7 @@ def named(model: str) -> Reader:
 
 
 def is_default(reader: Reader) -> bool:
-    """Whether it answers questions that name no reader."""
+    """Whether it is the default reader, which answers questions that name no reader."""
     return reader is state.of(_Loaded).default
 
 
@@ -108,7 +108,7 @@ def everyone() -> list[Reader]:
 
 
 def revisions() -> dict[str, str]:
-    """What every name that can be asked for means now: the reading revision of its reader."""
+    """The reading revision of the reader that each possible name means now; the default's name is empty."""
     loaded = state.of(_Loaded)
     found = {name: reader.manifest.reading_revision for name, reader in loaded.by_name.items()}
     for model_id in {reader.manifest.model_id for reader in loaded.by_name.values()}:
@@ -120,12 +120,12 @@ def revisions() -> dict[str, str]:
 
 
 def forget() -> None:
-    """The keys may have changed: look at them at the next use."""
+    """Read the keys again at the next use: they may have changed."""
     state.of(_Loaded).doubtful = True
 
 
 def add(reader: Reader, *, default: bool) -> None:
-    """Use this one, in place of another of its name, until the shard's keys say otherwise."""
+    """Use this reader, in place of another of its name, until the shard's keys hold another."""
     loaded = state.of(_Loaded)
     before = loaded.by_name.get(reader.name)
     if before is not None and before.model is not None and before.model is not reader.model:
@@ -140,7 +140,7 @@ def add(reader: Reader, *, default: bool) -> None:
 
 
 def drop(reader: Reader) -> None:
-    """It is on no shard any more."""
+    """Stop using a reader and release its model."""
     loaded = state.of(_Loaded)
     if loaded.by_name.get(reader.name) is reader:
         del loaded.by_name[reader.name]
@@ -152,27 +152,27 @@ def drop(reader: Reader) -> None:
 
 
 def changes() -> int:
-    """How often there has been another reader, or another default."""
+    """A counter of the changes of readers and of the default."""
     return state.of(_Loaded).changes
 
 
 def answered_by() -> Mapping[str, str] | None:
-    """The `revisions` by which all cached answers on this shard are; None while nobody has looked at them."""
+    """The `revisions` for which this shard's cached answers were last checked; None if they have not been yet."""
     return state.of(_Loaded).answered_by
 
 
 def set_answered_by(revisions: Mapping[str, str]) -> None:
-    """All cached answers are by these `revisions` now."""
+    """Note that all cached answers have been checked and are from these `revisions`."""
     state.of(_Loaded).answered_by = revisions
 
 
 def answers_are_settled() -> bool:
-    """Whether no cached answer of another reader than the one its key names now is left on this shard."""
+    """Whether every cached answer on this shard is from the reader that its key names now."""
     return answered_by() == revisions()
 
 
 def look() -> bool:
-    """Take up what the shard's keys hold, where it belongs together; whether a whole default reader is there."""
+    """Load the readers in the shard's keys whose parts belong together; return whether the default one is whole."""
     loaded = state.of(_Loaded)
     loaded.looked_at = time.monotonic()
     loaded.doubtful = False
@@ -184,7 +184,7 @@ def look() -> bool:
         return False
     loaded.problem = ""
     if tag != loaded.tag:
-        # Its slots have changed: what is not under the new tag yet has not been removed by anybody.
+        # Its slots have changed: a reader that is not under the new tag yet has not been removed.
         loaded.tag = tag
         for known in everyone():
             known.tag = None
@@ -207,7 +207,7 @@ def look() -> bool:
 
 
 def _take(tag: str, item: StoredReader, here: Mapping[str, Reader]) -> Reader | None:
-    """The reader of these keys; None while they do not belong together, or when `here` has one of that name already."""
+    """The reader in these keys; None if they do not belong together, or if `here` already has one of that name."""
     loaded = state.of(_Loaded)
     known = next((reader for reader in loaded.by_name.values() if reader.manifest_text == item.manifest), None)
     manifest = known.manifest if known is not None else Manifest.from_json(item.manifest)
@@ -215,7 +215,7 @@ def _take(tag: str, item: StoredReader, here: Mapping[str, Reader]) -> Reader | 
         loaded.problem = f"the manifest of {item.name!r} is that of {manifest.name!r}"
         return None
     if item.mark not in ("", manifest.name):
-        # One of them has just been replaced and the other not yet: its event makes us look again.
+        # One of them has just been replaced and the other not yet: the event of its change leads to another look.
         loaded.problem = f"the model of {item.where(tag)} is {item.mark!r}, the manifest is that of {manifest.name!r}"
         return None
     if manifest.name in here:
@@ -228,11 +228,11 @@ def _take(tag: str, item: StoredReader, here: Mapping[str, Reader]) -> Reader | 
 
 
 def _first(tag: str, item: StoredReader, manifest: Manifest) -> Reader | None:
-    """A reader that was not known, or has another manifest than before."""
+    """Load a reader that was not known, or whose manifest has changed; None if a part is missing or wrong."""
     loaded = state.of(_Loaded)
     before = loaded.by_name.get(manifest.name)
     if item.ref is None and (item.name or loaded.default is not None):
-        return None  # only where there is no reader at all documents are tokenized without its model
+        return None  # only the first default is taken without its model: documents are tokenized with it
     tokenizer = next(
         (r.tokenizer for r in everyone() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
     )
@@ -249,13 +249,13 @@ def _first(tag: str, item: StoredReader, manifest: Manifest) -> Reader | None:
 
 
 def _model(known: Reader | None, manifest: Manifest, ref: int) -> rg.HeldModel:
-    """The model at `ref`; what is compiled stays in use where it is of the same bytes."""
+    """The model at `ref`; the compiled one stays in use if its bytes are the same."""
     if known is None or known.model is None:
         return rg.HeldModel(ref)
     if known.model.ref == ref:
         return known.model
     if known.manifest.model_sha256 == manifest.model_sha256 and not rg.HeldModel(ref).is_loaded:
-        # A copy of what it held: from another shard, or from when the shard's lowest slot was another one.
+        # A copy of the same bytes: from another shard, or from the tag of another slot.
         known.model.same_as(ref)
         return known.model
     known.model.release()

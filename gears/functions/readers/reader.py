@@ -1,4 +1,4 @@
-"""A reader as the functions use it: manifest, tokenizer and model, and the tokens of the questions asked last."""
+"""A reader as the functions use it: manifest, tokenizer and model, and the tokens of recent questions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MAX_QUESTIONS = 4096
 
 
 class Reader:
-    """A loaded reader. `tag` is that of its keys, None while it is in none.
+    """A loaded reader. `tag` is the hash tag of its keys, None while this shard's keys do not hold it.
 
     Attributes:
-        warm: every shape of the manifest has been run; else `problem` says why the model cannot be, if it cannot.
-        gone_since: since when its keys are missing.
-        arrival: its place among the readers in the order they came to this worker, from 1; another one each time.
-        tokenizer_id: what tokens and postings are made with; a document made with something else is made again.
+        warm: whether every shape of the manifest has been run. If that failed, `problem` says why.
+        gone_since: the time since which its keys have been missing.
+        arrival: its number, from 1, in the order in which readers came to this worker; never used twice.
+        tokenizer_id: the tokenizer and the analyzer's version; documents tokenized with another one are done again.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Reader:
         self._questions: OrderedDict[str, QuestionTokens] = OrderedDict()
 
     def question(self, text: str) -> QuestionTokens:
-        """The tokens of a question, of the last few thousand from memory."""
+        """The tokens of a question; those of the last few thousand questions are kept."""
         tokens = self._questions.get(text)
         if tokens is None:
             tokens = self.tokenizer.encode_question(text, self.manifest.max_question_tokens)

@@ -17,8 +17,8 @@ async def on_models(arguments: list[Any]) -> str:
 
     Each has ``name``, ``id``, ``revision``, ``reading_revision``, ``default``, ``warm`` (every shape of its manifest
     has been run), ``precision``, ``bytes`` (of its ONNX file), ``context_tokens``, ``stored`` (in keys of this shard's
-    tag), ``settled`` (no cached answer of another one can be got by its names), ``problem`` (why it cannot be loaded)
-    and, if asked for, ``manifest``, its text.
+    tag), ``settled`` (all cached answers on this shard are from the readers that their keys name), ``problem`` (why it
+    cannot be loaded) and, if asked for, ``manifest``, its text.
     """
     asked = arguments[1:]
     if asked not in ([], [WITH_MANIFESTS]):
@@ -50,9 +50,9 @@ def _entry(reader: Reader, settled: bool, *, manifest: bool) -> dict[str, object
 
 
 async def on_reader(_arguments: list[Any]) -> str:
-    """Trigger ``qa.reader``: the manifest of the reader that answers on this shard now, empty without one.
+    """Trigger ``qa.reader``: the manifest of the reader that answers on this shard now, empty if there is none.
 
-    It is in memory while the keys it came from are on another shard and a copy is on its way.
+    That reader may be only in memory, while its keys have left with their slot and a copy is being made.
     """
     found = loaded.if_loaded()
     return "" if found is None or found.model is None else found.manifest_text.decode()

@@ -1,8 +1,8 @@
-"""The readers in the keys of this shard: which there are, and their parts. Only what was seen last is kept here.
+"""Reads the readers in the keys of this shard; it remembers only the models that it saw last.
 
 The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``, any other in keys with
-``@<name>`` before the brace. Making another one the default renames six keys in one transaction; what is read while
-that happens must be all from before or all from after, so the names of the models are read first and last.
+``@<name>`` before the brace. Making another one the default renames six keys in one script. All keys must be read
+either before or after that, so the names of the models are read first and last, and must be the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_TAGS = 64
 
 @dataclass(frozen=True, slots=True)
 class StoredReader:
-    """A reader in keys: `name` is empty for the default one, `mark` the TAG of its model, `ref` None without one."""
+    """A reader in keys: `name` is empty for the default one, `mark` is its model's TAG, `ref` None without a model."""
 
     name: str
     manifest: bytes
@@ -45,7 +45,7 @@ class _LastSeen:
 def readers(tag: str) -> list[StoredReader] | None:
     """The readers under a tag that have manifest and tokenizer; None while the tag's slot is not here.
 
-    A named one has its model too; the default one may lack it.
+    A named one is included only with its model; the default one may lack it.
     """
     seen = state.of(_LastSeen).by_tag
     marks = seen.get(tag, {})
@@ -92,7 +92,7 @@ def _found(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
     for key, mark in scan:
         try:
             parsed = parse_model_key(key) if isinstance(key, str) else None
-        except InvalidInput:  # somebody's own model under a name that only begins like ours
+        except InvalidInput:  # a user's own model whose name only begins like ours
             continue
         if parsed is not None:
             found.append((*parsed, str(mark)))
@@ -100,12 +100,12 @@ def _found(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
 
 
 def tokenizer(tag: str, name: str) -> bytes | None:
-    """The tokenizer of a reader, None where it is not here."""
+    """The tokenizer of a reader, None if it is not here."""
     return read(tokenizer_key(tag, name))
 
 
 def read(key: str) -> bytes | None:
-    """A value, None where the key is empty or not here."""
+    """The value of a key, None if it is empty or not on this shard."""
     try:
         (value,) = slots.read([("GET", key)])
     except rg.error as error:
@@ -116,5 +116,5 @@ def read(key: str) -> bytes | None:
 
 
 def as_bytes(value: Any) -> bytes:
-    """A value of a key as it is stored."""
+    """A value of a key as bytes: the worker gets valid UTF-8 as text."""
     return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,4 +1,4 @@
-"""Compiles readers and runs every shape of their manifests when they come, not when somebody asks."""
+"""Compiles readers and runs every shape of their manifests when they come, not at the first question."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from qa_cluster.shard_functions import WARM_AGAIN_SECONDS
 
 @dataclass
 class _Warming:
-    """By reader: what is under way, and when it last failed."""
+    """The warming under way and the time of the last failure, by reader."""
 
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     failed_at: dict[str, float] = field(default_factory=dict)
 
 
 def go_on() -> None:
-    """Begin with what is not warm; one that failed is tried again after a while, as memory may have become free."""
+    """Start to warm the readers that are not; after a failure it waits a while, until memory may have become free."""
     warming = state.of(_Warming)
     for reader in loaded.everyone():
         if reader.warm or reader.model is None or reader.name in warming.tasks:
             continue
         if time.monotonic() - warming.failed_at.get(reader.name, -WARM_AGAIN_SECONDS) >= WARM_AGAIN_SECONDS:
-            # outside of any execution: nobody's rights, nobody's deadline
+            # an empty context: the rights and the deadline of the current execution must not apply
             task = asyncio.get_running_loop().create_task(_warm(reader), context=Context())
             warming.tasks[reader.name] = task
             task.add_done_callback(partial(_done, reader.name))
@@ -49,7 +49,7 @@ async def _warm(reader: Reader) -> None:
     usual = [(rows, length) for length in shapes.lengths for rows in shapes.batches]
     try:
         await model.warm([*usual, (1, reader.manifest.window_tokens)])
-    except Exception as error:  # runtimes raise what they like, and nobody awaits this task
+    except Exception as error:  # runtimes raise exceptions of any type, and nothing awaits this task
         failed_at[reader.name] = time.monotonic()
         if reader.problem != str(error):
             reader.problem = str(error)

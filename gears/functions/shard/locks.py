@@ -1,4 +1,4 @@
-"""There is one lock per name, only while somebody holds it or waits for it."""
+"""Locks by name; a lock exists only while a task holds it or waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qa_cluster.gears.functions.state import state
 
 @dataclass
 class _Locks:
-    """Each lock with how many hold it or wait for it."""
+    """Each lock, with the number of tasks that hold it or wait for it."""
 
     by_name: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
 

@@ -1,8 +1,8 @@
 """Finds which partitions this shard holds.
 
-Their tags follow from the number of partitions, one key on one shard. The first use asks that shard, and uses
-meanwhile wait for the same reply; later it is asked for again now and then, as it may have been set anew. While nobody
-has set it, the tags seen in keys are taken. Which of them are here is read from the server's slot table.
+Their tags follow from the number of partitions, which is in one key on one shard. The first use asks that shard, and
+concurrent uses wait for the same reply; later the number is asked for again now and then, because it may change. While
+it is not set, the tags seen in keys are used. The server's slot table shows which of the tags are on this shard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLLOW_SECONDS = 5.0
 
 @dataclass
 class _Partitions:
-    """Their number, the tags seen in keys, and the tags that are here with what they were made from."""
+    """The number of partitions, the tags seen in keys, and the tags on this shard with the values they depend on."""
 
     count: int | None = None
     asked_at: float = -FOLLOW_SECONDS
@@ -35,12 +35,12 @@ class _Partitions:
 
 
 def saw(tag: str) -> None:
-    """A key of this partition is on this shard."""
+    """Note that a key of this partition is on this shard."""
     state.of(_Partitions).seen.add(tag)
 
 
 async def count() -> int | None:
-    """The number of partitions of the cluster; None while nobody has set it."""
+    """The number of partitions of the cluster; None while it is not set or not known."""
     partitions = state.of(_Partitions)
     if partitions.count is None:
         async with locks.held("partitions"):
@@ -50,7 +50,7 @@ async def count() -> int | None:
 
 
 async def follow() -> bool:
-    """Ask again when the last reply is old; whether the number has changed."""
+    """Ask for the number again if the last reply is old; return whether it has changed."""
     partitions = state.of(_Partitions)
     if time.monotonic() - partitions.asked_at < FOLLOW_SECONDS:
         return False
@@ -61,7 +61,7 @@ async def follow() -> bool:
 
 
 async def local_tags() -> tuple[str, ...]:
-    """Tags of the partitions on this shard; none on a replica."""
+    """The tags of the partitions on this shard; a replica has none."""
     partitions = state.of(_Partitions)
     known = await count()
     view = slots.current()
@@ -69,20 +69,20 @@ async def local_tags() -> tuple[str, ...]:
         return ()
     of = (view, known, len(partitions.seen))
     if of != partitions.local_of:
-        # A document under another tag is in no partition: nothing would say that a whole answer from it is stale.
+        # A document under another tag is in no partition: no epoch would show that a cached whole answer is stale.
         tags = partition_tags(known) if known else sorted(partitions.seen)
         partitions.local, partitions.local_of = tuple(tag for tag in tags if view.has(slot(tag))), of
     return partitions.local
 
 
 def answer(_sender: str, _body: object) -> int:
-    """Another shard asks (`REQUEST`): the number, 0 while it is not known here."""
+    """Answer another shard's `REQUEST` with the number; 0 if it is not set or not known here."""
     found = _read()
     return (state.of(_Partitions).count or 0) if found is None else found
 
 
 def _read() -> int | None:
-    """The number in its key, 0 where that is empty; None when it is on another shard."""
+    """The number in its key, 0 if that is empty; None if the key is on another shard."""
     try:
         (value,) = slots.read([("GET", PARTITIONS_KEY)])
     except rg.error as error:
@@ -93,7 +93,7 @@ def _read() -> int | None:
 
 
 async def _ask() -> None:
-    """Read the key, or ask its shard; what nobody answers now stays as it was."""
+    """Read the key, or ask its shard; if no shard answers, the number stays as it was."""
     partitions = state.of(_Partitions)
     found = _read()
     view = slots.current()
@@ -101,7 +101,7 @@ async def _ask() -> None:
     if found is None and owner is not None:
         found = await _answer_of(owner)
     if found is None and partitions.count is None:
-        # Its shard may be down: others remember it.
+        # If the key's shard is down, others may remember the number.
         others = [node for node, _ in view.others if node != owner]
         answers = await asyncio.gather(*(_answer_of(node) for node in others))
         found = next((answer for answer in answers if answer), None)
@@ -111,7 +111,7 @@ async def _ask() -> None:
 
 
 async def _answer_of(node: str) -> int | None:
-    """What another shard says; None when it says nothing."""
+    """The number by another shard; None if that shard does not answer."""
     try:
         return int(await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS, rg.RESEND_SOON_SECONDS))
     except rg.error as error:

@@ -1,6 +1,6 @@
-"""Finds what this shard serves: whether it is a primary, which slots it has, and which of them are on their way.
+"""Finds what this shard serves: whether it is a primary, which slots it has, and which slots are moving.
 
-Read from `CLUSTER NODES`, the one reply that holds all of it. A replica sees the slots of its primary.
+All of it is read from one reply, to `CLUSTER NODES`. A replica's slots are those of its primary.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class View:
         return shard_tag(list(self.ranges)) if self.ranges else None
 
     def has(self, slot: int) -> bool:
-        """Whether the slot is the shard's."""
+        """Whether the shard has this slot."""
         return _within(slot, self.ranges)
 
     def owner(self, slot: int) -> str | None:
-        """The id of the other primary that has a slot."""
+        """The id of the other primary that has a slot, None if there is none."""
         return next((node for node, ranges in self.others if _within(slot, ranges)), None)
 
 
@@ -55,7 +55,7 @@ class _LastView:
 
 
 def current(max_age_seconds: float = MAX_AGE_SECONDS) -> View:
-    """The current view, or that of a moment ago."""
+    """The current view, at most `max_age_seconds` old."""
     now = time.monotonic()
     last = state.of(_LastView)
     if now - last.at >= max_age_seconds:
@@ -64,23 +64,23 @@ def current(max_age_seconds: float = MAX_AGE_SECONDS) -> View:
 
 
 def forget() -> None:
-    """A command was refused because of where its slot is: look again."""
+    """Read the view again at its next use: the server refused a command because of its slot."""
     state.of(_LastView).at = -MAX_AGE_SECONDS
 
 
 def is_redirect(error: BaseException) -> bool:
-    """Whether a command failed because its slot is elsewhere, or on its way."""
+    """Whether a command failed because its slot is on another shard, or is moving."""
     return isinstance(error, rg.error) and any(word in str(error) for word in _REDIRECTS)
 
 
 def is_leaving(tag: str) -> bool:
-    """Whether the slot of what was the shard's own tag is on its way, or gone."""
+    """Whether this is no longer the shard's own tag, or its slot is leaving."""
     view = current(0)
     return view.tag != tag or slot(tag) in view.leaving
 
 
 def read(commands: Sequence[Sequence[object]]) -> list[Any]:
-    """Run commands that only read, on a replica too."""
+    """Run commands that only read; this also works on a replica."""
     return rg.execute_many([("READONLY",), *commands, ("READWRITE",)])[1:-1]
 
 

@@ -1,1 +1,1 @@
-"""This room holds the runtimes that run models, behind one interface: OpenVINO, ONNX Runtime and torch."""
+"""This room has the runtimes that run models, behind one interface: OpenVINO, ONNX Runtime and torch."""

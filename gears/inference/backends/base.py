@@ -1,4 +1,4 @@
-"""Declares what a compiled model offers, whatever runtime it is in, and the limits of a runtime.
+"""Declares the interface of a compiled model, which is the same for all runtimes, and the limits of a runtime.
 
 A *token model* is one whose inputs are `input_ids`, `attention_mask` and perhaps `token_type_ids`, all [batch, length]
 with both dimensions free, and whose outputs have the same two dimensions: its requests may be padded and batched
@@ -34,7 +34,7 @@ class CompiledModel(Protocol):
     outputs: tuple[Port, ...]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run once; the arrays that come back are the caller's."""
+        """Run the model once; the caller owns the arrays that it returns."""
 
 
 def is_token_model(model: CompiledModel) -> bool:
@@ -48,7 +48,7 @@ def is_token_model(model: CompiledModel) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLimits:
-    """What a runtime may use, and how long a run may take where it can be stopped (0: no limit)."""
+    """The limits of a runtime: its threads, its memory, and the time of a run if runs can be stopped (0: no limit)."""
 
     threads: int = 1
     inter_op_threads: int = 1

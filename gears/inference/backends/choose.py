@@ -1,7 +1,7 @@
 """Chooses the runtime that takes a model.
 
-ONNX files run in OpenVINO on CPU, and in ONNX Runtime where OpenVINO cannot take them, a memory limit is set or the
-device is a GPU; TorchScript runs in torch, if the worker's environment has it. The runtimes are imported late.
+ONNX files run in OpenVINO on CPU. They run in ONNX Runtime if OpenVINO cannot load them, a memory limit is set or the
+device is a GPU. TorchScript runs in torch, if the worker's environment has it. The runtimes are imported late.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def import_ahead() -> None:
-    """Import the runtime of most models, where the shard has some, while the worker does what it waits for."""
+    """Import OpenVINO, which most models need, in a thread of its own while the worker starts."""
     threading.Thread(target=_import_openvino, name="import", daemon=True).start()
 
 
@@ -30,18 +30,18 @@ def _import_openvino() -> None:
 
 
 def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
-    """Compile a model; ModelError says in one line why that cannot be done."""
+    """Compile a model; ModelError says in one line why it cannot be compiled."""
     if backend.upper() == "TORCH":
         return _load_torch(device, file, limits)
     if backend.upper() != "ONNX":
         raise ModelError(f"unsupported backend {backend}: convert the model to ONNX and store it with backend ONNX")
-    # only ONNX Runtime can be held to a memory limit
+    # only ONNX Runtime can enforce a memory limit
     if device.upper().startswith("CPU") and not limits.memory_mb:
         try:
             from .openvino import OpenVinoModel
 
             return OpenVinoModel(file, limits.threads)
-        except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime decides whether the model is bad
+        except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime shows whether the model is bad
             logger.info("OpenVINO does not take the model, trying ONNX Runtime: %s", _one_line(error))
     from .onnx import OnnxModel
 

@@ -1,6 +1,6 @@
-"""ONNX models in ONNX Runtime: on a GPU, and on CPU those that OpenVINO does not take.
+"""ONNX models in ONNX Runtime: on a GPU, and on CPU those that OpenVINO does not take or that have a memory limit.
 
-One thread watches all runs and stops those that take longer than their limit.
+One thread watches all runs that have a time limit and stops those that exceed it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _providers(device: str) -> list[object]:
 
 
 class _RunWatch:
-    """Ends runs whose time is up."""
+    """Ends runs that exceed their time limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class _RunWatch:
         self._thread: threading.Thread | None = None
 
     def begin(self, timeout_ms: int) -> onnxruntime.RunOptions:
-        """The options of a run that begins now."""
+        """Begin to watch a run; return the options to run it with."""
         options = onnxruntime.RunOptions()
         with self._lock:
             self._runs[id(options)] = (time.monotonic() + timeout_ms / 1000, options)
@@ -69,7 +69,7 @@ class _RunWatch:
         return options
 
     def end(self, options: onnxruntime.RunOptions) -> None:
-        """The run is over."""
+        """Stop watching a run, which has ended."""
         with self._lock:
             self._runs.pop(id(options), None)
 
@@ -119,7 +119,7 @@ class OnnxModel:
         self._timeout_ms = limits.run_timeout_ms
         providers = _providers(device)
         if limits.memory_mb:
-            # what a session reads from the file does not count against its arena
+            # the memory into which a session reads the file does not count against its arena
             if file.size > limits.memory_mb << 20:
                 raise ModelError(
                     f"{_NO_MEMORY} (the model has {file.size} bytes, qa.backend-memory-mb is {limits.memory_mb})"
@@ -133,7 +133,7 @@ class OnnxModel:
         self.outputs = tuple(_port(argument) for argument in self._session.get_outputs())
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run once."""
+        """Run the model once."""
         feeds = {port.name: array for port, array in zip(self.inputs, arrays, strict=True)}
         options = _watch.begin(self._timeout_ms) if self._timeout_ms else None
         try:

@@ -30,7 +30,7 @@ def _onnx() -> FrontEnd:
 
 
 def _read(file: ModelFile) -> openvino.Model:
-    # what no reader of another format may try: that of TensorFlow takes text, slowly, and prints what it does not like
+    # frontends of other formats must not try it: TensorFlow's accepts text, slowly, and prints its complaints
     if not _onnx().supported(file.path):
         raise RuntimeError("no ONNX file")
     return _core().read_model(file.path)
@@ -58,7 +58,7 @@ class OpenVinoModel:
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": threads,
             **openvino_settings(precision_of(model)),
-            # every worker of the host would pin its threads to the same first cores
+            # with pinning, every worker of the host would use the same first cores
             "ENABLE_CPU_PINNING": False,
         }
         self._compiled = _core().compile_model(model, "CPU", settings)
@@ -68,7 +68,7 @@ class OpenVinoModel:
         self.outputs = tuple(_port(port, i) for i, port in enumerate(self._compiled.outputs))
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run once. Inputs are copied into the request and outputs out of it, so nothing outlives the call."""
+        """Run the model once; it copies inputs and outputs, so that no array refers to the request's memory later."""
         with self._lock:
             results = self._request.infer(list(arrays), share_inputs=False, share_outputs=False)
             return [np.asarray(results[i]) for i in range(len(self.outputs))]

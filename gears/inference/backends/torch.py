@@ -1,6 +1,6 @@
 """TorchScript models in torch, which only environments with the extra `torch` have: import this module late.
 
-The file format has no types or shapes of inputs: torch itself refuses what a model cannot take, when it runs.
+The file format has no types or shapes of inputs, so torch refuses unsuitable inputs only when the model runs.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ..tensors import Array
 from .base import Port, RuntimeLimits
 
 MAX_ERROR_TEXT = 500
-# operators that reach out of the model: none may be in what clients store
+# operators that reach out of the model: a stored model must not use them
 REFUSED_OPERATORS = ("aten::save", "aten::from_file")
-# nor may a file call what only scripts can (a script that runs the model would lend it its rights), reach memory by its
-# address, past the checks of indices, or other processes
+# a file must not call what is only for scripts either (a script that runs the model would lend it its rights), access
+# memory by address or without checks of indices, or reach other processes
 _REFUSED_WORDS = re.compile(
     rb"\b(?:save|from_file|redis|redisAI|inductor|debugprims|c10d|_c10d_functional(?:_autograd)?|symm_mem"
     rb"|\w+_unsafe|_unsafe_(?:masked_)?index\w*)\b"
 )
-# an operator whose name is put together: torch itself writes `getattr` for parts of modules only
+# an operator whose name is not written out; torch itself writes `getattr` only for parts of modules
 _NAMELESS = re.compile(rb"\b(?:torch|ops)\b(?!\.[A-Za-z_])|\bops\.\w+(?!\w|\.\w)")
 _RAISED = re.compile(r"\n(?:[\w.]+(?:Error|Exception|Exit)): ")
 _CLASS = re.compile(r"^(?:[\w.]+(?:Error|Exception)): ")
 
 
 def torch_error(error: BaseException) -> str:
-    """What went wrong, in one line: the last message, without the interpreter's traceback and C++ frames."""
+    """The error in one line: the last message, without the interpreter's traceback and C++ frames."""
     text = str(error)
     raised = list(_RAISED.finditer(text))
     if raised:
@@ -46,7 +46,7 @@ def torch_error(error: BaseException) -> str:
 
 
 def torch_device(name: str) -> torch.device:
-    """The device that a queue's name stands for; ModelError when this environment has none such."""
+    """The torch device of a queue's name; ModelError if this environment has no such device."""
     kind, _, number = name.upper().partition(":")
     if kind == "CPU":
         return torch.device("cpu")
@@ -58,7 +58,7 @@ def torch_device(name: str) -> torch.device:
 
 
 def to_torch(array: Array, device: torch.device) -> torch.Tensor:
-    """A tensor of its own: what a model does to its inputs in place is nobody else's affair."""
+    """The array as a tensor with memory of its own: a model may change its inputs in place."""
     if array.dtype.kind in "OUS":
         raise InferenceFailed("torch has no tensors of type STRING")
     tensor = torch.from_numpy(np.array(array))
@@ -66,7 +66,7 @@ def to_torch(array: Array, device: torch.device) -> torch.Tensor:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """An array of the tensor's values; half precision becomes FLOAT, which the wire has."""
+    """An array of the tensor's values; half precision becomes FLOAT, because the wire has no 16-bit floats."""
     plain = tensor.detach()
     if plain.dtype in (torch.float16, torch.bfloat16):
         plain = plain.float()
@@ -75,7 +75,7 @@ def to_array(tensor: torch.Tensor) -> Array:
 
 
 def flat_tensors(result: Any) -> list[torch.Tensor] | None:
-    """The tensors of a result, which may be one, or a list or tuple of them; None when there is something else."""
+    """The tensors of a result: a tensor, or nested lists and tuples of them; None if it holds anything else."""
     if isinstance(result, torch.Tensor):
         return [result]
     if not isinstance(result, (list, tuple)):
@@ -90,7 +90,7 @@ def flat_tensors(result: Any) -> list[torch.Tensor] | None:
 
 
 def set_threads(limits: RuntimeLimits) -> None:
-    """Give torch its threads; those between operators can be set once, before any work."""
+    """Set torch's numbers of threads; the one between operators can be set only once, before any work."""
     torch.set_num_threads(limits.threads)
     if torch.get_num_interop_threads() != limits.inter_op_threads and not _inter_op_set:
         _inter_op_set.append(limits.inter_op_threads)
@@ -117,10 +117,10 @@ def _input_ports(schema: Any) -> tuple[Port, ...]:
 
 
 def _check_code(path: str) -> None:
-    """Raise for a file whose code has names that models may not use: before it is loaded, which runs code of it."""
+    """Raise if a file's code uses names that models may not use; loading it would already run some of that code."""
     reader = torch._C.PyTorchFileReader(path)
     records = reader.get_all_records()
-    if "model.json" in records:  # its code may be in any record
+    if "model.json" in records:  # in this format, code may be in any record
         raise ModelError("the file has the format of torch 1.2 and older: save the model with a newer torch")
     for name in records:
         if name.startswith("code/") and not name.endswith(".debug_pkl"):
@@ -154,7 +154,7 @@ class TorchModel:
         self.outputs = tuple(Port("", None, None) for _ in range(returned))
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run once."""
+        """Run the model once."""
         given = {name: to_torch(array, self._device) for name, array in zip(self._names, arrays, strict=True)}
         try:
             with torch.inference_mode():
