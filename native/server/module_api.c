@@ -1,4 +1,4 @@
-/* Defines the pointers to the module API's functions and finds them: once, before anything else runs. */
+/* Defines the pointers to the module API's functions and fills them in once, before anything else runs. */
 #include "server/module_api.h"
 
 #include <string.h>
