@@ -25,7 +25,7 @@ VALUE = b"x" * 64
 
 @dataclass(frozen=True)
 class Registration:
-    """A registration that is measured: its script, and which share of the usual number of events it gets."""
+    """A registration to measure: its script, and its share of the usual number of events."""
 
     name: str
     script: str
@@ -34,7 +34,7 @@ class Registration:
 
     @property
     def prefix(self) -> str:
-        """Of its keys."""
+        """The prefix of its keys."""
         return self.name.replace(" ", "_").replace(",", "") + ":"
 
 
@@ -118,7 +118,7 @@ def _wait_until_run(client: Any, registration: Registration, count: int) -> None
         if int(state["numFailures"]):
             raise RuntimeError(f"{registration.name}: {state['numFailures']} failed, the last: {state['lastError']}")
         if registration.streams:
-            # what a batch has read is trimmed once its function has run
+            # the worker trims what a batch has read once its function has run
             if not any(client.xlen(f"{registration.prefix}{number}") for number in range(registration.streams)):
                 return
         elif int(state["numSuccess"]) % count == 0 and int(state["numSuccess"]):
