@@ -1,7 +1,7 @@
-"""What the functions of a scripted shard do, from the real keys.
+"""The functions of a scripted shard, on real keys.
 
-They split documents at full stops, rank by shared words, and "read" by taking the first word that the question does not
-hold: the surer, the more words sentence and question share.
+They split documents at full stops, rank by shared words, and "read" by taking the first word that is not in the
+question, the surer the more words sentence and question share.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def words(text: str) -> set[str]:
 
 
 async def split(shard: Connection) -> None:
-    """Split what is not split yet, as the worker does when a document was written."""
+    """Split new documents, as the worker does after a write."""
     for key in await shard.execute("KEYS", "document:*"):
         parsed = keys.parse_tagged(key.decode(), keys.DOCUMENT_PREFIX)
         version, tokenized = await shard.execute("HMGET", key, "version", "tokenized")
@@ -77,7 +77,7 @@ async def rank(shard: Connection, question: str, count: int) -> list[bytes]:
     candidates.sort(key=lambda item: -sum(item[1]))
     epochs = {}
     for tag in keys.partition_tags(PARTITIONS):
-        with contextlib.suppress(ReplyError):  # of another shard
+        with contextlib.suppress(ReplyError):  # it belongs to another shard
             epochs[tag] = int(await shard.execute("GET", keys.epoch_key(tag)) or 0)
     reply = {
         "epochs": epochs,
