@@ -43,7 +43,7 @@ class Client:
         self.send_raw(b"".join(map(encode, commands)) + encode(["ECHO", f"in step {self.token}"]))
 
     def send_raw(self, data: bytes) -> None:
-        """Sends bytes, perhaps no command; they are lost if another client has killed this one, as reading will show."""
+        """Sends bytes, perhaps no command; they are lost if another client has killed this one, as reading shows."""
         with suppress(ConnectionError):
             self.socket.sendall(data)
 
