@@ -40,7 +40,7 @@ def shard(shared_shard: Server) -> Iterator[Server]:
 
 
 def dropped(server: Server, execution_id: str) -> bool:
-    """Drops an execution if it can: an aborted one ends a little later."""
+    """Drops an execution; False if it has not ended yet: an aborted one ends a little later."""
     try:
         return bool(execute(server, "RG.DROPEXECUTION", execution_id) == "OK")
     except redis.ResponseError:

@@ -56,7 +56,7 @@ class Load:
         return self.opened.enter_context(Client(f"http://127.0.0.1:{self.system.port}"))
 
     def prepare(self) -> None:
-        """Stores documents and functions, and finds the questions that the reader answers rightly without faults."""
+        """Stores documents, models and a trigger, and finds the questions that the reader answers rightly."""
         client = self.rest()
         for number in range(TOWNS):
             client.put_document(*town(number)[:2])
