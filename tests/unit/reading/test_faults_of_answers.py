@@ -1,6 +1,6 @@
-"""How the spans of several sentences become answers, or none.
+"""From the spans of several sentences to answers, or to none.
 
-Each test is a fault of the readers people had before; its docstring says whose it was.
+Each test is a fault of an earlier reader, which its docstring names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS = {name: CitedDocument("v", "", {}) for name in "abcd"}
 
 @pytest.mark.parametrize("readings", [[], [sentence_reading("a")], [sentence_reading("a"), sentence_reading("b")]])
 def test_nothing_found_is_no_answer_and_no_crash(manifest: Manifest, readings: list[SentenceReading]) -> None:
-    """Haystack: the removal of overlaps took `answers[0]` of a list that can be empty."""
+    """Haystack: the removal of overlaps took `answers[0]` of a list that could be empty."""
     chosen = distinct(readings, {}, manifest.no_answer_threshold)
     result = assemble(chosen, RECORDS, manifest, AskOptions(no_answer=False))
     assert (result.answers, result.answerable, result.no_answer_score) == ((), False, 1.0)
