@@ -1,4 +1,4 @@
-/* Owns all sessions and registrations. Whatever changes a session rebuilds what is derived from them: the list of all
+/* Owns all sessions and registrations. Every change of a session rebuilds the data derived from them: the list of all
  * registrations, their counts, the index of keys, the list of hooked commands.
  *
  * Nothing may keep a pointer to a Registration beyond the current command or event; what lasts longer refers to it by
@@ -232,7 +232,7 @@ static void index_keys(const Registration *registration) {
     hooked_commands_add(registration->fields[REG_COMMANDS]);
 }
 
-/* Rebuilds what is derived from the list of sessions. */
+/* Rebuilds the data derived from the list of sessions. */
 static void index_sessions(void) {
     Registration **end = &registrations;
     session_count = registration_count = stream_count = 0;

@@ -1,5 +1,5 @@
 /* Additions to streams become notices to the worker, which reads the streams itself. One notice says as much as many,
- * so an addition is dropped while a notice for the same registration and key waits. */
+ * so the module drops an addition while a notice for the same registration and key waits. */
 #include "functions/stream.h"
 
 #include <string.h>

@@ -14,7 +14,7 @@
  *   - An array satisfies ==, `in` and the other comparisons if any of its values does; != and `not in` are the
  * opposites of == and `in`, so no value may.
  *   - Values of different types are unequal and not comparable. Numbers and dates have an order; a filter that orders
- * by a string or a boolean is not valid, as in Haystack (the client turns a date in a string into a date).
+ * by a string or a boolean is not valid, as in Haystack (a caller must first turn a date in a string into a date).
  *
  * The tree is an array in the order of its bytes; a node knows where its own nodes end. */
 #include "index/internal.h"

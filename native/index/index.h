@@ -4,11 +4,12 @@
  * It knows nothing of the server: the caller gives the allocator. One thread at a time may use it. It reads no clock
  * and no random number, so the same operations give the same index on a primary and its replicas.
  *
- * What is in it A sentence has an id of 48 bits. Ids ascend and are never reused (they last 350 years at 25,000
- * sentences a second). index_begin() takes one id for the document itself, its place in the order of documents;
- * index_add() takes one for each sentence. So every list of postings grows at its end only, even while several
- * documents are open. The ids that a document got at once are a run, and an array of runs says which document a
- * sentence belongs to (runs.c). An id in no run is dead.
+ * What is in it
+ * A sentence has an id of 48 bits. Ids ascend and are never reused (they last 350 years at 25,000 sentences a second).
+ * index_begin() takes one id for the document itself, its place in the order of documents; index_add() takes one for
+ * each sentence. So every list of postings grows at its end only, even while several documents are open. The ids that a
+ * document got at once are a run, and an array of runs says which document a sentence belongs to (runs.c). An id in no
+ * run is dead.
  *   - dictionary.c: a term has a number and an entry of 20 bytes. The entry says where the term's bytes are and how
  * many live sentences hold it, and has its postings while they fit 11 bytes (1 to 3 of them).
  *   - postings.c: more postings go into one buffer of varints; from 128 on into blocks, and a buffer for the rest.
@@ -18,23 +19,25 @@
  * of its sentences each is.
  *   - table.c: extendible hash tables find terms and documents.
  *
- * What is exact, what is quantised A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02
- * upwards). It has no more bits, because the code is already half of a posting. Everything after that is exact: the
- * ranking is the true top k under the quantised weights, edges included, not that of a heuristic. Ties go to the lower
- * id. A score is a sum of doubles in the order of the query's terms; sqrt(w) * sqrt(idf) stands for sqrt(w * idf). The
- * counts of sentences and terms and the visibility of a document are exact at once, and all or nothing: a query looks
- * at the document's state, one word, that commit and remove change. Document frequencies are exact at once, too, as
- * long as the documents committed and removed lately have less than WORK_PER_CALL (4,096) entries in their forward
- * lists: begin, commit, abort and remove each work off that many. A larger document's frequencies follow with these
- * calls and index_maintain(); meanwhile they lag by that document, and idf copes (it takes N for a df above N).
+ * What is exact, what is quantised
+ * A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards). It has no more bits,
+ * because the code is already half of a posting. Everything after that is exact: the ranking is the true top k under
+ * the quantised weights, edges included, not that of a heuristic. Ties go to the lower id. A score is a sum of doubles
+ * in the order of the query's terms; sqrt(w) * sqrt(idf) stands for sqrt(w * idf). The counts of sentences and terms
+ * and the visibility of a document are exact at once, and all or nothing: a query looks at the document's state, one
+ * word, that commit and remove change. Document frequencies are exact at once, too, as long as the documents committed
+ * and removed lately have less than WORK_PER_CALL (4,096) entries in their forward lists: begin, commit, abort and
+ * remove each work off that many. A larger document's frequencies follow with these calls and index_maintain();
+ * meanwhile they lag by that document, and idf copes (it takes N for a df above N).
  *
- * What a step may cost No step rebuilds anything as a whole. A hash table splits one segment (900 items). Arrays grow
- * by chunks and copy only the pointers to these (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128
- * postings of one list). A removal writes a state and counts 4,096 terms out. index_maintain() decodes as many postings
- * as its budget says, 2 blocks at least. Queries skip dead postings until an eighth of all are dead; then a sweep
- * through the dictionary drops them, joins what is left to full blocks and frees terms that no document has any more.
- * These calls work in proportion to their input or to the whole index: add, commit (copies the forward list, about 2
- * bytes a distinct term), rank, save, load, digest.
+ * What a step may cost
+ * No step rebuilds anything as a whole. A hash table splits one segment (900 items). Arrays grow by chunks and copy
+ * only the pointers to these (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128 postings of one list). A
+ * removal writes a state and counts 4,096 terms out. index_maintain() decodes as many postings as its budget says, 2
+ * blocks at least. Queries skip dead postings until an eighth of all are dead; then a sweep through the dictionary
+ * drops them, joins what is left to full blocks and frees terms that no document has any more. These calls work in
+ * proportion to their input or to the whole index: add, commit (copies the forward list, about 2 bytes a distinct
+ * term), rank, save, load, digest.
  *
  * Forward lists are the price of removal: about 2 bytes for each distinct term of a document. They take least in long
  * documents, and most in documents of one sentence or when each call of index_add() adds one sentence.

@@ -261,7 +261,7 @@ static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     for (unsigned i = 0; i < carry.count; i++) postings_append(index, entry, carry.ids[i], carry.codes[i]);
 }
 
-/* Ends a list: what is carried joins the buffer. */
+/* Ends a list: the carried postings join the buffer. */
 static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) {
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);

@@ -3,8 +3,8 @@
  * wait.
  *
  * end() is the only way out. It takes the job from where it is, lets the class finish it, and hands it to the
- * unblocking of its client, whose JOB_Free gives up the memory; a job without a client is freed at once. So a timer or
- * a disconnection that comes later finds no job, and a job cannot end twice.
+ * unblocking of its client, whose JOB_Free gives up the memory; it frees a job without a client at once. So a later
+ * timer or disconnection finds no job, and a job cannot end twice.
  *
  * A running job that ends without the worker's answer leaves a tombstone, because the worker may still work on it. The
  * tombstone holds the job's place in its order. It goes when the worker says that the job is done, when the worker

@@ -109,7 +109,7 @@ def _requests(registration: Registration, prefix: str, count: int) -> Iterator[R
 
 
 def _wait_until_run(client: Any, registration: Registration, count: int) -> None:
-    """Until the functions have run for all events; RuntimeError when one failed or they take too long."""
+    """Wait until the functions have run for all events; RuntimeError when one fails or they take too long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         (found,) = client.execute_command("RG.DUMPREGISTRATIONS")

@@ -1,8 +1,8 @@
 """The fenced blocks of the documents, and their contents.
 
-A block's info string says what it is: ``console`` (lines after ``$`` are commands, the others their output), ``python``
-(a program), ``pycon`` (a session, as doctest reads it), ``json`` and ``text`` (nothing to run). A comment ``<!-- not
-run: reason -->`` on the line above leaves a block out.
+A block's info string says what it is: ``console`` (lines after ``$`` are commands, the others their output),
+``python`` (a program), ``pycon`` (a session, as doctest reads it), ``json`` and ``text`` (nothing to run). A comment
+``<!-- not run: reason -->`` on the line above leaves a block out.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def blocks(document: str, text: str) -> list[Block]:
 
 
 def faults(block: Block) -> str:
-    """Why a block can neither run nor be left out; empty if it can."""
+    """Why tests can neither run a block nor leave it out; empty if they can."""
     if block.not_run:
         return ""
     if block.info not in KNOWN:

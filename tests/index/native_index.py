@@ -165,7 +165,7 @@ class NativeIndex:
         return dict(zip(names.split(), out, strict=True))
 
     def digest(self) -> int:
-        """Of the logical content."""
+        """A digest of the logical content."""
         return int(self.lib.shim_digest(self.pointer))
 
     def again(self) -> NativeIndex:

@@ -21,11 +21,13 @@ COMMIT = "c0ffee" + "0" * 34
 class Hub:
     """The content of the hub, and its requests.
 
-    Attributes: models: folder of each checkpoint by its id; `revisions` are the names of the only commit. private: ids
-    that only users with a token may see; `gated` need the owner's permission. delay: seconds before any answer;
-    `nonsense`: whether it answers as no hub does. damage: changes of files' content on the way, by name; `sizes`: the
-    sizes that it reports. stray: names of files that it reports for every checkpoint. asked: the requested paths, in
-    order.
+    Attributes:
+        models: folder of each checkpoint by its id; `revisions` are the names of the only commit.
+        private: ids that only users with a token may see; `gated` need the owner's permission.
+        delay: seconds before any answer; `nonsense`: whether it answers as no hub does.
+        damage: changes of files' content on the way, by name; `sizes`: the sizes that it reports.
+        stray: names of files that it reports for every checkpoint.
+        asked: the requested paths, in order.
     """
 
     url: str

@@ -64,7 +64,7 @@ class Saving(torch.nn.Module):
 
 
 class SavingAtLoad(torch.nn.Module):
-    """Writes a file while it is loaded."""
+    """Writes a file during loading."""
 
     def __init__(self, path: str) -> None:
         super().__init__()

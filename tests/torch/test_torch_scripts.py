@@ -1,4 +1,4 @@
-"""TorchScripts in process: what compiles, which signatures are entry points, how functions are called."""
+"""TorchScripts in process: compilation, signatures of entry points, and calls of functions."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_every_answer_has_a_score_and_there_is_more_than_one(manifest: Manifest)
 def test_no_answer_is_when_none_of_all_texts_has_one(
     manifest: Manifest, scores: tuple[float, float], answerable: bool
 ) -> None:
-    """transformers #14277, #18719: no-answer was decided window by window; Haystack: by a product of (1 - score)."""
+    """transformers #14277, #18719: it decided no-answer window by window; Haystack: by a product of (1 - score)."""
     readings = [sentence_reading(name, (0, 3, score)) for name, score in zip("ab", scores, strict=True)]
     chosen = distinct(readings, {"a:{t}:0": 50.0}, manifest.no_answer_threshold)
     result = assemble(chosen, RECORDS, manifest, AskOptions())

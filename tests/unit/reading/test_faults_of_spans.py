@@ -80,7 +80,7 @@ def test_an_end_before_the_start_is_no_answer_turned_round() -> None:
 
 
 def test_a_start_at_the_null_position_is_a_low_score_and_no_crash() -> None:
-    """txtai: a start on [CLS] made `word_to_chars(None, 1)` raise before the score was looked at."""
+    """txtai: a start on [CLS] made `word_to_chars(None, 1)` raise before it checked the score."""
     found = read(TEXT, {CLS: 9}, {CLS: 9})
     assert found.null_logit == 18
     assert all(span.score < 0 for span in found.spans)

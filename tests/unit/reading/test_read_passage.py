@@ -1,4 +1,4 @@
-"""One reading of a passage serves all its questioners, at once or one after the other; failures are not kept."""
+"""One reading of a passage serves all requests, at once or one after the other; failures are not kept."""
 
 from __future__ import annotations
 
