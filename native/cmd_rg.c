@@ -1,6 +1,6 @@
 /* The RG.* commands. Those that run functions, or ask how these went, become jobs (`script`, `command`) that the worker
- * answers; the others are answered at once from what the module or the server knows. Registrations have handlers of
- * their own, in functions/. A Script and a Call belong to their job. */
+ * answers; the module answers the others at once from what it or the server knows. The commands on registrations have
+ * their handlers in functions/. A Script and a Call belong to their job. */
 #include "cmd_rg.h"
 
 #include <stdio.h>
@@ -62,7 +62,7 @@ static int emit_script(RedisModuleCtx *ctx, void *data) {
 
 static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script};
 
-/* Sessions are named in error texts, in file names of logs and on command lines. */
+/* Session ids stand in error texts, in file names of logs and on command lines. */
 static int is_session_id(RedisModuleString *id) {
     static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
     size_t length;
@@ -192,7 +192,7 @@ static int RG_GETEXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
 }
 
 /* RG.GETRESULTS, RG.GETRESULTSBLOCKING, RG.DROPEXECUTION, RG.ABORTEXECUTION: results show what the function has read,
- * so only users that may run scripts may see them. */
+ * so only users that may run scripts get them. */
 static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!caller_require_admin(ctx, RedisModule_StringPtrLen(argv[0], NULL))) return REDISMODULE_OK;
@@ -308,7 +308,7 @@ static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return RedisModule_ReplyWithLongLong(ctx, QA_MODULE_VERSION);
 }
 
-/* What the server itself has found out about its neighbours. */
+/* Replies with what the server itself has found out about its neighbours. */
 static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);

@@ -1,5 +1,5 @@
-/* Collects what the parts count, when INFO asks for it; nothing is kept here. A crash report gets the worker and the
- * queue. */
+/* Collects what the parts count when a client sends INFO, and keeps nothing. A crash report gets the sections of the
+ * worker and the queue only. */
 #include "info.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void add_index(RedisModuleInfoCtx *info) {
     number(info, "watched_dropped", watched.dropped);
 }
 
-/* Under the names that RedisGears gave them. Its allocator's numbers are the worker's resident memory. */
+/* The fields have RedisGears' names. The worker's resident memory stands for the numbers of its allocator. */
 static void add_gears(RedisModuleInfoCtx *info) {
     const WorkerInfo *worker = supervisor_info();
     const JobKindStats *stats;
@@ -103,7 +103,7 @@ static double worker_cpu_seconds(pid_t pid) {
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Under the names that RedisAI gave them: one worker is all queues of all devices. */
+/* The fields have RedisAI's names. One worker stands for all queues of all devices. */
 static void add_ai(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "ai");
     number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
@@ -136,7 +136,7 @@ static void add_jobs(RedisModuleInfoCtx *info) {
     }
 }
 
-/* The upper bound, in microseconds, of the bucket that holds the p-th of the counted durations. */
+/* The upper bound, in microseconds, of the bucket that holds the quantile `p` of the counted durations. */
 static unsigned long long percentile(const unsigned long long *buckets, double p) {
     unsigned long long total = 0, seen = 0;
     for (int i = 0; i < JOB_LATENCY_BUCKETS; i++) total += buckets[i];
@@ -147,7 +147,7 @@ static unsigned long long percentile(const unsigned long long *buckets, double p
     return 0;
 }
 
-/* Only buckets that are not empty, named by their upper bound. */
+/* Adds only buckets that are not empty, each named by its upper bound. */
 static void add_histogram(RedisModuleInfoCtx *info, const char *kind, const char *what,
                           const unsigned long long *buckets) {
     char field[64], bound[32];

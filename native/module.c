@@ -1,42 +1,41 @@
-/* The module qa: its entry point, and the story of its rooms, its threads and its ownership.
+/* The module qa: its entry point, and a description of its rooms, its threads and its ownership.
  *
- * ROOMS. server/ is what the module needs of the server: the API, settings, keys, arguments and replies, the links of
- * the worker. jobs/ is the queue of what the worker is asked to do. values/ are the tensors, models and scripts behind
- * keys, ai/ the AI.* commands on them. index/ is a library that knows nothing of the server, corpus/ its indexes behind
- * keys and the QA.INDEX.* commands. functions/ are registrations and what calls them: events, the keymiss hook,
- * triggers, streams. worker/ is the worker process and what it says. Each knows only rooms before it (functions/
- * neither values/ nor ai/, corpus/ only server/ and index/); what a lower room needs of a higher one, it is given at
- * load time: jobs_attach, atomic_attach.
+ * ROOMS. server/ holds what the module needs from the server: the API, settings, keys, arguments and replies, the links
+ * of the worker. jobs/ is the queue of what the worker has to do. values/ holds the tensors, models and scripts behind
+ * keys, ai/ the AI.* commands on them. index/ is a library that knows nothing of the server; corpus/ puts its indexes
+ * behind keys and has the QA.INDEX.* commands. functions/ holds registrations and what calls them: events, the keymiss
+ * hook, triggers, streams. worker/ holds the worker process and its commands. Each room knows only rooms before it
+ * (functions/ neither values/ nor ai/, corpus/ only server/ and index/). What a lower room needs from a higher one, it
+ * gets at load time: jobs_attach, atomic_attach.
  *
- * THREADS. None that does anything but free memory. Whatever the module does happens on the server's main thread: in
- * commands, in the replies of blocked clients, in keyspace notifications, in timers and in event loop callbacks (the
- * control socket and the output of the worker). So no state is ever seen half changed. The server may free values of
- * deleted keys on a background thread of its own: there the `free` of a data type gives up what its value alone owns
- * and leaves the rest to the main thread, on a list under a lock (runnable.c). The other lock is that of the list of
- * all indexes (stored_index.c). The memory of a large model is given back by a short-lived thread of ours (blob.c).
+ * THREADS. Other threads only free memory. All else happens on the server's main thread: in commands, in the replies of
+ * blocked clients, in keyspace notifications, in timers and in event loop callbacks (the control socket and the output
+ * of the worker). So nothing ever sees a state half changed. The server may free values of deleted keys on a background
+ * thread of its own: there the `free` of a data type gives up what its value alone owns and leaves the rest to the main
+ * thread, on a list under a lock (runnable.c). A second lock guards the list of all indexes (stored_index.c). A
+ * short-lived thread of ours gives back the memory of a large model (blob.c).
  *
- * What takes long is done elsewhere: the worker, a process of its own, started by supervisor.c with posix_spawn (not
- * fork: the data set may be large, and a fork's page tables cost time in proportion). It talks to the server as an
- * ordinary client and can crash, hang or lie: a crash shows as the control socket's closing, a hang as silence or as a
- * job that outlives its deadline, a lie as a reply that does not parse. Each costs the jobs concerned an error and, if
- * need be, the worker its life.
+ * The worker, a process of its own, does what takes long. supervisor.c starts it with posix_spawn (not fork: the data
+ * set may be large, and the time to copy its page tables grows with it). It talks to the server as an ordinary client
+ * and can crash, hang or lie. A crash closes the control socket; a hang shows as silence or as a job that outlives its
+ * deadline; a lie is a reply that does not parse. Each ends the jobs concerned with an error and, if need be, the
+ * worker.
  *
  * OWNERSHIP. A Job (jobs.c) owns its data, and the client that waits for it. It is in one place at a time: in a lane of
  * the queue, in the list of running jobs, or ended and waiting for the server to write its client's reply. Only jobs.c
- * moves it. A client that leaves ends its job; if the worker was on it already, a tombstone remembers the id until the
- * worker says that it is done, or is killed for not saying so. A Registration (registry.c) belongs to its Session; jobs
- * refer to it by id, never by pointer, because it may be gone when they end. A link (links.c) is no more than a client
- * id; its rights hang on the token of the current worker and end with it.
+ * moves it. A client that leaves ends its job; if the worker has begun it, a tombstone remembers the id until the
+ * worker says that it is done, or until the module kills a worker that does not say so. A Registration (registry.c)
+ * belongs to its Session; jobs refer to it by id, never by pointer, because it may be gone when they end. A link
+ * (links.c) is no more than a client id; its rights hang on the token of the current worker and end with it.
  *
- * ORDER. A client is blocked before its job can be seen by the worker, so no answer can come too early. Jobs leave the
- * queue when the reply to QA.NEXT is written and not when a waiting link is woken: a link that dies in between takes
- * none with it. What a job writes, it writes in the context of QA.DONE (or of a timer), where replication is in order;
- * the client's reply follows in the same round of the event loop. A worker's death is handled in a timer for the same
- * reason.
+ * ORDER. The module blocks a client before the worker can see its job, so no answer can come too early. Jobs leave the
+ * queue when the module writes the reply to QA.NEXT and not when it wakes a waiting link: a link that dies in between
+ * takes no job with it. A job writes in the context of QA.DONE (or of a timer), where replication is in order; the
+ * client's reply follows in the same round of the event loop. A timer handles a worker's death for the same reason.
  *
- * REJECTED. Threads that run models in the server: a crash there is a crash of the data set. A socket of our own for
- * jobs: a second protocol to frame, authenticate and bound, for a saving of few microseconds. Forking workers. Blocking
- * the server for a function's answer, with the one exception of QA.ATOMIC, which is leased by the millisecond
+ * REJECTED. Threads that run models in the server: a crash there would crash the data set. A socket of our own for
+ * jobs: it would be a second protocol to frame, authenticate and bound, and save a few microseconds. Forking workers.
+ * Blocking the server for a function's answer; the one exception is QA.ATOMIC, which has a lease in milliseconds
  * (atomic.c). */
 #include <stdio.h>
 
@@ -69,8 +68,8 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* Each part comes after those that it needs. The worker's user is made of the commands registered before it, and the
- * supervisor, which will start a worker, comes last. */
+/* Each part comes after those that it needs. The worker's user gets the commands registered before it, and the
+ * supervisor comes last, because it will start a worker. */
 /* clang-format off */
 static int (*const PARTS[])(RedisModuleCtx *) = {
     jobs_on_load,
@@ -114,7 +113,7 @@ EXPORTED int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, i
     return REDISMODULE_OK;
 }
 
-/* Keys of our types, blocked clients and a process of ours do not outlive the code. */
+/* Keys of our types, blocked clients and the worker process cannot do without this code. */
 EXPORTED int RedisModule_OnUnload(RedisModuleCtx *ctx) {
     RedisModule_Log(ctx, "warning", "the module qa cannot be unloaded");
     return REDISMODULE_ERR;

@@ -19,11 +19,11 @@ from tests.harness.distribution import rank_of, server_of
 from tests.harness.processes import descendants
 from tests.harness.programs import binary_or_skip, chosen_servers
 
-# Neither a slow example nor a slow strategy is a fault: on a busy machine any is slow.
+# A slow example or strategy is no fault: on a busy machine any is slow.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-# A run in the background inherits an ignored SIGINT, and so would the commands that tests interrupt.
+# A run in the background inherits an ignored SIGINT, and would pass it on to the commands that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -42,7 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what needs one server only; in several processes, what takes long comes first."""
+    """Runs tests marked `one_server` on one server only; in several processes, puts long tests first."""
     others = chosen_servers()[1:]
     left_out = [item for item in items if item.get_closest_marker("one_server") and server_of(item.nodeid) in others]
     if left_out:
@@ -70,31 +70,31 @@ def reader() -> Path:
 
 @pytest.fixture(scope="session")
 def manifest(reader: Path) -> Manifest:
-    """That of the bundled reader."""
+    """The manifest of the bundled reader."""
     return Manifest.load(reader / MANIFEST_FILE)
 
 
 @pytest.fixture(scope="session")
 def encoder(reader: Path, manifest: Manifest) -> TextPairEncoder:
-    """Pairs for the bundled reader."""
+    """An encoder of pairs for the bundled reader."""
     return TextPairEncoder(ReaderTokenizer((reader / TOKENIZER_FILE).read_bytes()), PairEncoder(manifest))
 
 
 @pytest.fixture(params=chosen_servers())
 def server_binary(request: pytest.FixtureRequest) -> Path:
-    """Each server in turn."""
+    """The program of each server in turn."""
     return binary_or_skip(request.param)
 
 
 @pytest.fixture(scope="module", params=chosen_servers())
 def shared_binary(request: pytest.FixtureRequest) -> Path:
-    """Each server in turn, for what all tests of a file share."""
+    """The program of each server in turn, for fixtures that all tests of a file share."""
     return binary_or_skip(request.param)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_orphans() -> Iterator[None]:
-    """Every server and worker a test started has ended when the run ends."""
+    """Every server and worker that a test started has ended when the run ends."""
     before = set(descendants(os.getpid()))
     yield
     deadline = time.monotonic() + 10

@@ -1,4 +1,4 @@
-/* AI.CONFIG. What it changes holds for every client of this shard until it ends; only administrators may. */
+/* AI.CONFIG. A change holds for every client of this shard until the server ends; only administrators may make one. */
 #include "ai/cmd_ai_config.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* AI.DAGEXECUTE, AI.DAGEXECUTE_RO; AI.DAGRUN and AI.DAGRUN_RO say what to use instead. Parsing resolves everything; a
- * DAG without a step is answered at once, any other becomes a job. */
+/* AI.DAGEXECUTE, AI.DAGEXECUTE_RO; AI.DAGRUN and AI.DAGRUN_RO reply which of these to use instead. Parsing resolves
+ * everything; a DAG without a step gets its reply at once, any other becomes a job. */
 #include "ai/cmd_dag.h"
 
 #include "ai/dag_parse.h"
@@ -52,7 +52,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
 
 /* ---- The commands ---- */
 
-/* Without a step there is nothing to wait for. */
+/* Replies to a DAG without a step, for which there is nothing to wait. */
 static int reply_now(RedisModuleCtx *ctx, Dag *dag) {
     const char *error = dag_persist(ctx, dag);
     if (error) RedisModule_ReplyWithError(ctx, error);

@@ -1,7 +1,7 @@
 /* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, and for the worker QA.MODELREF, QA.MODEL, QA.MODELPART.
  *
- * Storing is a job: the worker loads the file and names its inputs and outputs before the key is written. The job owns
- * the model until the key has it. Its blob has a reference of the job's own, for the reason that blob.h gives. */
+ * Storing is a job: the worker loads the file and names its inputs and outputs before the module writes the key. The
+ * job owns the model until the key has it. It also holds a reference to the blob, for the reason that blob.h gives. */
 #include "ai/cmd_model.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #include "server/resp.h"
 #include "values/model_type.h"
 
-/* ---- AI.MODELSTORE, AI.MODELSET: the worker looks at the file before the key is written ---- */
+/* ---- AI.MODELSTORE, AI.MODELSET: the worker loads the file before the module writes the key ---- */
 
 typedef struct LoadJob {
     Model *model; /* NULL once the key has it */
@@ -107,7 +107,7 @@ static const JobClass LOAD = {.kind = "model.load",
                               .free = free_load,
                               .before_ready = 1};
 
-/* From the primary or the AOF the file is known to be good, and there may be no worker. */
+/* A file from the primary or the AOF is good, because a worker has loaded it before, and now there may be no worker. */
 static int store_directly(RedisModuleCtx *ctx, RedisModuleString *key, Model *model) {
     Blob *blob = blob_retain(model->blob);
     model_replicate(ctx, key, model);
@@ -150,11 +150,11 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- AI.MODELGET ---- */
 
-/* However small MODEL_CHUNK_SIZE is, one command does not make the server write millions of strings. */
+/* However small MODEL_CHUNK_SIZE is, one command must not make the server write millions of strings. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
 
-/* How the file is given out: in one bulk, or in pieces, for a string of more than proto-max-bulk-len cannot be sent
- * back as one argument. 0: one bulk. */
+/* The size of the pieces in which AI.MODELGET replies with the file, as a client cannot send back more than
+ * proto-max-bulk-len as one argument. 0: one bulk. */
 static size_t reply_piece(const Blob *blob) {
     size_t piece = (size_t)config.model_chunk_size, least = blob->size / MAX_PIECES + 1;
     if (piece < least) piece = least;
@@ -270,8 +270,8 @@ static void reply_part(RedisModuleCtx *ctx, const Blob *blob, size_t at, size_t 
     RedisModule_Free(room);
 }
 
-/* QA.MODELPART ref offset length: up to `length` bytes, less at the end. Small, so that the server serves others in
- * between. */
+/* QA.MODELPART ref offset length: up to `length` bytes, less at the end. Parts are small, so that the server serves
+ * others in between. */
 static int QA_MODELPART_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long offset, length;
     char error[128];

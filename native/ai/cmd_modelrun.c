@@ -1,5 +1,5 @@
-/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors as they were at the call, its outputs
- * are written when it ends, on the main thread, each replicated as the tensor it is. */
+/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors at the time of the call. When it ends,
+ * the main thread writes its outputs and replicates each as a tensor. */
 #include "ai/cmd_modelrun.h"
 
 #include "ai/model_args.h"
@@ -51,7 +51,7 @@ static void free_run(void *data) {
 
 /* ---- The end of a run ---- */
 
-/* n tensor.. : exactly as many as the job has outputs. On an error nothing is left allocated. */
+/* Reads n tensor.. ; n must be the number of the job's outputs. On an error it frees what it has read. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
     long long count;
     if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n)
@@ -118,7 +118,7 @@ enum { RUN_STATUSES = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT) };
 static const JobClass RUN = {
     .kind = "model.run", .emit = emit_run, .finish = finish_run, .free = free_run, .statuses = RUN_STATUSES};
 
-/* With TIMEOUT, which counts waiting only. */
+/* For a run with TIMEOUT, which counts waiting only. */
 static const JobClass TIMED_RUN = {.kind = "model.run",
                                    .emit = emit_run,
                                    .finish = finish_run,

@@ -18,7 +18,7 @@ typedef struct Scan {
     long found;
 } Scan;
 
-/* Those that only a job still holds, and those of other databases, are not at their key. */
+/* Skips values that are not at their key: those that only a job still holds, and those of other databases. */
 static void visit_scanned(Runnable *runnable, void *data) {
     Scan *scan = data;
     RedisModuleString *name = RedisModule_CreateString(scan->ctx, runnable->key.data, runnable->key.length);

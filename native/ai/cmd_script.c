@@ -1,7 +1,7 @@
 /* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET, AI.SCRIPTDEL, and for the worker QA.SCRIPTREF, QA.SCRIPT.
  *
- * Storing is a job: the worker compiles the source before the key is written. The job owns the script until the key has
- * it. */
+ * Storing is a job: the worker compiles the source before the module writes the key. The job owns the script until the
+ * key has it. */
 #include "ai/cmd_script.h"
 
 #include "ai/script_args.h"
@@ -13,7 +13,7 @@
 #include "server/links.h"
 #include "values/script_type.h"
 
-/* ---- AI.SCRIPTSTORE, AI.SCRIPTSET: the worker compiles the source before the key is written ---- */
+/* ---- AI.SCRIPTSTORE, AI.SCRIPTSET: the worker compiles the source before the module writes the key ---- */
 
 typedef struct LoadJob {
     Script *script; /* NULL once the key has it */
@@ -72,7 +72,7 @@ static Script *script_from_spec(const ScriptSpec *spec) {
 }
 
 static int store_script(RedisModuleCtx *ctx, RedisModuleString **argv, const ScriptSpec *spec) {
-    if (caller_is_log(ctx)) { /* the source is known to be good, and there may be no worker */
+    if (caller_is_log(ctx)) { /* a worker has compiled the source before, and now there may be none */
         Script *script = script_from_spec(spec);
         script_replicate(ctx, argv[1], script);
         script_store(ctx, argv[1], script);

@@ -1,4 +1,4 @@
-/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step. Its inputs are keys, and its outputs are stored at keys. */
+/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step, whose inputs and outputs are keys. */
 #include "ai/cmd_scriptrun.h"
 
 #include "ai/dag.h"
@@ -15,7 +15,7 @@ static void reply_step(RedisModuleCtx *ctx, const Dag *dag) {
 
 static int is_variadic_mark(const ScriptCall *call, int at) { return call->variadic && at == call->variadic; }
 
-/* The tensors at the keys become the given ones; `$` is no key. */
+/* Fills the DAG's given slots with the tensors at the keys; `$` is no key. */
 static const char *take_inputs(RedisModuleCtx *ctx, Dag *dag, RedisModuleString **argv, const ScriptCall *call) {
     int taken = 0;
     for (int i = call->inputs.first; i < call->inputs.first + call->inputs.n; i++) {

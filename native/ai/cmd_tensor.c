@@ -1,4 +1,4 @@
-/* AI.TENSORSET and AI.TENSORGET: the value is built and replied here, in the command; no worker is asked. */
+/* AI.TENSORSET and AI.TENSORGET: the commands themselves build the value or reply with it, without the worker. */
 #include "ai/cmd_tensor.h"
 
 #include "ai/tensor_args.h"
@@ -6,8 +6,8 @@
 #include "server/keyspace.h"
 #include "values/tensor_type.h"
 
-/* AI.TENSORSET key dtype dim.. [BLOB data | VALUES value..]. No dims: a scalar, as models put out and replicas must
- * take. */
+/* AI.TENSORSET key dtype dim.. [BLOB data | VALUES value..]. Without dims it is a scalar: models put out scalars, and
+ * replicas must take them. */
 static int AI_TENSORSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     Tensor *tensor;

@@ -1,5 +1,5 @@
-/* The life of a DAG as a job: what the worker gets, what it answers, what is stored in the end. The DagJob owns the
- * Dag, which holds references to its tensors, models and scripts. Every word of the worker's answer is checked; one
+/* A DAG as a job: what the worker gets, what it answers, what the module stores in the end. The DagJob owns the Dag,
+ * which holds references to its tensors, models and scripts. The module checks every word of the worker's answer; one
  * that does not fit fails the whole DAG. */
 #include "ai/dag.h"
 
@@ -224,7 +224,7 @@ static int read_results(Dag *dag, Cursor *cursor) {
 
 /* ---- The end ---- */
 
-/* Without reports the run as a whole was lost, and which step was to blame is not known. */
+/* Without reports the whole run was lost, and nothing tells which step was to blame. */
 static void count_steps(Dag *dag, const StepReport *reports) {
     for (int i = 0, step = 0; i < dag->n_ops; i++) {
         if (dag->ops[i].kind != DAG_STEP) continue;
@@ -281,7 +281,7 @@ static const JobClass DAG = {.kind = "dag.run",
                              .free = free_dag_job,
                              .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
 
-/* With TIMEOUT, which counts waiting only. */
+/* For a DAG with TIMEOUT, which counts waiting only. */
 static const JobClass TIMED_DAG = {.kind = "dag.run",
                                    .emit = emit_dag,
                                    .finish = finish_dag,

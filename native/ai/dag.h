@@ -1,8 +1,8 @@
-/* DAGs: tensors and the steps that make further tensors of them, run by the worker as one job.
+/* DAGs: tensors and the steps that make further tensors of them. The worker runs a DAG as one job.
  *
- * A slot holds one tensor and is written once; the given tensors have the first slots. Names, keys and what they stand
- * for are resolved by dag_parse.c before the job is queued, so a DEL or an overwrite during the run disturbs nothing.
- * Nothing is persisted unless every step succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
+ * A slot holds one tensor and never changes it; the given tensors have the first slots. dag_parse.c resolves names and
+ * keys before it queues the job, so a DEL or an overwrite during the run disturbs nothing. The module persists tensors
+ * only if every step has succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
 #ifndef QA_DAG_H
 #define QA_DAG_H
 
@@ -44,26 +44,26 @@ typedef struct Dag {
     RedisModuleString *user; /* the caller; NULL: one without a name */
     uint64_t wait_until_us;  /* with TIMEOUT; else 0 */
     int db;
-    int failed; /* a step did */
+    int failed; /* a step has failed */
 } Dag;
 
-/* Room for that many operations, slots and keys to persist. The first n_given slots are the caller's to fill. */
+/* A DAG with room for that many operations, slots and keys to persist. The caller fills the first n_given slots. */
 Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist);
 void dag_free(void *dag);
 DagOp *dag_add_op(Dag *dag, DagOpKind kind);
-/* A step with room for its inputs; its outputs get fresh slots. */
+/* Adds a step with room for its inputs; its outputs get fresh slots. */
 DagOp *dag_add_step(Dag *dag, Runnable *target, int n_inputs, int n_outputs);
-/* The keys and arguments of a script's step. */
+/* Sets the keys and arguments of a script's step. */
 void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, RedisModuleString *function);
-/* Has the tensor of the slot sent back. */
+/* Makes the worker send back the tensor of the slot. */
 void dag_want(Dag *dag, int slot);
 void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
 
-/* Writes what is to be persisted. NULL or an error line, and then nothing was written. */
+/* Writes the tensors to persist. NULL, or an error line when it wrote nothing. */
 const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
 
-/* Queues it as a job that takes it over. `timeout_ms` 0: none was given. The reply is written by `reply` when the steps
- * have been run, whatever became of them; TIMEDOUT and errors of the whole are written for it. */
+/* Queues a job that takes over the DAG. `timeout_ms` 0: the client gave none. Once the steps have run, `reply` writes
+ * the reply, also when some have failed. dag_submit itself replies with TIMEDOUT and errors of the whole. */
 typedef void (*DagReply)(RedisModuleCtx *ctx, const Dag *dag);
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms);
 

@@ -1,5 +1,5 @@
-/* The words of AI.DAGEXECUTE: what they ask for and what its names stand for. On an error the half-built Dag is freed
- * with all it holds; nothing else has been changed by then. */
+/* Parses AI.DAGEXECUTE and resolves its names. On an error it frees the half-built Dag with all it holds; it changes
+ * nothing else. */
 #include "ai/dag_parse.h"
 
 #include <limits.h>
@@ -100,7 +100,7 @@ static int find_name(Parser *parser, RedisModuleString *name) {
     return (int)(intptr_t)RedisModule_DictGetC(parser->names, (void *)text, length, NULL) - 1;
 }
 
-/* A name that is written again stands for a new slot from then on. */
+/* A name that a later operation writes again stands for a new slot from then on. */
 static void set_name(Parser *parser, RedisModuleString *name, int slot) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
@@ -144,7 +144,7 @@ static const char *parse_tensorget(Parser *parser, RedisModuleString **argv, int
     return tensor_format_parse(argv + 2, argc - 2, &op->format);
 }
 
-/* Inputs first: a name that is input and output of a step means what it meant before. */
+/* Resolves inputs first: as an input, a name that is also an output of the step means its earlier slot. */
 static const char *name_slots(Parser *parser, DagOp *op, RedisModuleString **inputs, RedisModuleString **outputs) {
     for (int i = 0; i < op->n_inputs; i++) {
         op->inputs[i] = find_name(parser, inputs[i]);
@@ -215,13 +215,13 @@ static const char *name_persisted(Parser *parser, RedisModuleString **keys, int 
     return error ? error : keyspace_check_types(parser->ctx, keys, n, tensor_key_type());
 }
 
-/* Every step of the DAG gets at most as many slots as it has words. */
+/* Counts as many slots for every step as it has words, which is enough. */
 static Dag *make_room(RedisModuleCtx *ctx, const DagSpec *spec, RedisModuleString **argv, int argc) {
     int at = spec->first_op, n_ops = 0, n_given = spec->load.n;
     ArgRange op;
     while (dag_next_op(argv, argc, &at, &op)) {
         n_ops++;
-        /* slots of operations that turn out to be wrong stay empty: the whole command fails then */
+        /* a wrong operation leaves its slot empty, but then the whole command fails */
         if (op.n && arg_is(argv[op.first], "AI.TENSORSET")) n_given++;
     }
     return dag_new(ctx, n_ops, n_given, n_given + argc, spec->persist.n);

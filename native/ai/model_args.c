@@ -1,4 +1,5 @@
-/* Parsing only: nothing is stored or replied. Errors are those of RedisAI, word for word where clients know them. */
+/* Only parses: it stores nothing and sends no reply. Errors are those of RedisAI, word for word where clients know
+ * them. */
 #include "ai/model_args.h"
 
 #include <limits.h>

@@ -5,7 +5,7 @@
 #include "server/module_api.h"
 #include "values/model.h"
 
-/* What AI.MODELSTORE and AI.MODELSET say. Points into argv. */
+/* The arguments of AI.MODELSTORE and AI.MODELSET. Points into argv. */
 typedef struct ModelSpec {
     ModelBackend backend;
     char device[DEVICE_MAX + 1];
@@ -19,12 +19,12 @@ typedef struct ModelSpec {
     char error[200]; /* room for errors that name a value */
 } ModelSpec;
 
-/* argv: what follows the key. `trusted`: from a primary or the AOF, where INPUTS and OUTPUTS carry the names that the
- * worker gave. Return NULL or an error line. */
+/* argv: what follows the key. `trusted`: the command comes from a primary or the AOF, where INPUTS and OUTPUTS have the
+ * names that the worker gave. Both return NULL or an error line. */
 const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
 
-/* What AI.MODELEXECUTE and AI.MODELRUN say: positions in argv. */
+/* The arguments of AI.MODELEXECUTE and AI.MODELRUN: positions in argv. */
 typedef struct RunSpec {
     int inputs, n_inputs; /* position of the first, how many */
     int outputs, n_outputs;
@@ -32,7 +32,7 @@ typedef struct RunSpec {
     char error[200];
 } RunSpec;
 
-/* argv: the whole command. What was understood before an error stays in `spec`: the key positions come from it. */
+/* argv: the whole command. `spec` keeps what they parsed before an error, because the key positions come from it. */
 const char *model_args_execute(RunSpec *spec, RedisModuleString **argv, int argc);
 const char *model_args_run(RunSpec *spec, RedisModuleString **argv, int argc);
 

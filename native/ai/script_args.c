@@ -1,4 +1,5 @@
-/* Parsing only: nothing is stored or replied. Errors are those of RedisAI, word for word where clients know them. */
+/* Only parses: it stores nothing and sends no reply. Errors are those of RedisAI, word for word where clients know
+ * them. */
 #include "ai/script_args.h"
 
 #include <limits.h>
@@ -68,7 +69,7 @@ const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc
 
 typedef struct Scope {
     const char *word, *missing, *invalid, *too_few;
-    size_t range; /* where in a ScriptCall its range is */
+    size_t range; /* offset of its range in a ScriptCall */
 } Scope;
 
 static const char TOO_FEW[] = "ERR Invalid arguments provided to AI.SCRIPTEXECUTE";
@@ -127,13 +128,12 @@ const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int 
         else break;
         if (error) return error;
     }
-    if (cursor.at >= argc)
-        return NULL; /* beyond it: there is not even a function, as the key positions are asked for */
+    if (cursor.at >= argc) return NULL; /* beyond it: a request for key positions may have no function */
     return arg_error(call->error, sizeof call->error,
                      "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);
 }
 
-/* INPUTS key.. [$ key..]: from the dollar on they are the function's last, variable list. */
+/* INPUTS key.. [$ key..]: the keys from the dollar on form the function's last, variadic argument. */
 static const char *parse_old_inputs(ScriptCall *call, Cursor *cursor) {
     call->inputs.first = cursor->at;
     for (; cursor->at < cursor->argc && !arg_is(cursor->argv[cursor->at], "OUTPUTS"); cursor->at++) {

@@ -5,7 +5,7 @@
 #include "server/args.h"
 #include "values/runnable.h"
 
-/* What AI.SCRIPTSTORE and AI.SCRIPTSET say. Points into argv. */
+/* The arguments of AI.SCRIPTSTORE and AI.SCRIPTSET. Points into argv. */
 typedef struct ScriptSpec {
     char device[DEVICE_MAX + 1];
     RedisModuleString *tag; /* or NULL */
@@ -15,8 +15,8 @@ typedef struct ScriptSpec {
     char error[160]; /* room for errors that name a value */
 } ScriptSpec;
 
-/* argv: what follows the key. `trusted`: from a primary or the AOF, where a script may have no entry points.
- * Return NULL or an error line. */
+/* argv: what follows the key. `trusted`: the command comes from a primary or the AOF, where a script may have no entry
+ * points. Both return NULL or an error line. */
 const char *script_args_store(ScriptSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc);
 
@@ -25,7 +25,7 @@ typedef struct ArgRange {
     int first, n;
 } ArgRange;
 
-/* What AI.SCRIPTEXECUTE and AI.SCRIPTRUN say. */
+/* The arguments of AI.SCRIPTEXECUTE and AI.SCRIPTRUN. */
 typedef struct ScriptCall {
     ArgRange keys, inputs, args, outputs;
     int variadic;         /* AI.SCRIPTRUN: position of the `$` among the inputs; 0: none */
@@ -34,8 +34,8 @@ typedef struct ScriptCall {
     char error[200];
 } ScriptCall;
 
-/* argv: the whole command. `in_dag`: any scope may come first. What was understood before an error stays in `call`: the
- * key positions come from it. */
+/* argv: the whole command. `in_dag`: any scope may come first. `call` keeps what they parsed before an error, because
+ * the key positions come from it. */
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);
 

@@ -1,4 +1,4 @@
-/* The words of AI.TENSORSET and AI.TENSORGET, alone or inside a DAG, and the reply to the latter. */
+/* Parses AI.TENSORSET and AI.TENSORGET, alone or inside a DAG, and replies to the latter. */
 #include "ai/tensor_args.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 /* ---- AI.TENSORSET ---- */
 
-#define MIN_CHECKED_ZEROS (1LL << 20) /* smaller ones are within what the server's own check is off by */
+#define MIN_CHECKED_ZEROS (1LL << 20) /* smaller ones are within the error of the server's own check */
 
 static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit, int *evicts) {
     RedisModuleServerInfoData *info = RedisModule_GetServerInfo(ctx, "memory");
@@ -29,7 +29,7 @@ static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit,
     return found && *limit > 0;
 }
 
-/* The server looks at maxmemory before a command; a short command that makes a large tensor is seen too late. */
+/* The server checks maxmemory before a command, which is too early for a short command that makes a large tensor. */
 static const char *check_room(RedisModuleCtx *ctx, long long bytes) {
     long long used, limit;
     int evicts;

@@ -1,4 +1,4 @@
-/* What AI.TENSORSET and AI.TENSORGET have in common with the operations of the same name in a DAG. */
+/* What AI.TENSORSET and AI.TENSORGET share with the operations of the same names in a DAG. */
 #ifndef QA_TENSOR_ARGS_H
 #define QA_TENSOR_ARGS_H
 

@@ -1,5 +1,5 @@
-/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET and QA.INDEX.INFO: what an index answers. A key that is
- * not there is an index in which nothing is. */
+/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET and QA.INDEX.INFO: questions to an index. A missing key
+ * counts as an empty index. */
 #include "corpus/cmd_index_read.h"
 
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include "server/commands.h"
 #include "server/pairs.h"
 
-#define MAX_SENTENCES ((1LL << 48) - 1) /* ids have no more */
+#define MAX_SENTENCES ((1LL << 48) - 1) /* ids have 48 bits */
 
-/* A document that is looked at costs up to some 200 ns. */
+/* Looking at a document costs up to some 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, MAX_ERROR = 200 };
 
 /* NULL or an error line. */
@@ -33,7 +33,7 @@ static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index
 
 /* ---- Arguments ---- */
 
-/* [FILTER bytes]. The caller frees the filter in any case. */
+/* [FILTER bytes]. The caller frees the filter even after an error. */
 static const char *parse_filter(Cursor *cursor, IndexFilter **filter) {
     size_t length;
     *filter = NULL;

@@ -1,5 +1,5 @@
-/* QA.INDEX.PUT, QA.INDEX.DEL and QA.INDEX.LOAD: all is checked before anything is changed, and what changes anything is
- * replicated as it came, because the same operations make the same index. docs/index.md has the formats. */
+/* QA.INDEX.PUT, QA.INDEX.DEL and QA.INDEX.LOAD: a command checks all before it changes anything. One that changes
+ * anything is replicated verbatim, because the same operations make the same index. docs/index.md has the formats. */
 #include "corpus/cmd_index_write.h"
 
 #include <stdio.h>
@@ -81,7 +81,7 @@ static int put_documents(RedisModuleCtx *ctx, RedisModuleString *key, StoredInde
     if (is_new) index_key_store(ctx, key, stored, "qa.index.put");
     else keyspace_changed(ctx, key, "qa.index.put");
     stored_index_changed(stored);
-    RedisModule_ReplicateVerbatim(ctx); /* a replica comes to the same end, whichever it is */
+    RedisModule_ReplicateVerbatim(ctx); /* a replica has the same outcome, whichever it is */
     if (status != INDEX_OK) return RedisModule_ReplyWithError(ctx, "ERR index is full");
     RedisModule_ReplyWithArray(ctx, 3);
     RedisModule_ReplyWithLongLong(ctx, count - replaced);
@@ -139,7 +139,7 @@ static int QA_INDEX_DEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- QA.INDEX.LOAD ---- */
 
-/* A part whose place is wrong is one of another payload, or one is missing. */
+/* A part at the wrong offset belongs to another payload, or a part is missing. */
 static const char *check_part(const StoredIndex *stored, long long offset, size_t length, char *error) {
     if (stored && stored->index) return "BUSYKEY Target key name already exists.";
     if (length > INDEX_CHUNK) {

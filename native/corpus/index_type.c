@@ -1,13 +1,13 @@
-/* The qa-index_ data type: keys, RDB, AOF. Copying is left out: it would cost what saving and loading cost, in one
- * command. */
+/* The qa-index_ data type: keys, RDB, AOF. There is no copying: one command would take as long as saving and
+ * loading. */
 #include "corpus/index_type.h"
 
 #include <string.h>
 
 #include "server/keyspace.h"
 
-/* Version 1 is whether it is complete (1 or 0), then a payload of save.c as strings of 1 to INDEX_CHUNK bytes, then an
- * empty one. */
+/* Version 1 is 1 or 0 for a complete or incomplete index, then a payload of save.c as strings of 1 to INDEX_CHUNK
+ * bytes, then an empty one. */
 #define INDEX_ENCVER 1
 
 static RedisModuleType *index_module_type;
@@ -119,7 +119,7 @@ static bool emit_part(void *context, const void *bytes, size_t length) {
     return !RedisModule_IsIOError(rewriting->io);
 }
 
-/* Also what CLUSTER MIGRATESLOTS of Valkey sends. */
+/* CLUSTER MIGRATESLOTS of Valkey also sends these commands. */
 static void index_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *value) {
     const StoredIndex *stored = value;
     Rewriting rewriting = {.io = io, .key = key};
@@ -131,7 +131,7 @@ static void index_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *v
 
 static size_t index_mem_usage(const void *value) { return stored_index_memory(value); }
 
-/* About how many pieces of memory it has. */
+/* Estimates how many pieces of memory the index has. */
 static size_t index_free_effort(RedisModuleString *key, const void *value) {
     (void)key;
     const StoredIndex *stored = value;

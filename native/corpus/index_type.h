@@ -4,8 +4,8 @@
 
 #include "corpus/stored_index.h"
 
-/* The value at the key, borrowed until the current command ends; NULL when the key is empty. The first is a read like
- * any other, the second announces no miss. Both return NULL or an error line. */
+/* Set *stored to the value at the key, borrowed until the current command ends, or to NULL when the key is empty.
+ * index_key_peek announces no miss. Both return NULL or an error line. */
 const char *index_key_read(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 /* An error line when an index is not complete. */

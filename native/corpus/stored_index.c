@@ -1,4 +1,4 @@
-/* The list of all indexes, their parts and their cleaning. The essay is in stored_index.h. */
+/* The list of all indexes, their parts and their cleaning. stored_index.h explains them. */
 #include "corpus/stored_index.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 /* A unit is at most some 20 ns (index.h). */
 enum { STEP_UNITS = 50000, STEP_EVERY_MS = 5, CHILD_LOOK_MS = 100 };
 
-static uint64_t hash_key[2]; /* of this process; what is saved does not depend on it */
+static uint64_t hash_key[2]; /* of this process; saved payloads do not depend on it */
 static Index *none;
 static bool ticking;
 static uint64_t last_identity; /* guarded by lock; below 2^53, so that it survives JSON */
@@ -73,7 +73,7 @@ StoredTotals stored_index_totals(void) {
 
 static void schedule(long long after_ms);
 
-/* One step of the first that needs it, which then waits for the others. */
+/* Cleans the first index that needs it by one step, and puts it behind the others. */
 static void tidy(RedisModuleCtx *ctx, void *data) {
     (void)data;
     ticking = false;

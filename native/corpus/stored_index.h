@@ -1,16 +1,15 @@
-/* The indexes behind keys: what the library in index/ makes of a partition's sentences, or the parts of a payload that
- * are to become one.
+/* The values behind keys: an index of the library in index/, or the parts of a payload that will become one.
  *
- * Cleaning. An index is cleaned here, in steps of a millisecond at most from a timer that runs only while there is
- * something to clean, on primaries and on replicas. It is neither replicated nor done at the same moments on both,
- * and need not be: it changes neither what is found, nor in which order, nor the digest, nor what is saved. The one
- * thing that can be seen of it are frequencies that lag behind a document of more than 4,096 distinct terms (index.h)
- * until it has run; a ranking weighs by them a few milliseconds long. While the server has a child that saves, nothing
- * is cleaned: each page that is written then is copied.
+ * Cleaning. A timer cleans indexes in steps of at most a millisecond, on primaries and on replicas, and runs only while
+ * there is something to clean. Cleaning is neither replicated nor simultaneous on both, and need not be: it changes
+ * neither what a search finds, nor in which order, nor the digest, nor what the server saves. It shows in one thing
+ * only: until it has run, frequencies lag behind a document of more than 4,096 distinct terms (index.h), and rankings
+ * weigh by them for a few milliseconds. While the server has a child that saves, it does not clean, because each write
+ * would copy a page.
  *
  * Threads. The server may free a value on a thread of its own, so the list of all of them has a lock; everything else
- * is the main thread's. The type has no callback `unlink` that could take a value off the list earlier: the server
- * calls it for a key that is renamed or moved, whose value lives on. */
+ * is for the main thread. The type has no callback `unlink` that could take a value off the list earlier: the server
+ * calls it also for RENAME and MOVE, after which the value lives on. */
 #ifndef QA_STORED_INDEX_H
 #define QA_STORED_INDEX_H
 
@@ -24,7 +23,7 @@ typedef struct Part {
 } Part;
 
 typedef struct StoredIndex {
-    Index *index;            /* NULL: not complete, parts of its payload have come */
+    Index *index;            /* NULL: incomplete, some parts of its payload have come */
     Part *parts, *last_part; /* none when it is complete */
     uint64_t part_bytes;
     uint64_t identity; /* what no other value of this process has, nor probably any of the one before; never 0 */
@@ -38,7 +37,7 @@ typedef struct StoredTotals {
 
 int stored_index_on_load(RedisModuleCtx *ctx);
 
-/* A new value, which takes over the index; NULL: one that is not complete. */
+/* A new value, which takes over the index; without an index it is incomplete. */
 StoredIndex *stored_index_new(Index *index);
 /* From any thread. */
 void stored_index_free(void *stored);
@@ -56,14 +55,14 @@ Index *stored_index_none(void);
 
 void stored_index_add_part(StoredIndex *stored, const void *bytes, size_t length);
 void stored_index_drop_parts(StoredIndex *stored);
-/* Makes the index of the parts; false, and nothing is done, when these are damaged or not all. */
+/* Makes the index of the parts; does nothing and returns false when they are damaged or incomplete. */
 bool stored_index_complete(StoredIndex *stored);
 
-/* It was changed: cleans it when the server has time. */
+/* Call it after a change: the timer then cleans the index. */
 void stored_index_changed(StoredIndex *stored);
 
 size_t stored_index_memory(const StoredIndex *stored);
-/* Of all complete ones. */
+/* The totals of all complete indexes. */
 StoredTotals stored_index_totals(void);
 
 #endif

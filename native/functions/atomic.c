@@ -1,9 +1,9 @@
 /* An atomic block: the server answers QA.ATOMIC by serving commands from the control socket, until the worker says END,
  * the lease is over, or the socket closes. The socket does not block; every wait for it ends with the lease.
  *
- * What the worker has sent is kept in `buffer` until a whole command is there. After a lease is over the worker may
- * still be sending: atomic_read_stray answers each such command with an error, so that requests and replies stay in
- * step. Half a reply cannot be repaired, and counts as a closed socket. */
+ * `buffer` keeps what the worker has sent until a whole command is there. The worker may still send commands after its
+ * lease is over: atomic_read_stray answers each with an error, so that requests and replies stay in step. Nothing can
+ * repair half a reply, so it counts as a closed socket. */
 #include "functions/atomic.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static void consume(size_t bytes) {
     if (!length) atomic_reset();
 }
 
-/* 0 when what is in the buffer is not a command, or the socket cannot be written. */
+/* 0 when the buffer does not hold a command, or writing to the socket fails. */
 static int answer_strays(int fd) {
     for (;;) {
         if (!length) return 1;
@@ -67,7 +67,7 @@ static int answer_strays(int fd) {
         if (command < 0) return 0;
         if (command == 0) return 1;
         consume((size_t)command);
-        /* The worker waits for this reply and has no other outstanding, so the socket has room for it. */
+        /* The worker waits for this reply and no other, so the socket has room for it. */
         if (write(fd, OVER, sizeof OVER - 1) < 0) return 0;
     }
 }

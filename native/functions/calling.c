@@ -1,6 +1,6 @@
-/* Runs a function's command with its caller's rights. The rights are checked here and again by the call, in both cases
- * by the server: the module holds no copy of a user, and looks it up by name for every command, so a right that is
- * taken away is gone at once. */
+/* Runs a function's command with its caller's rights. The server checks the rights twice, here and in the call. The
+ * module holds no copy of a user, and looks it up by name for every command, so a right that an administrator takes
+ * away is gone at once. */
 #include "functions/calling.h"
 
 #include <errno.h>
@@ -31,8 +31,8 @@ static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     return enabled;
 }
 
-/* Commands that do not exist or have too few arguments are left to the call: the server ends itself when it is asked
- * for the keys of arguments that are not there. */
+/* Leaves commands that do not exist or have too few arguments to the call: checking the keys of arguments that are not
+ * there would end the server. */
 static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     errno = 0;
@@ -43,12 +43,12 @@ static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleStr
     return !malformed && RedisModule_ACLCheckCommandPermissions(user, argv, argc) != REDISMODULE_OK;
 }
 
-/* As a script would run it (S), within the memory limit (M), replicated (!). */
+/* Runs the command as a script would (S), within the memory limit (M), and replicates it (!). */
 static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, const char *format,
                                  RedisModuleString **argv, int argc, char *error) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[0], &length);
-    if (strlen(name) != length) { /* the call reads it up to the NUL, the checks would not */
+    if (strlen(name) != length) { /* the call reads the name up to the NUL, the checks would not */
         snprintf(error, MAX_ERROR, "ERR unknown command: %.64s", name);
         return NULL;
     }
@@ -56,7 +56,7 @@ static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, con
         snprintf(error, MAX_ERROR, "NOPERM RG.INNERHOOK is for clients only");
         return NULL;
     }
-    /* The call checks the same again, but Redis 7.0 does not say NOPERM when it refuses. */
+    /* The call repeats this check, but Redis 7.0 does not reply with NOPERM when it refuses. */
     if (is_refused(ctx, user, argv, argc)) {
         snprintf(error, MAX_ERROR, "NOPERM the caller of this function may not run %.64s or touch its keys", name);
         return NULL;

@@ -73,8 +73,7 @@ int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int a
     return REDISMODULE_OK;
 }
 
-/* To the function the key is one argument among others; the server finds the shard and checks the caller's rights by
- * it. */
+/* The key is one of the function's arguments; the server also finds the shard and checks the caller's rights by it. */
 int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc < 3 ? RedisModule_WrongArity(ctx) : RG_TRIGGER_RedisCommand(ctx, argv, argc);
 }

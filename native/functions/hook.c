@@ -1,13 +1,13 @@
-/* Two things begin here: event jobs, from keyspace notifications, and the keymiss hook.
+/* Event jobs, which come from keyspace notifications, and the keymiss hook.
  *
- * The hook works in three steps. The command filter sees what clients send; a read that some registration hooks, of a
- * key that a registration takes, gets RG.INNERHOOK put before it. RG.INNERHOOK runs the read with its caller's rights
- * and keeps the reply. If the read misses a key, the server's notification arrives during that call: on_miss then notes
- * the registration in the innermost HookCall, and the client is blocked until the function has answered. HookCalls live
- * on the C stack and are chained, because a hooked read may run inside another.
+ * The hook works in three steps. The command filter sees what clients send, and puts RG.INNERHOOK before a read that
+ * some registration hooks, if it takes one of the keys. RG.INNERHOOK runs the read with its caller's rights and keeps
+ * the reply. If the read misses a key, the server's notification arrives during that call: on_miss then notes the
+ * registration in the innermost HookCall, and RG.INNERHOOK blocks the client until the function has answered. HookCalls
+ * live on the C stack and form a chain, because a hooked read may run inside another.
  *
- * The filter and the notifications run for everything the server does. So they give up as early as they can: without
- * KeysReader registrations at once, else by a key's first byte. */
+ * The filter and the notifications run for everything that the server does. So they give up as early as they can:
+ * without KeysReader registrations at once, else by a key's first byte. */
 #include "functions/hook.h"
 
 #include <string.h>
@@ -23,10 +23,10 @@
 #include "server/resp_reply.h"
 #include "server/server.h"
 
-/* The hooked read that is being run, for the notification it may cause. */
+/* A hooked read that runs now, for the notification that it may cause. */
 typedef struct HookCall {
     const HookedCommand *command;
-    int suppressed; /* run for the worker, on a replica ..: it calls no function */
+    int suppressed; /* it runs for the worker or comes by replication: it calls no function */
     Registration *registration;
     RedisModuleString *key;
     struct HookCall *outer;
@@ -107,7 +107,7 @@ static void queue_event(RedisModuleCtx *ctx, Registration *registration, const c
 
 /* ---- Keyspace notifications ---- */
 
-/* A registration with `commands` is called for misses of these commands only. */
+/* A registration with `commands` gets misses of these commands only. */
 static void on_miss(RedisModuleCtx *ctx, Registration *registration, RedisModuleString *key) {
     size_t length;
     RedisModule_StringPtrLen(registration->fields[REG_COMMANDS], &length);
@@ -132,7 +132,7 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     int miss = type == REDISMODULE_NOTIFY_KEY_MISS;
     if (miss && (atomic_running() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that they come from has acted on them */
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that the keys come from has acted on them */
     for (Registration *at = registry_first(); at; at = at->next) {
         if (at->source != SOURCE_KEYS || !registration_matches_key(at, text, length)) continue;
         if (!registration_wants_event(at, event)) continue;
@@ -175,7 +175,7 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Those of the command that it would run and no others: words that wrap it in itself would make the server call itself
+/* Reports the keys of commands that it would run, and no others: with RG.INNERHOOK in itself the server would recurse
  * until its stack is full. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
@@ -193,7 +193,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
 typedef struct Caller {
     RedisModuleUser *user; /* NULL: the sender has none, or none that can be looked up */
     int is_worker;         /* a link, or a script that a link runs */
-    int is_foreign;        /* a user that only some other module knows */
+    int is_foreign;        /* its user is one that only another module knows */
 } Caller;
 
 static Caller find_caller(RedisModuleCtx *ctx) {
@@ -207,21 +207,22 @@ static Caller find_caller(RedisModuleCtx *ctx) {
     return caller;
 }
 
-/* Runs the wrapped command with the rights of the caller; NULL: it may not. */
+/* Runs the wrapped command with the rights of the caller; NULL when these do not suffice. */
 static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc,
                                           const Caller *caller) {
     const char *name = RedisModule_StringPtrLen(argv[1], NULL);
     if (caller->is_foreign) return NULL;
     if (!caller->user) return RedisModule_Call(ctx, name, "0Ev", argv + 2, (size_t)argc - 2);
     RedisModule_SetContextUser(ctx, caller->user);
-    /* The call checks the same again, but Redis 7.0 does not say NOPERM when it refuses. */
+    /* The call repeats this check, but Redis 7.0 does not reply with NOPERM when it refuses. */
     int allowed = RedisModule_ACLCheckCommandPermissions(caller->user, argv + 1, argc - 1) == REDISMODULE_OK;
     RedisModuleCallReply *reply = allowed ? RedisModule_Call(ctx, name, "0CEv", argv + 2, (size_t)argc - 2) : NULL;
     RedisModule_SetContextUser(ctx, NULL);
     return reply;
 }
 
-/* Blocks the client for the registration that was found, or leaves it its own reply where blocking is not possible. */
+/* Blocks the client until the registration's function answers, or sends the read's own reply where blocking is not
+ * possible. */
 static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModuleCallReply *reply) {
     Registration *registration = missed->registration;
     hook_stats.misses++;

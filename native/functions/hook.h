@@ -1,5 +1,5 @@
-/* Keyspace events for registrations, and the keymiss hook: a client's read of a missing key waits for a function's
- * answer. */
+/* Keyspace events for registrations, and the keymiss hook, in which a client's read of a missing key waits for a
+ * function's answer. */
 #ifndef QA_HOOK_H
 #define QA_HOOK_H
 
@@ -7,8 +7,8 @@
 
 typedef struct HookStats {
     unsigned long long hits;       /* hooked reads that found their key, or that no registration wanted */
-    unsigned long long misses;     /* hooked reads that a registration was asked for */
-    unsigned long long inferences; /* those whose reply it replaced */
+    unsigned long long misses;     /* hooked reads that missed a key which a registration wants */
+    unsigned long long inferences; /* misses whose reply the function replaced */
     unsigned long long dropped_events;
 } HookStats;
 

@@ -1,5 +1,5 @@
-/* What the server says of a command (COMMAND INFO) decides. A hooked command runs wrapped in RG.INNERHOOK, so it must
- * be a read that could run in a script, with keys at fixed places. */
+/* COMMAND INFO decides. A hooked command runs wrapped in RG.INNERHOOK, so it must be a read that could run in a script,
+ * with keys at fixed places. */
 #include "functions/hooked_commands.h"
 
 #include <string.h>
@@ -35,7 +35,8 @@ static long long element(RedisModuleCallReply *array, size_t index) {
     return RedisModule_CallReplyInteger(RedisModule_CallReplyArrayElement(array, index));
 }
 
-/* COMMAND INFO: name, arity, flags, first key, last key, step .. NULL: fits, and is described in `command`. */
+/* COMMAND INFO has name, arity, flags, first key, last key, step, more. NULL: a registration can hook the command, and
+ * `command` has its keys. */
 static const char *describe(RedisModuleCtx *ctx, HookedCommand *command) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "COMMAND", "cb", "INFO", command->name, command->length);
     RedisModuleCallReply *info = NULL;

@@ -1,6 +1,6 @@
-/* The commands that registrations hook: which commands of the server can be hooked at all, and where their keys are.
+/* The commands that registrations hook: which commands of the server they can hook at all, and where their keys are.
  *
- * The list is that of the current registrations; registry.c writes it anew whenever they change. Main thread only. */
+ * The list belongs to the current registrations; registry.c writes it anew whenever they change. Main thread only. */
 #ifndef QA_HOOKED_COMMANDS_H
 #define QA_HOOKED_COMMANDS_H
 
@@ -14,16 +14,15 @@ typedef struct HookedCommand {
     int first_key, last_key, key_step;
 } HookedCommand;
 
-/* NULL when all commands of the comma separated list can be hooked, else an error (to be freed). */
+/* NULL when registrations can hook all commands of the comma separated list, else an error (to be freed). */
 RedisModuleString *hooked_commands_check(RedisModuleCtx *ctx, RedisModuleString *list);
 
 void hooked_commands_clear(void);
-/* Adds those of a comma separated list that are not hooked yet. One that this server cannot hook is logged and left
- * out. */
+/* Adds the commands of a comma separated list that are new. Logs and leaves out one that this server cannot hook. */
 void hooked_commands_add(RedisModuleString *list);
 
 int hooked_commands_count(void);
-/* NULL: it is not hooked. The name may be in any case. */
+/* NULL: no registration hooks it. The name may be in any case. */
 const HookedCommand *hooked_commands_find(const char *name, size_t length);
 
 #endif

@@ -1,8 +1,8 @@
-/* Owns all sessions and registrations. Whatever changes a session rebuilds what is derived from them: the list of all
+/* Owns all sessions and registrations. Every change of a session rebuilds the data derived from them: the list of all
  * registrations, their counts, the index of keys, the list of hooked commands.
  *
- * A pointer to a Registration must not be kept beyond the current command or event; what lasts longer refers to it by
- * its id. Sessions that come by replication or from a file are unknown to the worker until it reads them:
+ * Nothing may keep a pointer to a Registration beyond the current command or event; what lasts longer refers to it by
+ * its id. The worker does not know sessions that come by replication or from a file until it reads them:
  * `stale_since_ms` says since when, and the supervisor replaces a worker that has not read them after a while. */
 #include "functions/registry.h"
 
@@ -24,7 +24,7 @@ typedef struct Session {
     struct Session *next;
 } Session;
 
-/* Encoding 1 is without the status of streams, 2 without orders of pauses and without tombstones. */
+/* Encoding 1 lacks the status of streams, 1 and 2 lack orders of pauses and tombstones. */
 enum { ENCODING_VERSION = 3, MAX_REGISTRATIONS = 10000, PAUSED_RETRY_MS = 100 };
 
 static Session *sessions;
@@ -125,7 +125,7 @@ static int is_in_order(RedisModuleString *args) {
     return 0;
 }
 
-/* Takes over the nine strings. */
+/* Takes over the strings of `fields`. */
 static Registration *new_registration(RedisModuleString **fields) {
     Registration *registration = RedisModule_Calloc(1, sizeof *registration);
     memcpy(registration->fields, fields, sizeof registration->fields);
@@ -188,7 +188,7 @@ static int same_trigger(const Registration *a, const Registration *b) {
            same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
 }
 
-/* Against the other sessions, and within the session itself. */
+/* Compares with the other sessions, and within the session itself. */
 static RedisModuleString *check_conflicts(const Session *session, const Session *old) {
     for (long long i = 0; i < session->count; i++) {
         const Registration *mine = session->registrations[i];
@@ -232,7 +232,7 @@ static void index_keys(const Registration *registration) {
     hooked_commands_add(registration->fields[REG_COMMANDS]);
 }
 
-/* Rebuilds what is derived from the list of sessions. */
+/* Rebuilds the data derived from the list of sessions. */
 static void index_sessions(void) {
     Registration **end = &registrations;
     session_count = registration_count = stream_count = 0;
@@ -254,7 +254,7 @@ static void index_sessions(void) {
     registry_changed();
 }
 
-/* A registration that stays (same id) keeps its counters. */
+/* A registration that stays (same id) keeps its state and its counters. */
 static void keep_counters(Session *session, Session *old) {
     for (long long i = 0; i < session->count; i++) {
         Registration *now = session->registrations[i];
@@ -271,7 +271,8 @@ static void keep_counters(Session *session, Session *old) {
     }
 }
 
-/* Puts `session` in the place of `old` (either may be NULL: added at the end, removed). */
+/* Puts `session` in the place of `old`. Without `old` it adds `session` at the end; without `session` it removes
+ * `old`. */
 static void replace_session(Session *old, Session *session) {
     Session **link = &sessions;
     while (*link && *link != old) link = &(*link)->next;
@@ -291,7 +292,7 @@ static void clear(void) {
     tombstones_clear();
 }
 
-/* NULL, or an error (to be freed): what was unregistered does not come back. */
+/* NULL, or an error (to be freed): a removed registration does not come back. */
 static RedisModuleString *check_tombstones(const Session *session) {
     for (long long i = 0; i < session->count; i++) {
         RedisModuleString *id = session->registrations[i]->fields[REG_ID];
@@ -318,7 +319,7 @@ static Session *parse_session(RedisModuleString **argv, long long count) {
     return session;
 }
 
-/* A primary says it again after its AOF was rewritten: no reason for a fresh worker. */
+/* A primary repeats its sessions after an AOF rewrite, which is no reason for a fresh worker. */
 static int is_unchanged(const Session *old, const Session *session) {
     if (!old || !session || old->count != session->count) return 0;
     for (int i = 0; i < 4; i++)
@@ -449,8 +450,7 @@ static void aux_save(RedisModuleIO *rdb, int when) {
     tombstones_save(rdb);
 }
 
-/* With nothing to save the file stays loadable by a server without the module (where the server knows of this
- * callback). */
+/* With nothing to save, a server without the module can load the file (where the saving server knows this callback). */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
     if (session_count || tombstones_count()) aux_save(rdb, when);
 }
@@ -515,7 +515,7 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     return REDISMODULE_OK;
 }
 
-/* The data set is being replaced (restart, DEBUG RELOAD, full synchronisation): so are the registrations. */
+/* Loading a data set (restart, DEBUG RELOAD, full synchronisation) also replaces the registrations. */
 static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     (void)ctx;
     (void)event;
@@ -525,7 +525,7 @@ static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub
     clear();
 }
 
-/* ---- An AOF that is rewritten as commands (aof-use-rdb-preamble no) ---- */
+/* ---- Rewriting the AOF as commands (aof-use-rdb-preamble no) ---- */
 
 static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
     size_t count = 0;
@@ -541,7 +541,7 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
             RedisModule_Replicate(ctx, "QA.PAUSE", "sl", registration->fields[REG_ID], registration->pause_order);
         if (registration->status == STREAM_ABORTED)
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "ABORTED");
-        if (registration->paused && !(registration->pause_order & 1)) /* by its function, on this shard only */
+        if (registration->paused && !(registration->pause_order & 1)) /* its function paused it, on this shard only */
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "PAUSED");
     }
     RedisModule_FreeString(NULL, argv[4]);
@@ -561,8 +561,7 @@ static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
     tombstones_replicate(ctx);
 }
 
-/* Only keys can be written by a rewrite. It begins with a new file for what happens after the fork: the registrations
- * go there. */
+/* A rewrite writes keys only. With it begins a new file for what happens after the fork: the registrations go there. */
 static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     (void)event;
     (void)data;

@@ -1,5 +1,6 @@
-/* Sessions and their registrations: what the shard's functions have asked to be called for. Owns them, persists them in
- * the RDB file (auxiliary data) and, by replicating QA.REGISTER and RG.UNREGISTER, in the AOF and on replicas. */
+/* Sessions and their registrations: which events, triggers and streams call the shard's functions. This part owns them
+ * and persists them in the RDB file (auxiliary data) and, by replicating the commands that change them, in the AOF and
+ * on replicas. */
 #ifndef QA_REGISTRY_H
 #define QA_REGISTRY_H
 
@@ -20,10 +21,10 @@ enum {
 
 typedef enum { SOURCE_KEYS, SOURCE_COMMAND, SOURCE_STREAM } Source;
 
-/* What a StreamReader says of itself; the order is that of the names in registry_stats.c. */
+/* The state of a StreamReader; the order is that of the names in registry_stats.c. */
 typedef enum { STREAM_OK, STREAM_WAITING, STREAM_ABORTED, STREAM_PAUSED } StreamStatus;
 
-#define MAX_PAUSE_ORDER (1LL << 60) /* a time in milliseconds is far below */
+#define MAX_PAUSE_ORDER (1LL << 60) /* no time in milliseconds comes near it */
 
 typedef struct RunCounters {
     unsigned long long triggered, succeeded, failed, aborted;
@@ -41,8 +42,8 @@ typedef struct Registration {
     int in_order;    /* CommandReader: one job at a time */
     int overflowed;  /* events were dropped since its last onregistered job */
     int paused;      /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
-    /* Which RG.PAUSEREGISTRATIONS or RG.UNPAUSEREGISTRATIONS was the last: a number that grows, odd for a pause. 0:
-     * there was none. Of several shards' the greatest holds. */
+    /* The number of the last RG.PAUSEREGISTRATIONS or RG.UNPAUSEREGISTRATIONS: it grows, and is odd for a pause. 0:
+     * there was none. When shards differ, the greatest holds. */
     long long pause_order;
     StreamStatus status;
     RunCounters counters;
@@ -50,11 +51,11 @@ typedef struct Registration {
 
 int registry_on_load(RedisModuleCtx *ctx);
 
-/* For how long the worker has not known sessions that came by replication or from a file; 0: it knows all of them. */
+/* How long ago sessions came by replication or from a file that the worker does not know; 0: it knows all of them. */
 long long registry_stale_ms(void);
 void registry_forget_stale(void);
 
-/* What QA.REGISTRATIONS says has changed. */
+/* Call it when the reply to QA.REGISTRATIONS changes. */
 void registry_changed(void);
 
 Registration *registry_first(void);
@@ -65,7 +66,8 @@ size_t registry_registrations(void);
 size_t registry_streams(void);
 int registry_any_keys(void); /* is there a KeysReader registration? */
 
-/* 0: no KeysReader registration takes this key. Cheap, by the key's first byte: most keys concern no registration. */
+/* 0: no KeysReader registration takes this key. It is cheap, by the key's first byte, because most keys concern no
+ * registration. */
 int registry_may_match_key(const char *key, size_t length);
 
 int registration_matches_key(const Registration *registration, const char *key, size_t length);

@@ -1,10 +1,10 @@
 /* Changes of single registrations. A command changes this shard at once, its replicas by replication, and the other
- * shards by a message on the cluster bus: one letter and the registration's id. A message is applied in a timer, where
- * writing and replicating are allowed, and never by a replica. The worker gets a notice of a removal and of a pause.
+ * shards by a message on the cluster bus: one letter and the registration's id. A primary applies a message in a timer,
+ * where it may write and replicate; a replica ignores it. The worker gets a notice of a removal and of a pause.
  *
- * A message may be lost, and shards may be told of changes in any order. So a removal leaves a tombstone, and each
- * order to pause or to go on is numbered: the greatest number holds. The workers compare what their shards have, and
- * bring what one has missed with QA.UNREGISTER and QA.PAUSE, which is also how replicas and the AOF get it. */
+ * A message may be lost, and changes may reach shards in any order. So a removal leaves a tombstone, and each order to
+ * pause or to go on has a number: the greatest holds. The workers compare what their shards have, and send a shard what
+ * it has missed as QA.UNREGISTER and QA.PAUSE, which also go to replicas and the AOF. */
 #include "functions/registry_admin.h"
 
 #include <stdio.h>
@@ -22,8 +22,8 @@
 
 enum { PAUSED_RETRY_MS = 100 };
 
-/* A change as the cluster bus carries it: this letter, then the registration's id; before the id an ORDER has its
- * number and a space. */
+/* A change on the cluster bus is this letter, then the registration's id; an ORDER has its number and a space before
+ * the id. */
 typedef enum { UNREGISTER = 'U', ABORT = 'A', ORDER = 'O', CLEAR = 'C' } Verb;
 
 /* ---- Notices ---- */
@@ -64,12 +64,12 @@ static void notify(const JobClass *class, RedisModuleString *id, int paused) {
 
 static void set_paused(Registration *registration, int paused) {
     registration->paused = paused;
-    registration->status = STREAM_OK; /* what it says next will tell */
+    registration->status = STREAM_OK; /* until the worker reports the next status */
     notify(&PAUSED, registration->fields[REG_ID], paused);
 }
 
-/* The number of an order that is given now: above all that this shard knows, and as a rule above those of others. It
- * stays in the range that other shards and files accept, also where one had a number that no clock gives. */
+/* A number for a new order: above the one that this shard knows, and as a rule above those of others. It stays in the
+ * range that other shards and files accept, even after a number that no clock gives. */
 static long long next_order(const Registration *registration, int paused) {
     long long now = RedisModule_Milliseconds(), after = (registration->pause_order >> 1) + 1;
     long long order = (now > after ? now : after) << 1 | paused;
@@ -88,7 +88,8 @@ static int apply_order(RedisModuleString *id, long long order) {
 
 typedef enum { NOTHING, BURIED, REMOVED } Removal;
 
-/* In a context that may write keys, for jobs are ended. BURIED: there is no such registration, and it will not come. */
+/* Needs a context that may write keys, because jobs end. BURIED: there is no such registration, but the tombstone is
+ * new. */
 static Removal unregister(RedisModuleCtx *ctx, RedisModuleString *id, int abort) {
     RedisModuleString *kept = RedisModule_CreateStringFromString(NULL, id);
     int removed = registry_remove(id), buried = tombstones_add(kept);
@@ -141,7 +142,7 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
         RedisModule_CreateTimer(ctx, PAUSED_RETRY_MS, on_change_timer, change);
         return;
     }
-    /* A pause may have been for a failover: a replica changes nothing of its own accord. */
+    /* The pause may have been for a failover, and a replica must not apply the change. */
     if (server_is_active_primary(ctx)) apply(ctx, change);
     RedisModule_FreeString(NULL, change->id);
     RedisModule_Free(change);
@@ -149,7 +150,7 @@ static void on_change_timer(RedisModuleCtx *ctx, void *data) {
 
 static int is_order(long long order) { return order > 0 && order <= MAX_PAUSE_ORDER; }
 
-/* Of the `length` bytes at `text`; 0: they are none. */
+/* Reads a change from the `length` bytes at `text`; 0: they are none. */
 static int parse_change(Change *change, const char *text, size_t length) {
     change->order = 0;
     if (change->verb == ORDER) {
@@ -166,9 +167,9 @@ static int parse_change(Change *change, const char *text, size_t length) {
     return 1;
 }
 
-/* One of these commands ran on another shard. Replicas get it from their primary. Replicating needs a command or
- * timer context, hence the timer; and a server that replicates while writes are paused (CLIENT PAUSE, a failover) ends
- * itself. */
+/* One of these commands ran on another shard. Replicas get it from their primary. Replicating needs a command or timer
+ * context, hence the timer. A server that replicates during a pause of writes (CLIENT PAUSE, a failover) ends itself,
+ * hence the retries. */
 static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
                                uint32_t length) {
     static const char VERBS[] = {UNREGISTER, ABORT, ORDER, CLEAR};
@@ -190,7 +191,7 @@ int RG_UNREGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     if (argc == 3 && strcasecmp(RedisModule_StringPtrLen(argv[2], NULL), "abortpending"))
         return RedisModule_ReplyWithError(ctx, "ERR unknown argument of RG.UNREGISTER, expected ABORTPENDING");
     Verb verb = argc == 3 ? ABORT : UNREGISTER;
-    /* the log says again what was accepted: the tombstone is due also where the registration is no more */
+    /* the log repeats what a primary accepted: it needs the tombstone even when the registration is gone */
     if (!caller_is_log(ctx) && !registry_find(argv[1]))
         return RedisModule_ReplyWithError(ctx, "execution is not registered");
     unregister(ctx, argv[1], verb == ABORT);
@@ -215,7 +216,7 @@ int RG_PAUSEREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     }
     for (int i = 1; i < argc; i++) {
         Registration *registration = registry_find(argv[i]);
-        if (caller_is_log(ctx)) { /* of a version without numbers: when it was is not known, so it is no new order */
+        if (caller_is_log(ctx)) { /* from a version without numbers: nothing tells its time, so it is no new order */
             set_paused(registration, paused);
             continue;
         }
@@ -237,7 +238,7 @@ int RG_CLEARREGISTRATIONSSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleStri
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* ---- What other shards are ahead by: QA.UNREGISTER, QA.PAUSE ---- */
+/* ---- What this shard has missed: QA.UNREGISTER, QA.PAUSE ---- */
 
 static int QA_UNREGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!caller_is_log(ctx) && !link_require(ctx, "QA.UNREGISTER")) return REDISMODULE_OK;

@@ -1,5 +1,5 @@
-/* RG.UNREGISTER, RG.PAUSEREGISTRATIONS, RG.UNPAUSEREGISTRATIONS, RG.CLEARREGISTRATIONSSTATS: here, on the replicas and,
- * by the cluster bus, on all other shards. */
+/* RG.UNREGISTER, RG.PAUSEREGISTRATIONS, RG.UNPAUSEREGISTRATIONS, RG.CLEARREGISTRATIONSSTATS: they act here, on the
+ * replicas and, by the cluster bus, on all other shards. */
 #ifndef QA_REGISTRY_ADMIN_H
 #define QA_REGISTRY_ADMIN_H
 

@@ -1,8 +1,8 @@
-/* The counters of registrations: jobs report here when they are queued and when they end, batches of streams by
- * QA.STREAM.
+/* The counters of registrations. Jobs report here when they enter the queue and when they end; QA.STREAM reports
+ * batches of streams.
  *
- * A registration that lost an event because the queue was full is marked; when the queue has drained to half, it gets
- * an onregistered job, in which the function looks for what it has missed. */
+ * A full queue that drops an event marks its registration. Once the queue has drained to half, the registration gets an
+ * onregistered job, in which the function looks for what it has missed. */
 #include "functions/registry_stats.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 static const char *const STATUS_NAMES[] = {"OK", "WAITING_FOR_RETRY_ON_FAILURE", "ABORTED", "PAUSED"};
 enum { STATUS_COUNT = sizeof STATUS_NAMES / sizeof *STATUS_NAMES, MAX_ERROR = 64 * 1024 };
-#define MAX_DURATION (1LL << 50) /* of what a worker says: sums of many do not overflow */
+#define MAX_DURATION (1LL << 50) /* of a worker's numbers, so that their sums do not overflow */
 
 static int any_overflowed;
 static unsigned long long stream_runs;
@@ -50,7 +50,7 @@ void registry_ended(RedisModuleString *id, const JobResult *result) {
     if (!registration) return;
     RunCounters *counters = &registration->counters;
     if (result->status == JOB_SKIP) {
-        counters->triggered -= counters->triggered > 0; /* it may have been registered anew since */
+        counters->triggered -= counters->triggered > 0; /* 0 when something has cleared the counters since */
         return;
     }
     counters->last_run_us = result->run_us;
@@ -75,7 +75,7 @@ unsigned long long registry_stream_runs(void) { return stream_runs; }
 
 /* ---- QA.STREAM ---- */
 
-/* 1 when the outcome of a batch has been counted, 0 when it is not one. */
+/* Counts the outcome of a batch; 0 when the arguments are not one. */
 static int count_batch(RunCounters *counters, RedisModuleString **argv) {
     const char *outcome = RedisModule_StringPtrLen(argv[0], NULL);
     unsigned long long *counter = !strcmp(outcome, "OK")        ? &counters->succeeded
@@ -116,7 +116,7 @@ static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
     int was_aborted = registration->status == STREAM_ABORTED, was_paused = registration->paused;
     registration->status = (StreamStatus)status;
     if (status == STREAM_PAUSED) registration->paused = 1;
-    /* That it is given up or paused outlives this server; what else a worker says does not. */
+    /* An abort or a pause must outlive this server; other states need not. */
     if ((was_aborted != (status == STREAM_ABORTED) || was_paused != registration->paused) &&
         (caller_is_log(ctx) || server_is_active_primary(ctx)))
         RedisModule_Replicate(ctx, "QA.STREAM", "ss", argv[1], argv[2]);
@@ -142,7 +142,7 @@ void registry_repair(RedisModuleCtx *ctx) {
         if (!at->overflowed) continue;
         RedisModuleString *id = RedisModule_CreateStringFromString(NULL, at->fields[REG_ID]);
         if (!jobs_submit(ctx, &ONREGISTERED, id, config.script_timeout_ms))
-            return; /* the others when it has drained again */
+            return; /* the others follow when the queue has drained again */
         at->overflowed = 0;
     }
     any_overflowed = 0;

@@ -1,4 +1,4 @@
-/* What became of the runs of a registration: its counters, RG.DUMPREGISTRATIONS, and the repair after a full queue. */
+/* The results of a registration's runs: its counters, RG.DUMPREGISTRATIONS, and the repair after a full queue. */
 #ifndef QA_REGISTRY_STATS_H
 #define QA_REGISTRY_STATS_H
 
@@ -7,11 +7,12 @@
 
 int registry_stats_on_load(RedisModuleCtx *ctx);
 
-/* A job of this registration was queued, or dropped because the queue was full; a job has ended. */
+/* registry_triggered: a job of this registration was queued, or dropped because the queue was full. registry_ended: one
+ * has ended. */
 void registry_triggered(Registration *registration, int queued);
 void registry_ended(RedisModuleString *id, const JobResult *result);
 
-/* Something that this registration should know of was dropped: it gets an onregistered job. */
+/* The queue dropped an event for this registration: it gets an onregistered job. */
 void registry_overflowed(Registration *registration);
 
 /* Queues the onregistered jobs of registrations that lost events, once the queue has drained to half. */

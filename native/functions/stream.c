@@ -1,5 +1,5 @@
 /* Additions to streams become notices to the worker, which reads the streams itself. One notice says as much as many,
- * so an addition is dropped while a notice for the same registration and key waits. */
+ * so the module drops an addition while a notice for the same registration and key waits. */
 #include "functions/stream.h"
 
 #include <string.h>
@@ -9,11 +9,11 @@
 #include "jobs/jobs.h"
 #include "server/server.h"
 
-/* A stream notice that waits to be handed out. The worker reads the stream itself, so one says as much as many. */
+/* A stream notice in the queue. */
 typedef struct Addition {
     RedisModuleString *id, *key;
     size_t length;
-    char name[]; /* in `waiting`: both, told apart by the length of the first */
+    char name[]; /* key in `waiting`: the length of `id`, then `id` and `key` */
 } Addition;
 
 static RedisModuleDict *waiting;
@@ -25,7 +25,7 @@ static int emit_addition(RedisModuleCtx *ctx, void *data) {
     return 2;
 }
 
-/* Handed out or dropped: from now on further additions count again. */
+/* The notice was handed out or dropped: the next addition needs a new one. */
 static void free_addition(void *data) {
     Addition *addition = data;
     RedisModule_DictDelC(waiting, addition->name, addition->length, NULL);
@@ -52,7 +52,7 @@ static Addition *new_addition(RedisModuleString *id, RedisModuleString *key) {
 static void announce(Registration *registration, RedisModuleString *key) {
     Addition *addition = new_addition(registration->fields[REG_ID], key);
     if (RedisModule_DictSetC(waiting, addition->name, addition->length, addition) != REDISMODULE_OK) {
-        RedisModule_Free(addition); /* waits already */
+        RedisModule_Free(addition); /* one waits already */
         return;
     }
     addition->id = RedisModule_CreateStringFromString(NULL, registration->fields[REG_ID]);
@@ -64,7 +64,7 @@ static int on_stream(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     (void)type;
     if (!registry_streams() || strcmp(event, "xadd")) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that they come from has acted on them */
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that the entries come from has acted on them */
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
     for (Registration *at = registry_first(); at; at = at->next)

@@ -1,4 +1,4 @@
-/* StreamReader registrations: the worker gets a notice when a stream they match grows, and when this server
+/* StreamReader registrations: the worker gets a notice when a stream that they match grows, and when this server
  * becomes a primary. */
 #ifndef QA_STREAM_H
 #define QA_STREAM_H

@@ -1,4 +1,4 @@
-/* A ring of the ids in the order in which they came, and a dictionary that finds them. */
+/* A ring holds the ids in the order in which they came, and a dictionary finds them. */
 #include "functions/tombstones.h"
 
 #include "server/commands.h"

@@ -1,8 +1,8 @@
-/* Ids of registrations that have been removed for ever: such a registration never comes back, wherever it comes from.
+/* Ids of removed registrations: such a registration must never come back, whichever shard still has it.
  *
- * Ids of registrations are never used twice, so an id is all that must be remembered. The newest MAX_TOMBSTONES are
- * kept. A registration whose tombstone has made room for newer ones can come back, from a shard that has not been
- * reached since: it has to be unregistered once more. */
+ * No two registrations ever have the same id, so the id is enough. Only the newest MAX_TOMBSTONES stay. A registration
+ * whose tombstone has made room for newer ones can come back from a shard that has been out of reach since; then a user
+ * has to unregister it once more. */
 #ifndef QA_TOMBSTONES_H
 #define QA_TOMBSTONES_H
 
@@ -10,7 +10,7 @@
 
 enum { MAX_TOMBSTONES = 10000 };
 
-int tombstones_on_load(RedisModuleCtx *ctx); /* by the registry */
+int tombstones_on_load(RedisModuleCtx *ctx); /* the registry calls it */
 
 /* 0: there was one already. */
 int tombstones_add(RedisModuleString *id);
@@ -22,7 +22,7 @@ void tombstones_save(RedisModuleIO *rdb);
 /* 0: the file is damaged. */
 int tombstones_load(RedisModuleIO *rdb);
 
-/* Says all of them again, as QA.UNREGISTER, to replicas and to the AOF. */
+/* Replicates all of them as QA.UNREGISTER, to replicas and to the AOF. */
 void tombstones_replicate(RedisModuleCtx *ctx);
 
 #endif

@@ -1,7 +1,7 @@
 /* Packed blocks of up to 128 postings.
  *
  * A block is self-contained: the width of a difference in bits, the first id in 6 bytes, the differences, the codes.
- * The differences lie in four lanes, so that four are shifted and masked at once: number i is number i / 4 of lane i
+ * The differences are in four lanes, so that decoding shifts and masks four at once: number i is number i / 4 of lane i
  * % 4. */
 #include "index/internal.h"
 

@@ -2,9 +2,9 @@
  *
  * Code c of 1 to 255 stands for the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20: from 0.02 (one
  * occurrence in some 1,800 terms) to 2.2, which no weight reaches, in steps of 1.87 %, so that the nearest code is at
- * most 0.94 % away. Lighter weights get code 1. The table is spelt out, and compared with by multiplication only,
- * because the C libraries of two machines may round pow() and log() differently, but a replica must give the score its
- * primary gives. Code 0 is no posting. */
+ * most 0.94 % away. Lighter weights get code 1. The table is spelt out, and comparing needs multiplication only,
+ * because the C libraries of two machines may round pow() and log() differently, but a replica must give the score that
+ * its primary gives. Code 0 means no posting. */
 #include "index/internal.h"
 
 #include <math.h>
@@ -54,7 +54,7 @@ static double weight_of(double frequency, double length) {
     return frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH));
 }
 
-/* Idempotent: each index does it. */
+/* It is idempotent: each new index calls it. */
 void codes_prepare(void) {
     for (int code = 0; code < 256; code++) {
         code_weight[code] = (double)CODE_WEIGHTS[code] / (1 << 20);

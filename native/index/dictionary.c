@@ -13,7 +13,7 @@ const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *l
     return text + 1;
 }
 
-/* Room for a text of a size class: what a removed term left, or the end of the arena. The first chunk grows by
+/* Finds room for a text of a size class: what a removed term left, or the end of the arena. The first chunk grows by
  * doubling. */
 static uint32_t take_text(Index *index, uint32_t size_class) {
     Texts *texts = &index->texts;

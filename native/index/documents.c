@@ -1,4 +1,4 @@
-/* Documents: opened, filled, committed, removed; and what becomes of their terms' frequencies. */
+/* Opening, filling, committing and removing documents, and counting their terms in and out. */
 #include "index/internal.h"
 
 /* ---- The table of documents ---- */
@@ -75,9 +75,9 @@ uint32_t documents_restore(Index *index, const void *id, size_t id_length, const
 
 /* ---- Forward lists ---- */
 
-/* A document's terms, so that its removal needs no search: numbers in groups, ascending within a group. A term is a
- * varint of twice the distance from the one before, plus 1 if its number of sentences, less 2, follows; a 0 byte begins
- * a group. */
+/* A document's forward list has its terms, so that its removal needs no search: numbers in groups, ascending within a
+ * group. A term is a varint of twice the distance from the one before, plus 1 if its number of sentences, less 2,
+ * follows; a 0 byte begins a group. */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
     if ((int64_t)term <= *last) {
         *at++ = 0;
@@ -147,7 +147,7 @@ static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     return true;
 }
 
-/* In the order of the documents' commits and removals, so that a frequency never falls below 0. */
+/* Works in the order of the documents' commits and removals, so that a frequency never falls below 0. */
 void documents_work(Index *index, int64_t *budget) {
     while (index->work && *budget > 0) {
         Work *work = index->work;
@@ -201,7 +201,7 @@ static void forget_pending(IndexPending *pending) {
 
 enum { GROUP_TERMS = 2048 };
 
-/* Shell's sort: bounded for every order, and small. */
+/* Shell's sort: it is small, and no order of items is very slow. */
 static void sort(uint32_t *items, unsigned count) {
     static const unsigned GAPS[] = {1577, 701, 301, 132, 57, 23, 10, 4, 1};
     for (unsigned g = 0; g < sizeof GAPS / sizeof *GAPS; g++) {
@@ -377,7 +377,7 @@ size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filte
             return found;
         }
         const Document *document = document_at(index, place.document);
-        /* A cursor within a document's first run is past the document itself. */
+        /* A cursor within a document's first run has passed the document itself. */
         bool is_head = place.sentence == 0 && id <= place.first;
         if (is_head && document->state == DOCUMENT_LIVE && (!filter || filter_matches(filter, document)))
             out[found++] = describe(document);

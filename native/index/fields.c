@@ -1,10 +1,10 @@
-/* The fields of a document in their binary form, which is how they are given and how they are kept.
+/* The fields of a document in their binary form, in which callers give them and the index keeps them.
  *
  *     fields: u16 number of fields, then for each: u8 length of its name, the name, u16 number of values, the values
  *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 't' i64 (seconds since 1970) | 's' u16 length, bytes
  *
- * Numbers are little-endian. A field with several values is an array, one with a single value need not be one, one with
- * none is an empty array. Names are distinct and not empty. */
+ * Numbers are little-endian. A field with several values is an array, one with a single value may be one, one with none
+ * is an empty array. Names are distinct and not empty. */
 #include "index/internal.h"
 
 static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
@@ -22,7 +22,7 @@ const uint8_t *value_end(const uint8_t *at, const uint8_t *end) {
     return NULL;
 }
 
-/* Skips a value that was checked before. */
+/* Skips a value that value_end has checked. */
 static const uint8_t *skip(const uint8_t *at) { return at + (*at == 'b' ? 2 : *at == 's' ? 3 + u16_at(at + 1) : 9); }
 
 const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,

@@ -10,11 +10,11 @@
  *
  * What they mean follows Haystack's filters:
  *   - A missing field and an empty array equal nothing: == and `in` are false, != and `not in` true, the other
- * comparisons false. NOT turns the result of its node over, also where a field is missing.
+ * comparisons false. NOT inverts the result of its node, also where a field is missing.
  *   - An array satisfies ==, `in` and the other comparisons if any of its values does; != and `not in` are the
- * opposites of == and `in`, so they want that no value does.
- *   - Values of different types are unequal and not comparable. Numbers and dates can be ordered; an ordering by a
- * string or a boolean is refused, as Haystack does (a date that comes as a string is made a date before it comes here).
+ * opposites of == and `in`, so no value may.
+ *   - Values of different types are unequal and not comparable. Numbers and dates have an order; a filter that orders
+ * by a string or a boolean is not valid, as in Haystack (a caller must first turn a date in a string into a date).
  *
  * The tree is an array in the order of its bytes; a node knows where its own nodes end. */
 #include "index/internal.h"
@@ -204,7 +204,7 @@ static bool id_is(const Document *document, const uint8_t *value) {
 
 static bool id_is_member(const Node *node, const Document *document) {
     if (node->set) {
-        /* An id of 65,536 bytes is longer than any string here. */
+        /* An id of 65,536 bytes is longer than any string value. */
         uint8_t value[3 + UINT16_MAX];
         if (document->id_bytes > UINT16_MAX) return false;
         value[0] = 's';
@@ -219,7 +219,7 @@ static bool id_is_member(const Node *node, const Document *document) {
     return false;
 }
 
-/* An operation that is not the opposite of another one. */
+/* Evaluates an operation that is not the opposite of another one. */
 static bool any_value(const Node *node, uint8_t operation, const Document *document) {
     if (!node->name_length) return id_is_member(node, document);
     unsigned values;
@@ -248,7 +248,7 @@ static bool matches(const IndexFilter *filter, unsigned number, const Document *
 
 bool filter_matches(const IndexFilter *filter, const Document *document) { return matches(filter, 0, document); }
 
-/* The filter itself, or one that an AND at its root wants to be true. */
+/* The node that confines the id: the root, or a child of an AND at the root. */
 static const Node *id_node(const IndexFilter *filter) {
     const Node *root = filter->nodes;
     unsigned end = root->operation == '&' ? root->end : 1;

@@ -1,4 +1,4 @@
-/* The index as a whole: made, freed, counted, digested. */
+/* The index as a whole: making, freeing, counting and digesting it. */
 #include "index/internal.h"
 
 Index *index_new(IndexAllocator allocator, const uint64_t key[2]) {
@@ -40,10 +40,10 @@ IndexCounts index_counts(const Index *index) {
     return counts;
 }
 
-/* A key of our own, not the index's: replicas have different ones. */
+/* A fixed key, because the indexes' own keys differ between replicas. */
 static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578ULL};
 
-/* Documents and runs in their order: neighbouring runs of a document are one, however they came about. */
+/* Digests documents and runs in their order. Neighbouring runs of a document count as one, however they arose. */
 static uint64_t digest_documents(const Index *index) {
     uint64_t digest = 0;
     uint32_t previous = NO_ITEM;

@@ -1,59 +1,59 @@
-/* An inverted index of one partition's sentences, in memory: written to while it is asked, ranked exactly, cleaned in
- * steps.
+/* An inverted index of one partition's sentences, in memory. It takes changes between questions, ranks exactly and
+ * cleans itself in steps.
  *
- * It knows nothing of the server; the allocator is injected, one thread at a time may be in it, and nothing here reads
- * a clock or a random number, so that the same operations give the same index on a primary and its replicas.
+ * It knows nothing of the server: the caller gives the allocator. One thread at a time may use it. It reads no clock
+ * and no random number, so the same operations give the same index on a primary and its replicas.
  *
  * What is in it
- * A sentence has an id of 48 bits, given out in ascending order and never again (at 25,000 sentences a second for 350
- * years). A document takes one id for itself when it is begun, which is its place in the order of documents, and one
- * for each sentence as it is added. So every list of postings grows at its end only, however many documents are being
- * added at a time; what a document got at once is a run, and an array of runs says whose a sentence is (runs.c). An id
- * in no run is dead.
- *   - dictionary.c: a term has a number; 20 bytes say where its bytes are, in how many live sentences it is, and hold
- * its postings while they fit 11 bytes (1 to 3 of them).
- *   - postings.c: then one buffer of varints; from 128 postings on blocks, and a buffer for what does not fill one yet.
- *   - blocks.c: 128 differences of one width in bits, 128 codes. The list's directory has the last id and the best code
- * of each.
- *   - documents.c: a document's id, fields, counts and forward list: the numbers of its terms, with how often.
- *   - table.c: extendible hash tables of terms and documents.
+ * A sentence has an id of 48 bits. Ids ascend and are never reused (they last 350 years at 25,000 sentences a second).
+ * index_begin() takes one id for the document itself, its place in the order of documents; index_add() takes one for
+ * each sentence. So every list of postings grows at its end only, even while several documents are open. The ids that a
+ * document got at once are a run, and an array of runs says which document a sentence belongs to (runs.c). An id in no
+ * run is dead.
+ *   - dictionary.c: a term has a number and an entry of 20 bytes. The entry says where the term's bytes are and how
+ * many live sentences hold it, and has its postings while they fit 11 bytes (1 to 3 of them).
+ *   - postings.c: more postings go into one buffer of varints; from 128 on into blocks, and a buffer for the rest.
+ *   - blocks.c: a block has 128 differences of one width in bits and 128 codes. The list's directory has the last id
+ * and the best code of each block.
+ *   - documents.c: a document has its id, fields, counts and a forward list: the numbers of its terms, and in how many
+ * of its sentences each is.
+ *   - table.c: extendible hash tables find terms and documents.
  *
  * What is exact, what is quantised
- * A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards); everything after that is
- * exact: the ranking is the true top k under the quantised weights, edges included, not that of a heuristic. 8 bits,
- * because the code is half of a posting already. Ties go to the lower id. A score is summed in doubles in the order of
- * the query's terms; sqrt(w
- * * idf) is taken as sqrt(w) * sqrt(idf). Sentences, terms and the visibility of a document are exact at once, and all
- * or nothing: a query looks at the document's state, one word, that commit and remove change. Document frequencies are
- * exact at once, too, as long as the documents committed and removed lately have less than WORK_PER_CALL (4,096)
- * entries in their forward lists: begin, commit, abort and remove work off so many. A larger document's frequencies
- * follow with these calls and index_maintain(); meanwhile they lag by that document, and idf copes (it takes df for N
- * when it is above).
+ * A weight is BM25's without idf, in 8 bits (codes.c: at most 0.94 % off from 0.02 upwards). It has no more bits,
+ * because the code is already half of a posting. Everything after that is exact: the ranking is the true top k under
+ * the quantised weights, edges included, not that of a heuristic. Ties go to the lower id. A score is a sum of doubles
+ * in the order of the query's terms; sqrt(w) * sqrt(idf) stands for sqrt(w * idf). The counts of sentences and terms
+ * and the visibility of a document are exact at once, and all or nothing: a query looks at the document's state, one
+ * word, that commit and remove change. Document frequencies are exact at once, too, as long as the documents committed
+ * and removed lately have less than WORK_PER_CALL (4,096) entries in their forward lists: begin, commit, abort and
+ * remove each work off that many. A larger document's frequencies follow with these calls and index_maintain();
+ * meanwhile they lag by that document, and idf copes (it takes N for a df above N).
  *
  * What a step may cost
- * Nothing is ever rebuilt as a whole. A hash table splits one segment (900 items); arrays grow by chunks, only the
- * pointers to these are copied (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128 postings of one list);
- * a removal writes a state and counts 4,096 terms out; maintain decodes as many postings as its budget says, 2 blocks
- * at least. Dead postings are skipped by queries until an eighth of all are dead, when a sweep through the dictionary
- * drops them, joins what is left to full blocks and frees terms that nobody has any more. Calls whose work is in
- * proportion to what they are given or to all there is: add, commit (copies the forward list, about 2 bytes a distinct
+ * No step rebuilds anything as a whole. A hash table splits one segment (900 items). Arrays grow by chunks and copy
+ * only the pointers to these (8 bytes for 1,024 terms, 24 for 256 runs, 16 for a block of 128 postings of one list). A
+ * removal writes a state and counts 4,096 terms out. index_maintain() decodes as many postings as its budget says, 2
+ * blocks at least. Queries skip dead postings until an eighth of all are dead; then a sweep through the dictionary
+ * drops them, joins what is left to full blocks and frees terms that no document has any more. These calls work in
+ * proportion to their input or to the whole index: add, commit (copies the forward list, about 2 bytes a distinct
  * term), rank, save, load, digest.
  *
- * Forward lists are the price of removal: about 2 bytes for each distinct term of a document, so least in long
- * documents and most in documents of one sentence, or if sentences are added one at a time.
+ * Forward lists are the price of removal: about 2 bytes for each distinct term of a document. They take least in long
+ * documents, and most in documents of one sentence or when each call of index_add() adds one sentence.
  *
  * Rejected
- *   - Counting df by looking at who is dead when a question comes: no forward lists, but each question pays for each
- * removal since the last sweep, and sweeps must be frequent.
- *   - The caller hands a removed document's terms in again: then a wrong list corrupts frequencies for ever.
- *   - Lengths by sentence and frequencies by posting instead of codes: 5 bytes a sentence less and no quantisation, but
- * one more cache miss for each posting that is scored, and an array by id that must be compacted when ids die.
- *   - Segments that are merged, as Lucene has: merges are either long or a machinery of their own, and a removal costs
- * a bitmap and stale frequencies. Appending in place is possible here because ids only grow.
- *   - Ids of 32 bits that are renumbered now and then: 4 bytes less for a block and a document, but at 1,000 sentences
- * a second they last 50 days, and renumbering is the one thing that cannot be done in steps without a second index.
- *   - A block size of 64 or 256: more directory, or more decoding for a look-up.
- */
+ *   - Finding out the dead sentences for df when a question comes: this needs no forward lists, but each question pays
+ * for each removal since the last sweep, and sweeps must be frequent.
+ *   - Taking a removed document's terms from the caller: a wrong list would corrupt frequencies for ever.
+ *   - Lengths by sentence and frequencies by posting instead of codes: this saves 5 bytes a sentence and the
+ * quantisation, but costs one more cache miss for each scored posting, and needs an array by id that must be compacted
+ * when ids die.
+ *   - Merged segments, as Lucene has: merges are either long or a machinery of their own, and a removal costs a bitmap
+ * and stale frequencies. Here ids only grow, so appending in place is possible.
+ *   - Ids of 32 bits, renumbered now and then: this saves 4 bytes for a block and a document, but at 1,000 sentences a
+ * second they last 50 days, and only a second index would make renumbering in steps possible.
+ *   - A block size of 64 or 256: it costs more directory, or more decoding for a look-up. */
 #ifndef QA_INDEX_H
 #define QA_INDEX_H
 
@@ -78,7 +78,7 @@ typedef enum IndexStatus {
     INDEX_INVALID, /* an argument is out of its range */
     INDEX_EXISTS,  /* a live document has this id */
     INDEX_MISSING, /* no live document has this id */
-    INDEX_FULL,    /* ids, numbers or sizes have come to their end */
+    INDEX_FULL,    /* ids, numbers or sizes are used up */
     INDEX_BROKEN,  /* a payload is damaged, or a callback failed */
 } IndexStatus;
 
@@ -92,9 +92,9 @@ typedef struct IndexAllocator {
     void (*free)(void *pointer);
 } IndexAllocator;
 
-/* The key makes the hash tables unpredictable; it has no influence on any result. */
+/* The key makes the hash tables unpredictable; no result depends on it. */
 Index *index_new(IndexAllocator allocator, const uint64_t key[2]);
-/* Frees open documents, too: their handles are then void. */
+/* Frees open documents, too: their handles become invalid. */
 void index_free(Index *index);
 
 /* ---- Writing ---- */
@@ -112,47 +112,46 @@ typedef struct IndexSentence {
     uint32_t length; /* in terms, with repetitions */
 } IndexSentence;
 
-/* Opens a document, which takes its place in the order of documents now and is found when it is committed. Several may
- * be open, of the same id, too. `fields` is read as fields.c says; none: NULL, 0. */
+/* Opens a document. It takes its place in the order of documents now; searches find it once it is committed. Several
+ * may be open, even of the same id. fields.c has the format of `fields`; NULL, 0 means none. */
 IndexStatus index_begin(Index *index, const void *id, size_t id_length, const void *fields, size_t fields_length,
                         IndexPending **pending);
-/* Appends sentences. A refused call leaves a document that can only be aborted. */
+/* Appends sentences. After a refused call the caller can only abort the document. */
 IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, size_t count);
 
 /* What index_packed_check() finds out. */
 typedef struct IndexPacked {
     size_t sentences;
     uint32_t most_terms; /* distinct ones of a sentence */
-    const char *problem; /* of bytes that are not valid, and where it is */
+    const char *problem; /* of bytes that are not valid, at `offset` */
     size_t offset;
 } IndexPacked;
 
-/* Sentences in the form that sentences.c describes: false when they are not valid. */
+/* Checks sentences in the form that sentences.c describes: false when they are not valid. */
 bool index_packed_check(const void *bytes, size_t length, IndexPacked *packed);
-/* Appends sentences that were found valid. */
+/* Appends sentences that index_packed_check() found valid. */
 IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed);
 /* Whether index_begin() takes these fields. */
 bool index_fields_valid(const void *bytes, size_t length);
 
-/* INDEX_EXISTS leaves the document open: remove the other and commit again. */
+/* After INDEX_EXISTS the document is still open: remove the other and commit again. */
 IndexStatus index_commit(IndexPending *pending);
 void index_abort(IndexPending *pending);
 IndexStatus index_remove(Index *index, const void *id, size_t length);
 
-/* Cleans for about `budget` units of at most some 20 ns each; true when more is to be done. */
+/* Cleans for about `budget` units of at most some 20 ns each; true when work is left. */
 bool index_maintain(Index *index, int64_t budget);
 
 /* ---- Asking ---- */
 
-/* Compiles a filter, read as filter.c says; NULL when it is not valid. It is independent of the bytes it was made of.
- */
+/* Compiles a filter in filter.c's format; NULL when it is not valid. The result does not refer to `bytes`. */
 IndexFilter *index_filter_new(Index *index, const void *bytes, size_t length);
 void index_filter_free(Index *index, IndexFilter *filter);
 
 typedef struct IndexTerm {
     const void *bytes;
     size_t length;
-    uint64_t frequency; /* document frequency to weigh it by, when the query is global */
+    uint64_t frequency; /* document frequency for its weight, when the query is global */
 } IndexTerm;
 
 typedef struct IndexQuery {
@@ -173,7 +172,7 @@ typedef struct IndexHit {
     uint64_t place; /* the document's own id: another version of the document has another one */
 } IndexHit;
 
-/* The arrays are the caller's: k hits, k rows of a weight for each term of the query, a frequency for each term. */
+/* The caller provides the arrays: k hits, k rows of a weight for each term of the query, a frequency for each term. */
 typedef struct IndexRanking {
     IndexHit *hits;
     double *weights;
@@ -197,9 +196,9 @@ typedef struct IndexDocument {
 
 IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDocument *document);
 
-/* Documents in the order of index_begin from *cursor on, 0 at first, which is moved on; at the end it is 0 again.
- * Returns at most `count` of them that the filter (NULL: all) admits, fewer after `steps` documents were looked at. A
- * document that is there all the time is returned once; a cursor stays valid for ever, across index_save(), too. */
+/* Lists documents in the order of index_begin from *cursor on, which is 0 at first and again at the end, and moves it
+ * on. Returns at most `count` that the filter (NULL: all) admits, fewer when it has looked at `steps` runs. A listing
+ * returns a document that stays in the index exactly once; a cursor stays valid for ever, even across index_save(). */
 size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps,
                   IndexDocument *documents, size_t count);
 
@@ -208,14 +207,14 @@ typedef struct IndexCounts {
     uint64_t distinct_terms;
     uint64_t postings, dead_postings;
     uint64_t open_documents;
-    size_t bytes;             /* all that was allocated and not freed */
+    size_t bytes;             /* allocated and not freed */
     size_t document_id_bytes; /* of these, for ids */
 } IndexCounts;
 
 IndexCounts index_counts(const Index *index);
 size_t index_memory(const Index *index);
 
-/* Of live documents, their fields, order, sentences and postings; reads everything. */
+/* A digest of live documents, their fields, order, sentences and postings; it reads everything. */
 uint64_t index_digest(const Index *index);
 
 /* The weight of a code; see codes.c. */

@@ -1,4 +1,4 @@
-/* What the files of this room share. The essay in index.h says what the parts are for. */
+/* What the files of this room share. index.h says what the parts are for. */
 #ifndef QA_INDEX_INTERNAL_H
 #define QA_INDEX_INTERNAL_H
 
@@ -10,21 +10,21 @@ enum {
     BLOCK_POSTINGS = 128,
     CHUNK_ITEMS = 1024,
     NO_ITEM = 0xffffffff, /* of term and document numbers */
-    WORK_PER_CALL = 4096, /* units of overdue work that a begin, commit, abort or remove takes along */
+    WORK_PER_CALL = 4096, /* units of overdue work that a begin, commit, abort or remove also does */
 };
 
 #define MAX_ID ((UINT64_C(1) << 48) - 1)
 #define NO_ID UINT64_MAX
 
-/* ---- memory.c: every byte is counted ---- */
+/* ---- memory.c: counts every byte ---- */
 
 void *memory_alloc(Index *index, size_t bytes);
 void *memory_zeroed(Index *index, size_t bytes);
-/* The sizes are those that were asked for. */
+/* The sizes are those of the allocation. */
 void memory_free(Index *index, void *pointer, size_t bytes);
 void *memory_resize(Index *index, void *pointer, size_t bytes, size_t wanted);
 
-/* An array in chunks: growing it never copies more than one chunk and the pointers to all of them. */
+/* An array in chunks: growing it copies at most one chunk and the pointers to all chunks. */
 typedef struct Chunks {
     uint8_t **chunks;
     uint32_t capacity; /* of `chunks` */
@@ -33,7 +33,7 @@ typedef struct Chunks {
     uint32_t item_bytes;
 } Chunks;
 
-/* The number of a new item; its bytes are not set. NO_ITEM when there are 2^32 - 1 already. */
+/* Returns the number of a new item, whose bytes are not set; NO_ITEM when there are 2^32 - 1 already. */
 uint32_t chunks_add(Index *index, Chunks *chunks);
 void chunks_free(Index *index, Chunks *chunks);
 
@@ -64,7 +64,7 @@ static inline uint8_t *varint_put(uint8_t *at, uint64_t value) {
     return at;
 }
 
-/* Of bytes that varint_put wrote; what comes from outside goes through load.c. */
+/* Only for bytes that varint_put wrote: it checks nothing. */
 static inline const uint8_t *varint_get(const uint8_t *at, uint64_t *value) {
     uint64_t result = *at & 0x7f;
     for (unsigned shift = 7; *at++ & 0x80; shift += 7) result |= (uint64_t)(*at & 0x7f) << shift;
@@ -123,7 +123,7 @@ void table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);
 enum { FORM_TAIL = 253, FORM_LIST = 254, FORM_FREE = 255, INLINE_BYTES = 11 };
 
 typedef struct Entry {
-    uint32_t text; /* where its bytes are in the arena, in units of 4; in a free entry the next free one */
+    uint32_t text; /* place of its bytes in the arena, in units of 4; in a free entry the next free one */
     uint32_t df;   /* live sentences that hold the term */
     uint8_t form;  /* number of postings in `payload`, or one of the forms */
     uint8_t payload[INLINE_BYTES];
@@ -141,7 +141,7 @@ typedef struct Texts {
 
 static inline Entry *entry_at(const Index *index, uint32_t term);
 uint32_t dictionary_find(const Index *index, const void *bytes, size_t length);
-/* Found or new; NO_ITEM when there is no number left. */
+/* The number of a known or a new term; NO_ITEM when no number is left. */
 uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is_new);
 void dictionary_remove(Index *index, uint32_t term);
 const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *length);
@@ -185,7 +185,7 @@ typedef struct List {
     uint8_t max;
 } List;
 
-/* A term's postings to be read: packed blocks, then what is not packed as one more block. */
+/* A term's postings for reading: the packed blocks, then those not packed as one more block. */
 typedef struct View {
     const Block *blocks;
     const uint8_t *tail;
@@ -207,10 +207,10 @@ static inline uint8_t view_max(const View *view, uint32_t block) {
 }
 
 uint32_t postings_count(const Entry *entry);
-/* The id must not be less than that of the last posting; false, and nothing is done, when it is the same. */
+/* The id must not be less than that of the last posting; does nothing and returns false when it is the same. */
 bool postings_append(Index *index, Entry *entry, uint64_t id, uint8_t code);
 void postings_free(Index *index, Entry *entry);
-/* Drops postings that are not live, from block *block on, until the budget is spent; true when the list is through. */
+/* Drops postings of dead documents from block *block on, until the budget is spent; true at the end of the list. */
 bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget);
 
 /* ---- runs.c: which document holds a sentence id ---- */
@@ -243,9 +243,9 @@ typedef struct Place {
 Place runs_find(const Index *index, uint64_t id);
 /* The first run at or after an id; document is NO_ITEM when there is none. */
 Place runs_from(const Index *index, uint64_t id);
-/* Ids at the end: in the last run if they go on with it. */
+/* Adds ids at the end: to the last run if they continue it. */
 void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document, uint32_t sentence);
-/* The run that holds the id. */
+/* Removes the run that holds the id. */
 void runs_remove(Index *index, uint64_t id);
 void runs_free(Index *index);
 
@@ -280,16 +280,16 @@ struct IndexPending {
 typedef struct Work {
     struct Work *next;
     uint32_t document;
-    int8_t sign;       /* what its postings do to the frequencies; 0: they never counted */
+    int8_t sign;       /* +1 counts its terms in, -1 out; 0: they never counted */
     bool forward_done; /* then its runs are removed, unless sign is +1 */
     uint32_t at;       /* in the forward list */
-    int64_t term;      /* the last one walked over */
-    uint64_t run;      /* id to go on from */
+    int64_t term;      /* the last one counted */
+    uint64_t run;      /* id to continue from */
 } Work;
 
 Document *document_at(const Index *index, uint32_t number);
 uint32_t document_find(const Index *index, const void *id, size_t length);
-/* Does overdue work; takes what it spends off the budget. */
+/* Does overdue work and subtracts it from the budget. */
 void documents_work(Index *index, int64_t *budget);
 void documents_free(Index *index);
 uint64_t documents_hash(const Index *index, uint32_t number);
@@ -319,8 +319,8 @@ const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *
                            unsigned *values);
 /* Whether the filter admits a document. */
 bool filter_matches(const IndexFilter *filter, const Document *document);
-/* The numbers of the documents to which the filter is confined by their ids, ascending order not promised: count, or -1
- * when it is not confined. *documents is to be freed with memory_free(count * 4). */
+/* The numbers of the documents to which the filter is confined by their ids, in no certain order. Returns their count,
+ * or -1 when it is not confined. The caller frees *documents with memory_free and *bytes. */
 int64_t filter_documents(Index *index, const IndexFilter *filter, uint32_t **documents, size_t *bytes);
 
 /* ---- the index ---- */
@@ -357,7 +357,7 @@ static inline Entry *entry_at(const Index *index, uint32_t term) { return chunks
 static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
     if (id < place->first || id >= place->end) *place = runs_find(index, id);
     if (place->document == NO_ITEM) return false;
-    /* Only open documents and those that are overdue are in the runs without being live; most are not worth a look. */
+    /* Only open documents and those with overdue work are in the runs without being live: mostly there are none. */
     return (!index->pending && !index->work) || document_at(index, place->document)->state == DOCUMENT_LIVE;
 }
 

@@ -1,9 +1,8 @@
-/* Reads a payload, of which save.c tells the form, and believes nothing in it: work and memory follow from the bytes
- * that were read, every number is checked against what was read before, and the structures are built by the same
- * functions as ever. */
+/* Reads a payload in the format of save.c, and trusts nothing in it: work and memory grow only with the bytes read,
+ * checks compare every number with what came before, and the usual functions build the structures. */
 #include "index/internal.h"
 
-/* A document while the terms are read: its forward list grows in their order. */
+/* A document while the loader reads the terms: its forward list grows in their order. */
 typedef struct Growing {
     uint8_t *forward;
     int64_t last;
@@ -37,7 +36,7 @@ static uint8_t get_byte(Reader *reader) {
     return reader->bytes[reader->at++];
 }
 
-/* 0 and failed when it is not within the range. */
+/* Sets `failed` and returns 0 when the number is not within the range. */
 static uint64_t get_number(Reader *reader, uint64_t least, uint64_t most) {
     uint64_t number = 0;
     for (unsigned shift = 0; shift < 63; shift += 7) {
@@ -187,7 +186,7 @@ static bool load(Reader *reader) {
     return reader->at == reader->used && !refill(reader);
 }
 
-/* Each document gets its forward list. */
+/* Gives each document its forward list. */
 static void finish(Reader *reader) {
     Index *index = reader->index;
     for (uint32_t number = 0; number < reader->growing.items; number++) {

@@ -1,8 +1,8 @@
 /* Cleaning in bounded steps: overdue work first, then a sweep over all terms when an eighth of the postings are dead.
  *
- * A sweep looks at each entry's counts and reads only lists that hold dead postings. It waits for overdue work: a
- * document whose terms are not all counted out yet still names them by number, and a term without postings loses its
- * number here. */
+ * A sweep looks at each entry's counts and reads only lists that hold dead postings. It waits for overdue work: the
+ * forward list of a document with overdue work still names terms by number, and here a term without postings loses its
+ * number. */
 #include "index/internal.h"
 
 enum { MIN_DEAD = 64 };

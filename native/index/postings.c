@@ -1,10 +1,9 @@
-/* A term's postings in the three forms of their life: within the entry, as one buffer, as packed blocks with a buffer.
- */
+/* A term's postings in their three forms: within the entry, as one buffer, as packed blocks with a buffer. */
 #include "index/internal.h"
 
 enum { TAIL_STEP = 8, INLINE_POSTINGS = 5 };
 
-/* Ids of a block or buffer are less than this apart. */
+/* The ids of a block or buffer span less than this. */
 static const uint64_t SPAN = UINT64_C(1) << 32;
 
 static void *pointer_of(const Entry *entry) {
@@ -207,7 +206,7 @@ void postings_free(Index *index, Entry *entry) {
 
 /* ---- Purging ---- */
 
-/* Live postings that are on their way to a block: those of less than one block, and one block more. */
+/* Kept postings on their way to a block: less than one block, and one block more. */
 typedef struct Carry {
     uint64_t ids[2 * BLOCK_POSTINGS];
     uint8_t codes[2 * BLOCK_POSTINGS];
@@ -230,7 +229,7 @@ static bool is_kept(const Index *index, uint64_t id, Place *place) {
     return place->document != NO_ITEM && document_at(index, place->document)->state != DOCUMENT_DEAD;
 }
 
-/* Returns how many postings are dead and left out. */
+/* Appends the postings that are kept to `carry`; returns how many are dead. */
 static uint32_t carry_on(const Index *index, Carry *carry, const Decoded *decoded) {
     unsigned before = carry->count;
     for (uint32_t i = 0; i < decoded->count; i++) {
@@ -247,7 +246,7 @@ static void count_purged(Index *index, uint32_t dead) {
     index->dead_postings -= dead;
 }
 
-/* What is in one buffer is decoded, and appended anew if any of it is dead. */
+/* Decodes what is within the entry or in one buffer, and appends it anew if any of it is dead. */
 static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     Decoded decoded;
     Carry carry = {.count = 0};
@@ -262,7 +261,7 @@ static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     for (unsigned i = 0; i < carry.count; i++) postings_append(index, entry, carry.ids[i], carry.codes[i]);
 }
 
-/* The end of a list: what is carried joins the buffer. */
+/* Ends a list: the carried postings join the buffer. */
 static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) {
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);
@@ -281,7 +280,7 @@ static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) 
         list->tail = tail_put(index, list->tail, carry->ids[i], carry->codes[i]);
 }
 
-/* A list that is through gives back what it no longer needs. */
+/* Gives back what a purged list no longer needs. */
 static void settle(Index *index, Entry *entry, List *list) {
     if (!list->block_count) {
         Tail *tail = list->tail;
@@ -310,7 +309,7 @@ bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget
     Carry carry = {.count = 0};
     Decoded decoded;
     uint32_t read = *block, write = *block;
-    /* At least two blocks a step: the first of them may be what the step before carried. */
+    /* A step takes at least two blocks: the first may be what the step before carried. */
     for (uint32_t done = 0; read < list->block_count && (done < 2 || *budget > 0); done++) {
         block_decode(&list->blocks[read], &decoded);
         *budget -= decoded.count;

@@ -1,27 +1,27 @@
 /* The best sentences for a question: exact top k by block-max MaxScore in windows of ids.
  *
- * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight, so the weights that a sentence
- * may have at most give a score that it has at most. Terms are put in the order of what they can give. The lowest of
- * them that cannot lift a sentence above the k-th best score so far, all together, are not essential: whatever is to be
- * found holds another one. The ids are gone through in windows. In each the partition is made anew with the maxima of
- * the blocks that reach into the window; often nothing is essential, and the window is passed without a block being
- * unpacked. Otherwise the essential terms' codes are written into a row for each id, with sums in floats that tell
- * which rows can still win; these are completed from the other terms, best first, each only while the rest can lift the
- * row above the k-th.
+ * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight, so upper bounds of a sentence's
+ * weights give an upper bound of its score. The terms are in ascending order of what they can add. The lowest terms
+ * that even together cannot lift a sentence above the k-th best score so far are not essential: every new hit holds
+ * another term. The search goes through the ids in windows. In each it finds the essential terms anew from the maxima
+ * of the blocks that reach into the window; often there are none, and it passes the window without unpacking a block.
+ * Otherwise it writes the essential terms' codes into a row for each id, with sums in floats that tell which rows can
+ * still win. It completes these from the other terms, best first, each only while the rest can lift the row above the
+ * k-th.
  *
- * Bounds are sums in another order than the score's, so they are raised by more than rounding can take; the score
- * itself is always summed in the order of the query's terms, from tables, and is the same on every machine. */
+ * The sums for bounds are in another order than the score's, so SAFETY raises them by more than rounding can take away.
+ * The score itself is always a sum in the order of the query's terms, from tables, and is the same on every machine. */
 #include "index/internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* One look-up costs about as much as reading so many postings. */
+/* One look-up costs about as much as reading LOOKUP_POSTINGS postings. */
 enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
 static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
 
-/* What an id of the window has of the essential terms; `codes` are as many as the query's terms, rounded up. */
+/* The codes and sums of one id of the window; there is a code for each of the query's terms, rounded up. */
 typedef struct Row {
     float sum, roots;
     uint8_t codes[];
@@ -57,7 +57,7 @@ typedef struct Ranker {
     uint64_t since;
     Cursor *cursors[INDEX_MAX_QUESTION_TERMS];                                /* ascending by what they can give */
     double idf[INDEX_MAX_QUESTION_TERMS], root_idf[INDEX_MAX_QUESTION_TERMS]; /* by column */
-    /* What the first i cursors can give together in this window. */
+    /* What the first i cursors can add together in this window. */
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
     unsigned count, essential; /* cursors; the first essential one in this window */
     size_t stride;             /* codes of a row */
@@ -68,7 +68,7 @@ typedef struct Ranker {
     uint8_t *hit_rows; /* of the hits */
     uint64_t touched[WINDOW / 64], promising[WINDOW / 64];
     Place place;
-    uint8_t *known; /* by document: 1 admitted, 2 refused by the filter */
+    uint8_t *known; /* by document: 1 when the filter admits it, 2 when not */
 } Ranker;
 
 /* ---- Cursors ---- */
@@ -79,7 +79,7 @@ static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
     uint32_t block = cursor->block, step = 1;
     if (block == view->total) return false;
     if (view_last(view, block) >= id) return true;
-    /* Gallop, then bisect: low is too early, high is not. */
+    /* Gallops, then bisects: low is too early, high is not. */
     uint32_t low = block, high = block + step;
     while (high < view->total && view_last(view, high) < id) {
         low = high;
@@ -102,7 +102,7 @@ static inline void decode(Cursor *cursor) {
     cursor->position = 0;
 }
 
-/* In the decoded block, which holds the id or a later one. */
+/* Moves within the decoded block, which holds the id or a later one. */
 static inline void skip_postings(Cursor *cursor, uint64_t id) {
     if (id <= cursor->at.base) return;
     uint32_t offset = (uint32_t)(id - cursor->at.base), low = cursor->position, length = cursor->at.count - low;
@@ -116,7 +116,7 @@ static inline void skip_postings(Cursor *cursor, uint64_t id) {
     cursor->position = low;
 }
 
-/* No posting from `id` on is before what is returned; NO_ID when there is none. */
+/* A lower bound of the ids of the postings from `id` on; NO_ID when there is none. */
 static uint64_t next_id(Cursor *cursor, uint64_t id) {
     if (!skip_blocks(cursor, id)) return NO_ID;
     if (cursor->decoded == cursor->block) {
@@ -177,7 +177,7 @@ static void keep(Ranker *ranker, double score, uint64_t id, const uint8_t *row) 
     if (ranker->hits == ranker->k) ranker->threshold = heap[0].score;
 }
 
-/* Whether the sentence is live and admitted; each document is asked once. */
+/* Whether the sentence is live and admitted; the filter sees each document once. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
     if (!ranker->filter && !index->dead_postings && !index->pending && !index->work) return true;
@@ -189,7 +189,7 @@ static bool is_admitted(Ranker *ranker, uint64_t id) {
     return (*known >> shift & 3) == 1;
 }
 
-/* Completes a row from the terms that are not essential, and keeps it if it is among the best. */
+/* Completes a row from the terms that are not essential, and keeps it if it is among the k best. */
 static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, double roots) {
     for (unsigned i = ranker->essential; i-- > 0;) {
         Cursor *cursor = ranker->cursors[i];
@@ -274,7 +274,7 @@ static void join(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
     }
 }
 
-/* Drops the promise of rows that cannot win with what the remaining terms can give; returns how many can. */
+/* Drops promising rows that cannot win with what the remaining terms can add; returns how many can. */
 static unsigned sift_rows(Ranker *ranker) {
     const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
     const float rest_roots = (float)ranker->roots[ranker->essential];
@@ -310,7 +310,7 @@ static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
     size_t row_bytes = sizeof(Row) + ranker->stride;
     for (unsigned i = ranker->essential; i < ranker->count; i++)
         if (ranker->cursors[i]->window_max) fill(ranker, ranker->cursors[i], first, end);
-    /* Of many rows it is cheaper to read another term's postings than to look each row up in them. */
+    /* With many rows it is cheaper to read another term's postings than to look up each row in them. */
     memcpy(ranker->promising, ranker->touched, sizeof ranker->touched);
     unsigned left = sift_rows(ranker);
     while (left && ranker->essential) {
@@ -350,7 +350,7 @@ static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
 static void scan_range(Ranker *ranker, Range range) {
     uint64_t first = range.first;
     while (first < range.end) {
-        /* By the maxima of whole lists: the terms whose postings alone need to be met. */
+        /* By the maxima of whole lists: only postings of essential terms can begin a window. */
         double sum = 0, roots = 0;
         unsigned essential = 0;
         for (; essential < ranker->count; essential++) {
@@ -378,8 +378,8 @@ static int by_first(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* When the filter names documents and they are few, only their ids are gone through; false when they are many. The
- * range of a document that was added in parts may cover others, which the filter refuses. */
+/* Searches only the documents that the filter names, if they are few; else returns false. The range of a document that
+ * came in parts may cover others, which the filter refuses. */
 static bool scan_documents(Ranker *ranker) {
     Index *index = ranker->index;
     uint32_t *documents;

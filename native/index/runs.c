@@ -1,8 +1,7 @@
 /* Which document a sentence id belongs to.
  *
- * Ids are given out in ascending order and never again. What one document got at a time is a run; the runs are an array
- * in chunks, searched by bisection. A run that is removed makes its ids belong to nobody, so postings of them are dead.
- */
+ * Ids ascend and are never reused. Ids that one document got at a time are a run. The runs are an array in chunks,
+ * which bisection searches. After the removal of a run its ids belong to no document, so postings of them are dead. */
 #include "index/internal.h"
 
 enum { FIRST_RUNS = 8, CHUNK_RUNS = 256 };
@@ -41,7 +40,7 @@ void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document
     chunk->runs[chunk->count++] = (Run){(uint32_t)(first - chunk->base), count, sentence, document};
 }
 
-/* The last chunk whose base is not above the id, or 0. */
+/* The last chunk whose base is not above the id, or chunk 0. */
 static uint32_t chunk_of(const Runs *runs, uint64_t id) {
     uint32_t low = 0, high = runs->count;
     while (high - low > 1) {
@@ -104,7 +103,7 @@ static void drop_chunk(Index *index, Runs *runs, uint32_t at) {
     runs->count--;
 }
 
-/* Takes the runs of the chunk after this one over if both fill half a chunk at most. */
+/* Takes over the runs of the next chunk if both together fill at most half a chunk. */
 static void join_next(Index *index, Runs *runs, uint32_t at) {
     if (at + 1 >= runs->count) return;
     RunChunk *chunk = &runs->chunks[at], *next = chunk + 1;

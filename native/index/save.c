@@ -1,16 +1,17 @@
-/* The payload: what is live, in an order that can be read in one pass.
+/* The payload: what is live, in an order that the loader can read in one pass.
  *
  * - Magic: "QAINDEX1".
  * - Runs in the order of their ids. 'd' for a document's first: gap from the run before, sentences in this run, total
  *   length of its sentences in terms, length of its id, the id, length of its fields, the fields.
  * - 'r' for a further one: gap, sentences, ordinal of its document among those before.
- * - 'n': the next id to be given out.
+ * - 'n': the next free id.
  * - Terms, each 't': length, bytes, number of postings, then for each the id less the one before it, and its code.
  * - 'e'.
  *
- * Numbers are varints, kinds, codes and texts bytes. A document's own id comes before its first sentence's, whose run
- * 'd' is, so postings of these ids are refused. Open documents, dead postings and unused terms are left out, ids stay
- * what they are: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the postings. */
+ * Numbers are varints; kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
+ * sentences, and the loader refuses postings of it. The payload leaves out open documents, dead postings and unused
+ * terms, and keeps the ids: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the
+ * postings. */
 #include "index/internal.h"
 
 typedef struct Writer {
@@ -74,7 +75,7 @@ static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
     put_number(writer, index->next_id);
 }
 
-/* For while frequencies lag behind. */
+/* Counts the live postings, because frequencies may lag behind. */
 static uint32_t count_live(const Index *index, const View *view, Decoded *decoded) {
     uint32_t live = 0;
     Place place = {0};

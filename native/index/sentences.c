@@ -1,12 +1,12 @@
-/* A document's sentences in their binary form, which is how they come from outside: checked as a whole, then added.
+/* A document's sentences in the binary form that commands bring: checks them as a whole, then adds them.
  *
  *     sentences: one after the other, to the end of the bytes
  *     sentence:  length in terms, with repetitions; number of distinct terms; the terms, ascending as bytes
  *     term:      frequency, length, bytes
  *
  * Numbers are varints: seven bits a byte, the lowest first, the top bit set in all bytes but the last; three bytes at
- * most. That terms ascend makes it cheap to see that none comes twice. No sum of lengths can become more than a payload
- * may say (load.c): 2^16 for each two bytes. */
+ * most. Ascending terms make it cheap to see that none comes twice. No sum of lengths can exceed what load.c accepts:
+ * each two bytes add at most 2^16. */
 #include "index/internal.h"
 
 static bool fail(IndexPacked *packed, const char *problem, size_t offset) {
@@ -35,7 +35,7 @@ static bool is_after(const Term *term, const Term *previous) {
     return order > 0 || (order == 0 && term->length > previous->length);
 }
 
-/* NULL when the term is not valid: packed says why. */
+/* NULL when the term is not valid; `packed` then says why. */
 static const uint8_t *check_term(const uint8_t *start, const uint8_t *at, const uint8_t *end, Term *term,
                                  IndexPacked *packed) {
     const uint8_t *here = at;
@@ -94,7 +94,7 @@ static IndexStatus add_batch(IndexPending *pending, Batch *batch) {
     return status;
 }
 
-/* Many sentences at a time: the forward list is the shorter for it. */
+/* Adds many sentences at a time, because this makes the forward list shorter. */
 IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed) {
     Index *index = pending->index;
     size_t room = packed->most_terms > BATCH_POSTINGS ? packed->most_terms : BATCH_POSTINGS;

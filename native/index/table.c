@@ -1,9 +1,9 @@
 /* Hash tables of item numbers that grow and shrink in small steps.
  *
- * Extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. A full segment
- * is split in two by the next bit of the hash, which moves some 900 items whatever the size of the table; the
- * directory, 8 bytes for every 600 items or so, is all that is ever doubled at once. An item is told apart by one byte
- * of its hash before anything else is read. */
+ * Extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. The next bit of
+ * the hash splits a full segment in two, which moves some 900 items whatever the size of the table; only the directory,
+ * 8 bytes for every 600 items or so, ever doubles at once. A look-up compares one byte of an item's hash before it
+ * reads anything else. */
 #include "index/internal.h"
 
 enum { FIRST_SLOTS = 8, SEGMENT_SLOTS = 1024, MAX_DEPTH = 28 };
@@ -91,7 +91,7 @@ void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint
 
 void table_free(Index *index, Table *table) {
     uint64_t entries = UINT64_C(1) << table->depth;
-    /* Downwards, as a segment's pattern is the lowest of the entries that point to it. */
+    /* Goes downwards, because a segment's pattern is the lowest of the entries that point to it. */
     for (uint64_t i = entries; i-- > 0;)
         if (table->directory[i]->pattern == i)
             memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));
@@ -110,7 +110,7 @@ uint32_t table_find(const Index *index, const Table *table, const TableKey *key,
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     Segment *segment = segment_of(table, hash);
     for (; segment->count >= segment->slots / 8 * 7; segment = segment_of(table, hash)) {
-        /* Beyond the depth only equal hashes can be: such a segment grows instead of being split for ever. */
+        /* At MAX_DEPTH the hashes may all be equal: such a segment grows, as splits might never end. */
         if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH)
             resize(index, table, segment, segment->slots * 2);
         else split(index, table, segment);
@@ -140,7 +140,7 @@ void table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) {
     uint8_t *tags = tags_of(segment);
     uint32_t mask = segment->slots - 1, hole = home_of(segment, hash);
     while (segment->items[hole] != item || !tags[hole]) hole = (hole + 1) & mask;
-    /* What follows moves up unless it is at home between the hole and itself. */
+    /* Each item that follows moves up unless its home lies between the hole and itself. */
     for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask) {
         uint32_t home = home_of(segment, table->hash(index, segment->items[slot]));
         if (((slot - home) & mask) < ((slot - hole) & mask)) continue;

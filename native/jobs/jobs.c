@@ -3,12 +3,12 @@
  * wait.
  *
  * end() is the only way out. It takes the job from where it is, lets the class finish it, and hands it to the
- * unblocking of its client, whose JOB_Free gives up the memory; a job without a client is freed at once. So a timer or
- * a disconnection that comes later finds no job, and a job cannot end twice.
+ * unblocking of its client, whose JOB_Free gives up the memory; it frees a job without a client at once. So a later
+ * timer or disconnection finds no job, and a job cannot end twice.
  *
- * A running job that is given up leaves a tombstone: the worker may still be at it. The tombstone holds the job's place
- * in its order and goes when the worker says that it is done, when it has died, or when the time to stop is over; then
- * the worker is killed. */
+ * A running job that ends without the worker's answer leaves a tombstone, because the worker may still work on it. The
+ * tombstone holds the job's place in its order. It goes when the worker says that the job is done, when the worker
+ * dies, or when the time to stop is over; in the last case the module kills the worker. */
 #include "jobs/jobs.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ struct Job {
     void *data;
     JobState state;
     Queue *lane;
-    Order *order; /* of a class whose jobs run one after the other; `lane` is its queue until the job may go */
+    Order *order; /* of a class with in_order, else NULL; `lane` is its queue until the job may go */
     int kind;
     int attempt;
     RedisModuleBlockedClient *client;
@@ -47,18 +47,18 @@ struct Job {
     char *error;         /* owns result.error */
 };
 
-/* A running job that was given up; the worker has until the timer fires to stop working on it. */
+/* A running job that has ended without an answer; the worker has until the timer fires to stop working on it. */
 typedef struct Tombstone {
     uint64_t id;
     RedisModuleTimerID timer;
     int was_paused;
     uint64_t told_at;   /* calls of QA.NEXT when the worker got the cancel notice; 0: not yet */
-    long long later_ms; /* so long it may go on after that (the client has left, the deadline stands) */
+    long long later_ms; /* how long it may go on after that (the client has left, the deadline stands) */
     Order *order;       /* whose next job must wait until the worker has stopped working on this one */
     Queue *lane;
 } Tombstone;
 
-/* In the order in which they are served; before QA.READY only the first two are. Client jobs and events take turns. */
+/* In the order of service; before QA.READY the worker gets only the first two. Then all but notices take turns. */
 enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_COUNT };
 
 enum { MAX_ERROR = 64 * 1024, MAX_LATE_MS = 86400000 };
@@ -204,7 +204,7 @@ static void disarm(Job *job) {
     job->deadline_us = 0;
 }
 
-/* A job has ended, that was in this lane and the first of its order: the next one may go. */
+/* A job that was in this lane and the first of its order has ended: the next one may go. */
 static void let_next_go(Order *order, Queue *lane) {
     if (!order || lane == order_queue(order)) return;
     Job *next = (Job *)order_next(order);
@@ -214,7 +214,7 @@ static void let_next_go(Order *order, Queue *lane) {
     worker->wake();
 }
 
-/* Copies of `result` what must last. After this the job belongs to the unblocking of its client, or is gone. */
+/* Copies what must last of `result`. After this the job is freed, or belongs to the unblocking of its client. */
 static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     disarm(job);
     if (job->state == JOB_QUEUED) queue_remove(job->lane, &job->node);
@@ -222,7 +222,7 @@ static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     RedisModule_DictDelC(by_id, &job->id, sizeof job->id, NULL);
     job->state = JOB_ENDED;
     job->result = *result;
-    /* 0 says that it never ran: what took no time at all took one. */
+    /* 0 says that it never ran, so the shortest run counts as one. */
     job->result.run_us = job->started_us ? (long long)(RedisModule_MonotonicMicroseconds() - job->started_us) + 1 : 0;
     if (result->error) {
         size_t length = strnlen(result->error, MAX_ERROR);
@@ -259,7 +259,7 @@ static int emit_cancel(RedisModuleCtx *ctx, void *data) {
     return 1;
 }
 
-/* Handed out: a worker whose event loop is not blocked will ask again. */
+/* The notice has been handed out: a worker whose event loop is not blocked will ask again. */
 static void free_cancel(void *data) {
     uint64_t id = (uint64_t)*(long long *)data;
     Tombstone *tombstone = RedisModule_DictGetC(tombstones, &id, sizeof id, NULL);
@@ -272,7 +272,7 @@ static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = f
 static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     Tombstone *tombstone = data;
     int paused = RedisModule_AvoidReplicaTraffic();
-    if (paused || tombstone->was_paused) { /* its QA.DONE waits for the end of the pause, and the time begins there */
+    if (paused || tombstone->was_paused) { /* its QA.DONE waits for the end of the pause, so the time begins there */
         tombstone->was_paused = paused;
         tombstone->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, tombstone);
         return;
@@ -293,8 +293,8 @@ static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     RedisModule_Free(tombstone);
 }
 
-/* Asks the worker to stop working on a running job that is about to end. It has the grace time to take the notice and,
- * if `left_ms` is positive, so long to stop. */
+/* Asks the worker to stop working on a running job that is about to end. The worker has the grace time to take the
+ * notice and, if `left_ms` is positive, then that long to stop. */
 static void cancel_running(Job *job, long long left_ms) {
     Tombstone *tombstone = RedisModule_Calloc(1, sizeof *tombstone);
     tombstone->id = job->id;
@@ -331,7 +331,7 @@ static void JOB_Timeout(RedisModuleCtx *ctx, void *data) {
 
 static void JOB_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
     Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
-    if (!job) return; /* it has ended already, the client just did not live to read its reply */
+    if (!job) return; /* the job has ended already, but its client left before it could read the reply */
     if (job->state == JOB_RUNNING) {
         long long left = MAX_LATE_MS;
         uint64_t now = RedisModule_MonotonicMicroseconds();
@@ -533,7 +533,7 @@ static void free_tombstones(void) {
     }
 }
 
-/* Oldest last: each goes to the front of the queue, so the oldest ends up first. */
+/* Takes the oldest last: each goes to the front of the queue, so the oldest ends up first. */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
     free_tombstones();
     while (running) {

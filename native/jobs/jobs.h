@@ -2,8 +2,8 @@
  *
  * Everything here runs on the server's main thread. A job owns its data; a blocked client belongs to exactly one job.
  * The command files (cmd_model.c, cmd_rg.c, hook.c) create jobs and describe them by a JobClass; qa_commands.c hands
- * them to the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. What
- * jobs need of the worker, they call through JobsWorker: this room knows nothing of the rooms above it. */
+ * them to the worker and brings their results back; jobs.c owns their lives: queue, deadline, retry, cancellation. Jobs
+ * reach the worker through JobsWorker: this room knows nothing of the rooms above it. */
 #ifndef QA_JOBS_H
 #define QA_JOBS_H
 
@@ -17,8 +17,8 @@ typedef struct Job Job;
 /* How a job ended. `argv` are the arguments of QA.DONE after the status word. */
 typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_DAG, JOB_TIMEDOUT, JOB_FAILED } JobStatus;
 
-/* Why it ended: the worker answered; its deadline passed; two workers died on it; its client left; its registration was
- * removed with its pending jobs. */
+/* Why it ended: the worker answered; its deadline passed; two workers died on it; its client left; a removal of its
+ * registration ended all its jobs. */
 typedef enum { CAUSE_ANSWERED, CAUSE_DEADLINE, CAUSE_LOST, CAUSE_CLIENT_GONE, CAUSE_ABORTED } JobCause;
 
 typedef struct JobResult {
@@ -27,10 +27,10 @@ typedef struct JobResult {
     int argc;
     const char *error; /* FAILED: one line that begins with a code; else NULL */
     JobCause cause;
-    long long run_us; /* from being handed out to its end; 0 when it never was */
+    long long run_us; /* from its handing out to its end; 0 when it never ran */
 } JobResult;
 
-/* TENSORS, DAG and TIMEDOUT end only the jobs of classes that name them. */
+/* Only jobs of a class that names them may end with TENSORS, DAG or TIMEDOUT. */
 #define JOB_STATUS(status) (1u << (status))
 
 typedef struct JobClass {
@@ -47,10 +47,10 @@ typedef struct JobClass {
     void (*free)(void *data);
     /* The id of the registration that the job belongs to. NULL: it belongs to none. */
     RedisModuleString *(*registration)(void *data);
-    int in_order;      /* jobs of the same registration, that clients wait for, run one after the other */
-    int with_events;   /* a notice that waits with the events and is dropped when there are too many of them */
+    int in_order;      /* jobs of one registration with waiting clients run one after the other */
+    int with_events;   /* a notice that waits with the events; too many of them drop it */
     int before_ready;  /* may be handed out before QA.READY */
-    int queue_timeout; /* the timeout counts while the job waits; handed out, it has `qa.job-timeout-ms` */
+    int queue_timeout; /* the timeout counts while the job waits; once handed out, it has `qa.job-timeout-ms` */
     unsigned statuses; /* JOB_STATUS of TENSORS, DAG, TIMEDOUT, as far as its jobs may end so */
 } JobClass;
 
@@ -59,33 +59,33 @@ typedef struct JobClass {
  * the job is queued. `timeout_ms` 0 means the default of `qa.job-timeout-ms`; negative: no deadline. */
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
-/* NULL, or the error that every new job of a client would be refused with, because there can be no worker. */
+/* NULL, or the error that refuses every new job of a client, because there can be no worker. */
 const char *jobs_refusal(void);
 
 /* Queues a job that no client waits for. Returns 0 (and frees `data`) when the queue for such jobs is full. Its timeout
- * counts from the moment it is handed out: such jobs may wait for long. */
+ * counts from its handing out: such jobs may wait for long. */
 int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
-/* Queues a job with id 0: handed out once, no result (model.drop, unregister, message, cancel). Returns 0 (and frees
- * `data`) when too many of them wait. */
+/* Queues a notice, a job with id 0: the worker gets it once and returns no result (model.drop, unregister, message,
+ * cancel). Returns 0 (and frees `data`) when too many of them wait. */
 int jobs_notify(const JobClass *class, void *data);
 
-/* Ends all jobs of a registration with this error; the worker gets a notice to stop working on those that it has. In a
- * context that may write keys. */
+/* Ends all jobs of a registration with this error; the worker gets a notice to stop working on those that it has. Needs
+ * a context that may write keys. */
 void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
 
 /* The reply a job's client gets when its class has no `reply` of its own. */
 void jobs_default_reply(RedisModuleCtx *ctx, const JobResult *result);
 
-/* For a class whose client gets +OK, or the error. */
+/* The `reply` of a class whose client gets +OK, or the error. */
 void jobs_ok_reply(RedisModuleCtx *ctx, void *data, const JobResult *result);
 
-/* With the client's TIMEOUT, of which the job's class has `queue_timeout`: did it pass before the job had begun? */
+/* For a class with `queue_timeout`: did the client's TIMEOUT pass before the job had begun? */
 int jobs_timed_out(const JobResult *result);
-/* What is left until then, at least 1 ms; 0 for 0: the client gave none. */
+/* The time left until `until_us`, at least 1 ms; 0 when that is 0: the client gave no TIMEOUT. */
 long long jobs_wait_left_ms(uint64_t until_us);
 
-/* ---- For the parts that hand out jobs, and for those that show how it went ---- */
+/* ---- For the parts that hand out jobs, and for those that show statistics ---- */
 
 enum { JOB_KINDS = 10, JOB_LATENCY_BUCKETS = 33 };
 
@@ -102,10 +102,10 @@ int jobs_on_load(RedisModuleCtx *ctx);
 typedef struct JobsWorker {
     const char *(*refusal)(void);                   /* NULL, or an error line: why there can be no worker */
     void (*wake)(void);                             /* jobs are waiting; may be called when none is */
-    void (*kill)(const char *reason, int innocent); /* it has not obeyed; returns at once, jobs_worker_lost follows */
+    void (*kill)(const char *reason, int innocent); /* it did not obey; returns at once, jobs_worker_lost follows */
 } JobsWorker;
 
-/* Once, at load time, before the first job. `worker` must live as long as the module. */
+/* Call it once, at load time, before the first job. `worker` must live as long as the module. */
 void jobs_attach(const JobsWorker *worker);
 
 /* Is there a job to hand out? `ready` 0: one that may be handed out before QA.READY; `only_notices`: one with id 0. */
@@ -120,8 +120,8 @@ int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices);
 /* QA.DONE: 0 when no such job is running. */
 int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);
 
-/* The worker died: running jobs go back to the queue, or fail the second time. `innocent`: the worker was killed for a
- * job that had been cancelled already, so that the others are not charged for it. In a context that may write keys. */
+/* The worker died: running jobs go back to the queue, or fail the second time. `innocent`: it was killed for a job that
+ * had been cancelled before, so this death does not count against the others. Needs a context that may write keys. */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent);
 
 size_t jobs_queued_clients(void);

@@ -1,6 +1,6 @@
-/* Jobs that must run one after the other: those with the same name (a registration's id) are let go one at a time.
+/* Jobs that must run one after the other: of those with the same name (a registration's id) one may go at a time.
  *
- * Knows nothing of the server but its memory and dictionaries; jobs.c owns the jobs and says when one has ended. */
+ * It knows nothing of the server but its memory and dictionaries; jobs.c owns the jobs and calls when one has ended. */
 #ifndef QA_ORDER_H
 #define QA_ORDER_H
 
@@ -9,17 +9,17 @@
 
 typedef struct Order Order;
 
-/* The order of this name; one that nothing has entered yet must be entered. */
+/* The order of this name. When it is new, the caller must enter it. */
 Order *order_find(RedisModuleString *name);
 
-/* 1: nothing is before it, it may go; 0: it is kept in the order's queue. */
+/* 1: nothing is before the node, so it may go; 0: the order's queue keeps it. */
 int order_enter(Order *order, QueueNode *node);
 
-/* Where the kept ones are. */
+/* The queue of the kept ones. */
 Queue *order_queue(Order *order);
 
-/* The one that had been let go has ended: the next, which may go now, or NULL (then the order is gone). A kept one that
- * was taken out of the queue needs no call. */
+/* The running one has ended: returns the next, which may go now, or NULL (then the order is gone). A kept one that the
+ * caller took out of the queue needs no call. */
 QueueNode *order_next(Order *order);
 
 /* How many are kept, in all orders. */

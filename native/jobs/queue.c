@@ -1,5 +1,5 @@
-/* Flows that have items form a ring, and `turn` is the one served next; a hash table finds a flow by its key. A flow is
- * allocated with its first item and freed with its last. */
+/* Flows that have items form a ring, and `turn` is the one to serve next; a hash table finds a flow by its key. A flow
+ * lives from its first item to its last. */
 #include "jobs/queue.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ struct QueueFlow {
 
 struct Queue {
     QueueAllocator allocator;
-    QueueFlow *turn; /* the flow served next; NULL when empty */
+    QueueFlow *turn; /* the flow to serve next; NULL when empty */
     QueueFlow **buckets;
     size_t mask;
     size_t flows;
@@ -66,7 +66,7 @@ static void grow(Queue *queue) {
     queue->allocator.free(old);
 }
 
-/* A new flow is served last in the current round. */
+/* A new flow comes last in the current round. */
 static QueueFlow *flow_of(Queue *queue, uint64_t key) {
     for (QueueFlow *flow = queue->buckets[hash(key) & queue->mask]; flow; flow = flow->bucket_next)
         if (flow->key == key) return flow;

@@ -1,7 +1,7 @@
-/* A fair queue: items with the same key (a client's id) form a flow, and flows are served in turn, one item each.
+/* A fair queue: items with the same key (a client's id) form a flow, and the flows take turns, one item each.
  *
- * Knows nothing of the server. Items are embedded in their owner's structure, so pushing cannot fail for want of memory
- * once the flow exists; all operations are O(1) (a new key amortised). Not bounded by itself: its owner asks
+ * It knows nothing of the server. The owner's structure contains the node, so pushing cannot fail for want of memory
+ * once the flow exists; all operations are O(1) (a new key amortised). The queue has no bound: its owner asks
  * queue_length() before it pushes. */
 #ifndef QA_QUEUE_H
 #define QA_QUEUE_H
@@ -29,7 +29,7 @@ Queue *queue_new(QueueAllocator allocator);
 void queue_free(Queue *queue);
 
 void queue_push(Queue *queue, QueueNode *node, uint64_t key);
-/* At the head of its flow, and its flow next in turn: for an item that has been served before. */
+/* Puts the node at the head of its flow, and the flow next in turn: for an item that was popped before. */
 void queue_push_front(Queue *queue, QueueNode *node, uint64_t key);
 /* NULL when empty. */
 QueueNode *queue_pop(Queue *queue);

@@ -1,4 +1,4 @@
-/* Nothing here replies: wrong arguments are reported to the handler by return values. */
+/* Nothing here replies: the return values tell the handler of wrong arguments. */
 #include "server/args.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What the server knows of the caller of the current command. Nothing is kept from one command to the next. */
+/* Asks the server about the caller of the current command, and keeps nothing from one command to the next. */
 #include "server/caller.h"
 
 #include <stdio.h>
@@ -16,8 +16,8 @@ int caller_blocking_denied(RedisModuleCtx *ctx) {
     return (RedisModule_GetContextFlags(ctx) & denying) != 0;
 }
 
-/* Redis 7.0 crashes when asked for the current user of a client that has none. Scripts run on a client that is in no
- * list. */
+/* Redis 7.0 crashes when a module asks for the current user of a client that has none. The lookup by id cannot find the
+ * client of a script. */
 RedisModuleString *caller_name(RedisModuleCtx *ctx) {
     if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) return RedisModule_GetCurrentUserName(ctx);
     return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));
@@ -30,8 +30,8 @@ int caller_require_admin(RedisModuleCtx *ctx, const char *command) {
     return caller_is_admin(ctx, command);
 }
 
-/* CONFIG RESETSTAT stands for the category: administrators may run it, others may not. A user of another module (the
- * worker's) cannot be looked up by name, and its own rules have let it through. */
+/* CONFIG RESETSTAT stands for the category: administrators may run it, others may not. The lookup by name does not find
+ * users that modules made, so these are refused. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command) {
     RedisModuleString *name = caller_name(ctx);
     RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;

@@ -4,7 +4,7 @@
 
 #include "server/module_api.h"
 
-/* 1: the command comes from this replica's primary or from the AOF, which say again what was accepted before. */
+/* 1: the command comes from this replica's primary or from the AOF, which repeat what a primary accepted before. */
 int caller_is_log(RedisModuleCtx *ctx);
 
 /* What the AI.* commands answer a client that may not be blocked. */
@@ -17,9 +17,9 @@ int caller_blocking_denied(RedisModuleCtx *ctx);
  * do anything (the primary, the AOF, a call of another module). */
 RedisModuleString *caller_name(RedisModuleCtx *ctx);
 
-/* Where modules' commands take no part in ACL categories (Redis 7.0) a user that is not an administrator could run
- * anything that is not forbidden by name. 1 when the caller may run administrator commands; else replies NOPERM and
- * returns 0. Replication, the AOF and, for AI.*, the worker may. */
+/* On Redis 7.0 modules' commands are in no ACL category, so a user that is not an administrator could run every command
+ * that no rule forbids by name. 1 when the caller may run administrator commands, as replication, the AOF and, for
+ * AI.*, the worker may; else replies NOPERM and returns 0. */
 int caller_require_admin(RedisModuleCtx *ctx, const char *command);
 
 /* The same on every server, for commands of which only some uses need an administrator. */

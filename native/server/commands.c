@@ -1,4 +1,4 @@
-/* Registering commands: repeats what the flags say as ACL categories and key flags, where the server knows these. */
+/* Registers commands, and repeats what the flags say as ACL categories and key flags, where the server knows these. */
 #include "server/commands.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include "server/links.h"
 
-/* The server puts a module's command into no category by itself, whatever its flags are: users could run it that must
- * not. */
+/* The server itself puts a module's command into no category, whatever its flags are, so users could run commands that
+ * they must not run. */
 static void derive_categories(const char *flags, char *to, size_t size) {
     snprintf(to, size, "%s%s%s%s", strstr(flags, "admin") ? "admin dangerous " : "",
              strstr(flags, "write") ? "write " : "", strstr(flags, "readonly") ? "read " : "",
@@ -22,7 +22,7 @@ static int set_categories(const CommandSpec *spec, RedisModuleCommand *command) 
     return RedisModule_SetCommandACLCategories(command, spec->categories ? spec->categories : derived);
 }
 
-/* Unless the module says otherwise, the server takes the key of a module's command for one that is read and written. */
+/* Unless the module says otherwise, the server assumes that a module's command reads and writes its key. */
 static int set_key_is_read(const CommandSpec *spec, RedisModuleCommand *command) {
     if (!spec->first_key || !strstr(spec->flags, "readonly")) return REDISMODULE_OK;
     RedisModuleCommandKeySpec keys[2] = {{.flags = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,

@@ -1,6 +1,6 @@
-/* Three kinds of settings: those of the server's configuration (SETTINGS), load arguments that mean something here
- * (LOAD_ARGUMENTS), and what set-up scripts of RedisGears and RedisAI set without any effect here (LEGACY and the
- * user's own, which functions may read). */
+/* Three kinds of settings: those of the server's configuration (SETTINGS), load arguments that take effect
+ * (LOAD_ARGUMENTS), and those that the module only stores: LEGACY for set-up scripts of RedisGears and RedisAI, and the
+ * user's own for functions. */
 #include "server/config.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static const Setting SETTINGS[] = {
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 
-/* RedisAI's load arguments that mean something here. What is stored in the list below is what was given. */
+/* RedisAI's load arguments that take effect. LEGACY stores their values as given. */
 typedef struct LoadArgument {
     const char *name;
     long long *value;
@@ -59,8 +59,8 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
 };
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
-/* RedisGears' and RedisAI's own settings: kept and shown so that their set-up scripts run unchanged; they change
- * nothing here. Any other name is the user's own setting: functions read it with configGet(). */
+/* RedisGears' and RedisAI's own settings. The module stores and shows them, so that their set-up scripts run unchanged;
+ * storing changes nothing. Any other name is the user's own setting: functions read it with configGet(). */
 typedef struct Legacy {
     const char *name;
     const char *preset;
@@ -109,7 +109,7 @@ static int set_number(const char *name, long long value, void *data, RedisModule
     return REDISMODULE_OK;
 }
 
-static RedisModuleString *shown_command; /* the server borrows what the getter returns */
+static RedisModuleString *shown_command; /* the server borrows what get_command returns */
 
 static RedisModuleString *get_command(const char *name, void *data) {
     (void)name;
@@ -186,7 +186,7 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
     return STORED_EXTRA;
 }
 
-/* 0: it is known and its value is not one; that has been logged. */
+/* 0: the module knows the argument, but its value is not valid; this function has logged that. */
 static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
     if (!strcasecmp(name, "BACKENDSPATH")) {
         RedisModule_Free(config.backends_path);
@@ -213,7 +213,7 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     config.worker_command = RedisModule_Strdup("");
     config.backends_path = RedisModule_Strdup("");
     config.model_chunk_size = 511LL << 20;
-    /* Not changeable while the server runs: a client that could change it could run programs as the server's user. */
+    /* It is immutable: a client that could change it could run programs as the server's user. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,
                                          set_command, NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;

@@ -44,7 +44,8 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 int config_reply_pairs(RedisModuleCtx *ctx);
 
 /* Splits a worker command into words: spaces separate, double quotes group, backslash escapes. NULL with *count 0 when
- * it is empty, NULL with *count -1 when a quote is not closed. One allocation, freed with RedisModule_Free. */
+ * it is empty, NULL with *count -1 when a quote is not closed. The caller frees the result, one allocation, with
+ * RedisModule_Free. */
 char **config_split_command(const char *command, int *count);
 
 int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);

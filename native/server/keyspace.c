@@ -30,7 +30,7 @@ KeyState keyspace_peek(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
 void keyspace_store(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleType *type, void *value,
                     const char *event) {
     RedisModuleKey *key = RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
-    RedisModule_UnlinkKey(key); /* what was there may be large: it is freed by a thread of the server */
+    RedisModule_UnlinkKey(key); /* the old value may be large: a thread of the server frees it */
     RedisModule_ModuleTypeSetValue(key, type, value);
     RedisModule_CloseKey(key);
     keyspace_changed(ctx, name, event);
@@ -49,8 +49,8 @@ void keyspace_delete(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_GENERIC, "del", name);
 }
 
-/* The slot may have been moved, or be on its way. The module API of Redis 7.0 cannot ask for that, but a call with the
- * key fails. OBJECT is the one read that announces no miss. */
+/* The slot may have moved, or be moving. The module API of Redis 7.0 has no function that tells, but then a call with
+ * the key fails. OBJECT is the one read that announces no miss. */
 static int is_served(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "OBJECT", "cs", "ENCODING", name);
     if (!reply) return 0;

@@ -1,12 +1,12 @@
-/* The links of the current worker. The server says when one of them closes or changes its user; a worker's death ends
- * all. */
+/* The links of the current worker. The server reports when one of them closes or changes its user; a worker's death
+ * ends all. */
 #include "server/links.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static RedisModuleUser *user;
-static RedisModuleDict *links;   /* client id -> links */
+static RedisModuleDict *links;   /* client id -> any value */
 static RedisModuleDict *allowed; /* names of the commands that the worker's user gets by name */
 
 RedisModuleUser *link_user(void) { return user; }
@@ -65,7 +65,7 @@ void link_allow_command(const char *name) {
     RedisModule_DictReplaceC(allowed, (void *)name, strlen(name), (void *)name);
 }
 
-/* The internal commands are administrator commands, so that no other user has them; the worker's user gets them by
+/* The internal commands are administrator commands, so that other users cannot run them; the worker's user gets them by
  * name. */
 int link_create_user(RedisModuleCtx *ctx) {
     static const char *const RIGHTS[] = {"on", "allkeys", "allchannels", "+@all", "-@admin"};

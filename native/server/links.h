@@ -1,13 +1,14 @@
 /* The worker's links: its connections to the server, and the user whose rights they have (docs/worker-protocol.md, 2).
  *
  * A link is no more than the id of a client that has said QA.HELLO with the current worker's token. It stays one until
- * it closes, becomes another user, or the worker dies. What is said over links: qa_commands.c. Main thread only. */
+ * it closes, authenticates as another user, or the worker dies. qa_commands.c has the commands that links send. Main
+ * thread only. */
 #ifndef QA_LINKS_H
 #define QA_LINKS_H
 
 #include "server/module_api.h"
 
-/* The module's own user, in no list of the server's. */
+/* The module's own user, which ACL LIST does not show. */
 #define LINK_USER_NAME "qa-worker"
 
 /* Flags of every internal command (QA.*) but QA.HELLO; commands_register lets the worker's user run all of them. */
@@ -15,7 +16,7 @@
 
 int link_on_load(RedisModuleCtx *ctx);
 
-/* Gives the worker's user its rights; to be called when all commands are registered. */
+/* Gives the worker's user its rights. Call it when all commands are registered. */
 int link_create_user(RedisModuleCtx *ctx);
 
 /* `name` must live as long as the module. */
@@ -33,7 +34,7 @@ int link_require(RedisModuleCtx *ctx, const char *command);
 int link_is_link(unsigned long long client_id);
 int link_count(void);
 
-/* The worker has died: its links lose their rights and are closed. */
+/* Closes the links of a worker that has died; they lose their rights at once. */
 void link_close_all(RedisModuleCtx *ctx);
 
 #endif

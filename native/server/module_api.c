@@ -1,4 +1,4 @@
-/* Defines the pointers to the module API's functions and finds them: once, before anything else runs. */
+/* Defines the pointers to the module API's functions and fills them in once, before anything else runs. */
 #include "server/module_api.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ REDISMODULE_REQUIRED_FUNCTIONS(DEFINE)
 REDISMODULE_OPTIONAL_FUNCTIONS(DEFINE)
 #undef DEFINE
 
-/* A module's context begins with the function that finds all others: the only thing about it that is fixed. */
+/* A module's context begins with the function that finds all others; nothing else about its layout is fixed. */
 const char *module_api_load(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *) = NULL;
     memcpy(&get_api, ctx, sizeof get_api);

@@ -1,7 +1,7 @@
 /* Our own declarations of the module API functions we use, of Redis 7.0 and later and Valkey 8 and later.
  *
- * The functions are fetched by name at load time (module_api_load), so one .so serves both servers. A REQUIRED function
- * that is missing makes loading fail; an OPTIONAL one that is missing is NULL and must be tested before use. */
+ * module_api_load fetches the functions by name, so one .so serves both servers. Loading fails when a REQUIRED function
+ * is missing; a missing OPTIONAL one is NULL, so callers must test it before use. */
 #ifndef QA_MODULE_API_H
 #define QA_MODULE_API_H
 
@@ -231,8 +231,8 @@ typedef struct RedisModuleTypeMethods {
     RedisModuleTypeAuxSaveFunc aux_save2;
 } RedisModuleTypeMethods;
 
-/* Where keys are among a command's arguments, and what becomes of them. The first without a begin_search_type ends a
- * list of them. */
+/* Where keys are among a command's arguments, and what the command does with them. The first without a
+ * begin_search_type ends a list of them. */
 typedef struct RedisModuleCommandKeySpec {
     const char *notes;
     uint64_t flags;
@@ -252,7 +252,7 @@ typedef struct RedisModuleCommandKeySpec {
     } fk;
 } RedisModuleCommandKeySpec;
 
-/* The sizes are of structures as this header declares them; of those that it does not none may be given. */
+/* The sizes of the structures that this header declares; for others a command must not give any. */
 typedef struct RedisModuleCommandInfoVersion {
     int version;
     size_t sizeof_history_entry, sizeof_key_spec, sizeof_argument;
@@ -271,7 +271,7 @@ typedef struct RedisModuleCommandInfo {
 typedef RedisModuleCtx Ctx_; /* short names for the tables below only */
 typedef RedisModuleString Str_;
 
-/* X(return type, name, arguments). clang-format would take their stars for multiplications. */
+/* X(return type, name, arguments). clang-format would take the stars of pointers for multiplications. */
 /* clang-format off */
 #define REDISMODULE_REQUIRED_FUNCTIONS(X)                                                                              \
     /* memory */                                                                                                       \

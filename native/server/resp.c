@@ -1,5 +1,5 @@
-/* Reads one token at a time and never looks beyond the end of the buffer. Nesting is followed with a counter per level,
- * not by recursion: a hostile buffer costs no stack. */
+/* Reads one token at a time and never looks beyond the end of the buffer. A counter per level follows the nesting, not
+ * recursion: a hostile buffer costs no stack. */
 #include "server/resp.h"
 
 #include <limits.h>

@@ -1,7 +1,7 @@
-/* A strict RESP parser over a buffer. Knows nothing of the server, so it is tested without one.
+/* A strict RESP parser over a buffer. It knows nothing of the server, so a test needs none.
  *
- * What it accepts is RESP2, and with RESP_3 the RESP3 types that a reply of a read command can hold. Depth, number of
- * elements and all lengths are bounded and overflow-checked; nothing is allocated. */
+ * It accepts RESP2, and with RESP_3 the RESP3 types that a reply of a read command can hold. It bounds depth, number of
+ * elements and all lengths, checks for overflow, and allocates nothing. */
 #ifndef QA_RESP_H
 #define QA_RESP_H
 

@@ -1,4 +1,4 @@
-/* Token by token, without building anything: the aggregates of RESP and of the reply API nest alike. */
+/* Replies token by token, without building anything: the aggregates of RESP and of the reply API nest alike. */
 #include "server/resp_reply.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* Facts about the server. It is asked once, at load time, whether it is Valkey; everything else is asked anew every
- * time, because roles and settings change while the server runs. */
+/* Facts about the server. The module finds out once, at load time, whether it is Valkey, and asks for everything else
+ * each time, because roles and settings change while the server runs. */
 #include "server/server.h"
 
 #include <string.h>
 
 static RedisModuleCtx *detached;
-static int is_valkey; /* flags that the other server does not have, or uses for something else */
+static int is_valkey; /* guards flags that Redis does not have, or uses for something else */
 
 static int find_valkey(RedisModuleCtx *ctx) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "INFO", "c", "server");

@@ -1,4 +1,4 @@
-/* Texts and lists of names that values of our types consist of, and how they are saved, loaded and accounted for. */
+/* Texts and lists of names in values of our types: how to save and load them, and what memory they take. */
 #ifndef QA_TEXTS_H
 #define QA_TEXTS_H
 
@@ -21,7 +21,7 @@ typedef struct Names {
 
 Text text_new(const char *data, size_t length);
 Text text_of(RedisModuleString *string);
-/* NULL, or an error line: one of them is too long to be loaded again. */
+/* NULL, or an error line when one of them is so long that loading would refuse it. */
 const char *texts_check(RedisModuleString **strings, int n);
 /* Frees what `text` held and lets it hold a copy of `data`. */
 void text_set(Text *text, const char *data, size_t length);
@@ -39,7 +39,7 @@ void names_reply(RedisModuleCtx *ctx, const Names *names);
 
 void text_save(RedisModuleIO *io, const Text *text);
 void names_save(RedisModuleIO *io, const Names *names);
-/* Replaces *text, *names by what is read. 0: nothing sensible could be read; they are then still valid. */
+/* Replace *text, *names by what they read. 0: the file is damaged; *text, *names are then still valid. */
 int text_load(RedisModuleIO *io, size_t max, Text *text);
 int names_load(RedisModuleIO *io, Names *names);
 void names_digest(RedisModuleDigest *digest, const Names *names);

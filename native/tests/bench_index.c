@@ -2,9 +2,9 @@
  *
  * A term of rank r is drawn with probability proportional to 1 / (r + 50)^1.4, of 600,000 terms, which resembles a
  * million sentences of Debian's documentation in its frequent terms and has a third more rare ones. A sentence has 8
- * terms on average, a document 20 sentences. A natural question has 4 to 6 terms: a sentence's of the corpus, so that
- * they belong together. The six common terms are of the 40 most frequent. Times are of the process's CPU time, as the
- * machine is shared; a sentence's memory is all that the index holds but the documents' ids. */
+ * terms on average, a document 20 sentences. A natural question has 4 to 6 terms of one sentence, so that they belong
+ * together. The six common terms are among the 40 most frequent. Times are the process's CPU time, because other
+ * processes share the machine; a sentence's memory is all that the index holds except the documents' ids. */
 #include "index/index.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static void make_vocabulary(void) {
     for (unsigned i = 0; i < VOCABULARY; i++) {
         sum += pow(i + 50.0, -1.4);
         cumulated[i] = sum;
-        /* About as long as stems are: 3 to 12 letters, rarer ones longer. */
+        /* Terms are about as long as stems: 3 to 12 letters, rarer ones longer. */
         int length = 3 + (int)(next() % 4) + (i > 1000 ? (int)(next() % 3) : 0) + (i > 30000 ? (int)(next() % 3) : 0);
         unsigned number = i;
         for (int j = 0; j < length; j++, number /= 26) names[i][j] = (char)('a' + (number ? number % 26 : next() % 26));
@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
     index_save(index, count_bytes, &saved);
     printf("save: %.1f ms, %.2f bytes a sentence\n", (now_us() - start) / 1e3, (double)saved / count);
 
-    /* A third of the documents is replaced, with maintenance in between. */
+    /* Replaces a third of the documents, with maintenance in between. */
     double maintaining = 0;
     longest_step = total_steps = 0, steps = 0;
     double longest_maintain = 0, longest_remove = 0;

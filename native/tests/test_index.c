@@ -46,7 +46,7 @@ static void add(IndexPending *pending, const char *a, const char *b) {
     CHECK(index_add(pending, &one, 1) == INDEX_OK);
 }
 
-/* How many sentences hold the term; its frequency by the index is *frequency. */
+/* Returns how many sentences hold the term; sets *frequency to its frequency by the index. */
 static size_t ask(Index *index, const char *text, uint64_t *frequency, IndexHit *best) {
     static IndexHit hits[INDEX_MAX_HITS];
     static double weights[INDEX_MAX_HITS];
@@ -190,7 +190,8 @@ static void test_a_cursor_survives_changes(void) {
     index_free(index);
 }
 
-/* A document with more distinct terms than one call counts in: found as a whole at once, its frequencies follow. */
+/* A document with more distinct terms than one call counts in: searches find all of it at once, its frequencies
+ * follow. */
 static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     enum { TERMS = 20000 };
     Index *index = index_new(ALLOCATOR, KEY);
@@ -205,7 +206,7 @@ static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     CHECK(index_counts(index).sentences == TERMS);
     CHECK(ask(index, "t0", &frequency, NULL) == 1 && frequency == 1);
     CHECK(ask(index, text, &frequency, NULL) == 1 && frequency == 0);
-    CHECK(index_remove(index, "huge", 4) == INDEX_OK); /* not counted in to the end yet */
+    CHECK(index_remove(index, "huge", 4) == INDEX_OK); /* its terms are not all counted in yet */
     CHECK(index_counts(index).sentences == 0 && ask(index, text, &frequency, NULL) == 0);
     int steps = 0;
     while (index_maintain(index, 500)) steps++;
@@ -220,7 +221,7 @@ static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     CHECK(held == 0);
 }
 
-/* Replaced again and again by other words, an index does not grow. */
+/* An index whose documents change their words again and again does not grow. */
 static void test_what_is_gone_leaves_no_memory(void) {
     Index *index = index_new(ALLOCATOR, KEY);
     size_t after[8];
@@ -250,7 +251,7 @@ static void test_what_is_gone_leaves_no_memory(void) {
     }
     uint64_t frequency;
     CHECK(ask(index, "common", &frequency, NULL) == 0 && frequency == 0);
-    CHECK(index_counts(index).postings < 64); /* fewer are not worth a sweep */
+    CHECK(index_counts(index).postings < 64); /* a sweep begins at 64 dead ones */
     index_free(index);
     CHECK(held == 0);
 }

@@ -1,5 +1,5 @@
-/* Damaged payloads: test_index_load [rounds]. Whatever is read, nothing is broken or lost, and what is accepted can be
- * used. Bits, bytes, cuts, insertions and whole varints are damaged, from a fixed seed. */
+/* Damaged payloads: test_index_load [rounds]. Loading survives any payload and loses no memory, and what it accepts can
+ * be used. The test damages bits, bytes and whole varints, cuts and inserts, from a fixed seed. */
 #include "index/index.h"
 
 #include <stdio.h>
@@ -135,7 +135,7 @@ static void damage(Payload *payload) {
     }
 }
 
-/* Each rule by itself, beside one payload that must load. */
+/* Breaks each rule by itself, beside payloads that must load. */
 static void test_every_rule(void) {
 #define DOCUMENT "d\0\1\1\1x\0"
     static const struct {
@@ -192,7 +192,7 @@ int main(int argc, char **argv) {
     index_free(index);
     CHECK(held == 0);
 
-    /* As it is, in pieces of all sizes; and every cut of it is refused, as is every byte too many. */
+    /* The whole loads in pieces of all sizes; loading refuses every cut of it and an additional byte. */
     for (whole.piece = 1; whole.piece < 70000; whole.piece = whole.piece * 3 + 1) {
         whole.at = 0;
         index = index_load(ALLOCATOR, KEY, read_payload, &whole);
@@ -222,7 +222,7 @@ int main(int argc, char **argv) {
         }
         CHECK(held == 0);
     }
-    /* 200 kB are for reading; the rest is in proportion to the payload, whatever it says. */
+    /* The reader takes 200 kB; the rest is in proportion to the payload, whatever numbers that holds. */
     CHECK(most_held < 300000 + 64 * whole.length);
     CHECK(accepted > rounds / 100 && accepted < rounds); /* the damage is neither hopeless nor harmless */
     return 0;

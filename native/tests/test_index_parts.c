@@ -58,7 +58,7 @@ static void test_blocks_of_every_width(void) {
     index_free(index);
 }
 
-/* In all forms, with leaps of more than 32 bits now and then. */
+/* Goes through all forms of postings; some leaps between ids are `leap`. */
 static void test_postings(uint64_t leap) {
     enum { COUNT = 1500 };
     static uint64_t ids[COUNT];
@@ -144,7 +144,7 @@ static bool is_item(const Index *index, uint32_t item, const TableKey *key) {
     return item == key->length;
 }
 
-/* What no hash function should do: a table of equal hashes is slow, but holds them, and splits no further. */
+/* No hash function should do this: a table of equal hashes is slow, but holds them, and does not split for ever. */
 static void test_equal_hashes(void) {
     Index *index = new_index();
     Table table;
@@ -157,7 +157,7 @@ static void test_equal_hashes(void) {
     index_free(index);
 }
 
-/* Against a plain array. */
+/* Compares runs with a plain array. */
 static void test_runs(void) {
     enum { IDS = 6000 };
     static uint32_t owner[IDS], first_of[IDS];

@@ -1,4 +1,4 @@
-/* The index behind plain functions for tests/index: what is nested comes as one string of bytes. */
+/* The index behind plain functions for tests/index: nested arguments come as one string of bytes. */
 #include "index/index.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 static size_t held;
 
-/* The size before each piece, so that the test can compare what the index says it holds. */
+/* Stores the size before each piece, so that the test can check the size that the index reports. */
 static void *count_alloc(size_t bytes) {
     size_t *piece = malloc(bytes + 16);
     *piece = bytes;
@@ -65,8 +65,8 @@ EXPORT IndexFilter *shim_filter(Index *index, const char *bytes, size_t length) 
 }
 EXPORT void shim_filter_free(Index *index, IndexFilter *filter) { index_filter_free(index, filter); }
 
-/* Terms: u64 frequency, u32 length, bytes. Ids are copied to `ids`, 64 bytes each. Returns the number of hits, or less
- * than 0. */
+/* Terms: u64 frequency, u32 length, bytes. Copies ids to `ids`, 64 bytes each. Returns the number of hits, or less than
+ * 0. */
 EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                      const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
                      uint64_t *frequencies, uint64_t totals[2]) {
@@ -143,7 +143,7 @@ static size_t read_payload(void *context, void *bytes, size_t length) {
     return part;
 }
 
-/* Saved and loaded. */
+/* Returns a copy of the index, saved and loaded. */
 EXPORT Index *shim_again(const Index *index, uint64_t key) {
     Payload payload = {0};
     Index *loaded = NULL;

@@ -95,8 +95,8 @@ static void test_lanes_take_turns(void) {
     queue_free(lanes[1]);
 }
 
-/* Against a plain count per key: nothing lost, nothing twice, order kept within a flow, no flow served twice in a row
- * while another one waits. */
+/* Compares with a plain count per key: the queue loses nothing, returns nothing twice, keeps the order within a flow,
+ * and serves no flow twice in a row while another one waits. */
 static void test_random_operations(unsigned seed) {
     enum { ITEMS = 2000, KEYS = 300 };
     static Item items[ITEMS];

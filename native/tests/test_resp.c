@@ -115,7 +115,7 @@ static void test_commands(void) {
     CHECK(command(big, sizeof big - 1) == -1);
 }
 
-/* Damage to a valid value is either found or leaves a valid value; nothing is read outside. */
+/* The parser finds damage to a valid value or the value stays valid; it reads nothing outside. */
 static void test_damage(void) {
     const char *text = "*3\r\n$5\r\nhello\r\n*2\r\n:12\r\n+OK\r\n-ERR bad\r\n";
     size_t length = strlen(text);

@@ -6,8 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SAVED_PIECE                                                                                                    \
-    (64UL << 20) /* of every piece in an RDB file but the last: changing it changes the encoding version */
+#define SAVED_PIECE (64UL << 20) /* of all but the last piece in an RDB file: a change needs a new encoding version */
 #define MORE_CHUNKS 64
 #define LARGE (1UL << 20) /* freeing more than that takes long */
 
@@ -54,7 +53,7 @@ void blob_release(Blob *blob) {
     if (is_last(blob)) free_blob(blob);
 }
 
-/* 0: no thread could be started. It blocks all signals: the server's own threads handle them. */
+/* 0: no thread could start. The thread blocks all signals: the server's own threads handle them. */
 static int free_elsewhere(Blob *blob) {
     pthread_t thread;
     sigset_t all, before;
@@ -100,7 +99,7 @@ void blob_add_to(const Blob *blob, ArgList *args) {
     for (size_t i = 0; i < blob->n; i++) arg_list_hold(args, blob->chunks[i]);
 }
 
-/* Calls `visit` for the pieces in which a blob is saved: the same ones for the same bytes. */
+/* Calls `visit` for the pieces of a blob in an RDB file, which depend on its bytes only, not on its chunks. */
 static void each_piece(const Blob *blob, void (*visit)(void *to, const char *data, size_t length), void *to) {
     char *room = blob->n > 1 ? RedisModule_Alloc(least(blob->size, SAVED_PIECE)) : NULL;
     for (size_t at = 0; at < blob->size; at += SAVED_PIECE) {
@@ -123,7 +122,7 @@ static void digest_piece(void *digest, const char *data, size_t length) {
 
 void blob_digest(RedisModuleDigest *digest, const Blob *blob) { each_piece(blob, digest_piece, digest); }
 
-/* The pieces must add up to the size exactly. The memory for all grows with what was really read. */
+/* The pieces must add up to the size exactly. The memory grows only with what the file really holds. */
 Blob *blob_load(RedisModuleIO *io) {
     uint64_t size = RedisModule_LoadUnsigned(io);
     if (RedisModule_IsIOError(io) || size == 0 || size > SIZE_MAX / 2) return NULL;

@@ -1,4 +1,4 @@
-/* Models: how they are freed, named and checked as runnables. The bytes are a Blob, which copies share. */
+/* How models behave as runnables. The bytes are a Blob, which copies share. */
 #include "values/model.h"
 
 static const char *model_backend(const Runnable *runnable) {

@@ -1,6 +1,6 @@
 /* Models: the value behind AI__MODEL keys. Lifetime and registry: runnable.h.
  *
- * The bytes are only stored here. Loading them into a runtime is the worker's, so loading an RDB file never needs a
+ * The module only stores the bytes. The worker loads them into a runtime, so loading an RDB file never needs a
  * worker. */
 #ifndef QA_MODEL_H
 #define QA_MODEL_H
@@ -10,7 +10,7 @@
 #include "values/blob.h"
 #include "values/runnable.h"
 
-#define MODEL_MIN_BATCH_TIMEOUT_MS 1000 /* when MINBATCHSIZE comes without MINBATCHTIMEOUT: nothing waits forever */
+#define MODEL_MIN_BATCH_TIMEOUT_MS 1000 /* for MINBATCHSIZE without MINBATCHTIMEOUT: no run waits forever */
 #define MODEL_MAX_BATCH 1000000000LL
 
 typedef enum { MODEL_ONNX = 1, MODEL_TORCH = 2 } ModelBackend; /* stored in RDB files: never renumber */
@@ -25,10 +25,10 @@ typedef struct Model {
 
 extern const RunnableClass model_class;
 
-/* An empty model with a fresh ref and one reference, which takes over `blob`. */
+/* A model without names, with a fresh ref and one reference. It takes over `blob`. */
 Model *model_new(ModelBackend backend, const char *device, Blob *blob);
 
-/* The error when a model with these names is given that many inputs and outputs, or NULL. */
+/* NULL, or the error for a model that names other numbers of inputs and outputs than these. */
 const char *model_check_counts(const Model *model, int n_inputs, int n_outputs);
 
 #endif

@@ -8,7 +8,7 @@
 #include "server/keyspace.h"
 
 /* Version 5 is backend number, device, tag, batch options, names, size and pieces of the file. RedisAI's versions 0 to
- * 4 begin with the backend and device in other encodings, and hold runtimes' files we cannot run: they are refused. */
+ * 4 encode backend and device differently, and hold files of runtimes that we do not have: loading refuses them. */
 #define FIXED_ARGS 24
 
 static RedisModuleType *model_module_type;
@@ -32,7 +32,7 @@ void model_store(RedisModuleCtx *ctx, RedisModuleString *name, Model *model) {
     keyspace_store(ctx, name, model_module_type, model, "ai.modelstore");
 }
 
-/* A renamed key keeps its value; _MODELSCAN must tell the new name. */
+/* A renamed key keeps its value; AI._MODELSCAN must show the new name. */
 static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
     (void)type;
     if (!strcmp(event, "rename_to")) runnable_renamed(ctx, model_module_type, name);

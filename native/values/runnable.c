@@ -9,7 +9,7 @@
 #include "jobs/jobs.h"
 #include "server/keyspace.h"
 
-static Runnable *registry; /* everything whose memory exists; few, so a list */
+static Runnable *registry; /* all whose memory exists: they are few, so a list will do */
 static uint64_t next_ref = 1;
 
 static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -84,7 +84,7 @@ void runnable_release(Runnable *runnable) {
 
 /* ---- Registry ---- */
 
-/* A reference, unless the last one is gone: another thread may release it at any moment. */
+/* Takes a reference unless the last one is gone: another thread may release it at any moment. */
 static int try_retain(Runnable *runnable) {
     unsigned refs = atomic_load_explicit(&runnable->refs, memory_order_relaxed);
     while (refs > 0)

@@ -1,10 +1,10 @@
-/* What models and scripts have in common: they live behind a key, run in the worker and are counted.
+/* What models and scripts have in common: they live behind a key, run in the worker and have a reference count.
  *
- * Ownership. A Runnable is counted: its key holds one reference and every job that names it holds one, so a DEL or an
- * overwrite during a run does not disturb the run. Each has a number of its own, `ref`, by which the worker knows it;
- * the number is never reused. The server may drop a key's reference on a background thread. Therefore the count is
- * atomic and the last release frees only the bytes; the rest goes onto a list that the main thread empties: it takes
- * the value out of the registry and sends the worker a notice (model.drop). Only releasing may happen on any thread. */
+ * Ownership. The key of a Runnable holds one reference and every job that names it holds one, so a DEL or an overwrite
+ * during a run does not disturb the run. Each has a number of its own, `ref`, by which the worker knows it; nothing
+ * reuses the number. The server may drop a key's reference on a background thread. Therefore the count is atomic and
+ * the last release frees only the bytes; the rest goes onto a list for the main thread, which takes the value out of
+ * the registry and sends the worker a notice (model.drop). Other threads may only release. */
 #ifndef QA_RUNNABLE_H
 #define QA_RUNNABLE_H
 
@@ -50,24 +50,24 @@ void runnable_init(Runnable *runnable, const RunnableClass *class, const char *d
 Runnable *runnable_retain(Runnable *runnable);
 void runnable_release(Runnable *runnable);
 
-/* A new reference to the live one of that class with the ref that the worker gave; NULL after an error was sent. */
+/* A new reference to the live one of that class with the ref that the worker gave; NULL when it sent an error. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
-/* Calls `visit` for every registered one of the class. It may read all but the bytes: the last reference may just have
- * gone. */
+/* Calls `visit` for every registered one of the class. `visit` must not read the bytes: the last reference may just
+ * have gone. */
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data);
 
 void runnable_remember_key(Runnable *runnable, const char *name, size_t length);
-/* For the rename_to event: the value of this type at `name`, if it has one, has got that name. */
+/* For the rename_to event: gives the value of this type at `name`, if there is one, that name. */
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name);
-/* Device and tag of an RDB file; notes the key's name. 0: damaged. */
+/* Reads device and tag from an RDB file and notes the key's name. 0: damaged. */
 int runnable_load(RedisModuleIO *io, Runnable *runnable);
 void runnable_save(RedisModuleIO *io, const Runnable *runnable);
-/* The memory of what a Runnable itself has beside the struct. */
+/* The memory that a Runnable itself owns outside its struct. */
 size_t runnable_memory(const Runnable *runnable);
 
 const char *runnable_backend(const Runnable *runnable);
 
-/* One run has ended. `duration_us` and `samples` count when it did not fail. */
+/* Counts a run that has ended. `duration_us` and `samples` count when it did not fail. */
 void runnable_count(Runnable *runnable, int failed, long long duration_us, long long samples);
 
 /* Takes CPU, GPU, CPU:n, GPU:n in any case and puts it in upper case. `device` has room for DEVICE_MAX + 1. */

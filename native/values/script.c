@@ -1,4 +1,4 @@
-/* Scripts: how they are freed and named as runnables. Each owns its source. */
+/* How scripts behave as runnables. Each owns its source. */
 #include "values/script.h"
 
 static void script_free_bytes(Runnable *runnable) {

@@ -1,5 +1,5 @@
-/* Scripts: the value behind AI_SCRIPT keys, a TorchScript source. Lifetime and registry: runnable.h. Compiling is the
- * worker's. */
+/* Scripts: the value behind AI_SCRIPT keys, a TorchScript source that the worker compiles. Lifetime and registry:
+ * runnable.h. */
 #ifndef QA_SCRIPT_H
 #define QA_SCRIPT_H
 
@@ -12,12 +12,12 @@
 typedef struct Script {
     Runnable run;
     Text source;
-    Names entry_points; /* none: its functions are called the old way, with tensors in their places */
+    Names entry_points; /* none: AI.SCRIPTSET made it, and runs pass tensors by position */
 } Script;
 
 extern const RunnableClass script_class;
 
-/* With a fresh ref and one reference, and an empty source. */
+/* A script with a fresh ref, one reference and an empty source. */
 Script *script_new(const char *device);
 
 #endif

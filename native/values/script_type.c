@@ -7,7 +7,8 @@
 #include "server/args.h"
 #include "server/keyspace.h"
 
-/* Version 5 is device, tag, source, entry points. RedisAI's versions 0 to 4 have other fields and are refused. */
+/* Version 5 is device, tag, source, entry points. Loading refuses RedisAI's versions 0 to 4, which have other
+ * fields. */
 #define SCRIPT_ENCVER 5
 #define FIXED_ARGS 8
 
@@ -40,8 +41,8 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
 
 /* ---- As a command ---- */
 
-/* The arguments of AI.SCRIPTSTORE after the key. From clients it wants at least one entry point; here a script of
- * AI.SCRIPTSET has none, and one command serves both. */
+/* The arguments of AI.SCRIPTSTORE after the key. Clients must name at least one entry point; a primary or the AOF may
+ * name none, so this command also serves scripts of AI.SCRIPTSET. */
 static ArgList script_args(const Script *script) {
     ArgList args = arg_list_new(FIXED_ARGS + script->entry_points.n);
     arg_list_word(&args, script->run.device);

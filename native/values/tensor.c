@@ -1,5 +1,5 @@
-/* Tensor values: shapes, blobs, the parsing and printing of elements. Everything that comes from outside is checked
- * before a tensor is made of it, so the rest of the module may trust one. */
+/* Tensor values: shapes, blobs, the parsing and printing of elements. This part checks all input before it makes a
+ * tensor, so the rest of the module may trust one. */
 #include "values/tensor.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ _Static_assert(TENSOR_MAX_BYTES == 1073741824LL, "ERR_SIZE names the limit");
 
 typedef struct TypeInfo {
     const char *name;
-    size_t size; /* of an element; STRING: the least an element takes, its NUL */
+    size_t size; /* of an element; STRING: the least that an element takes, its NUL */
     long long min, max;
 } TypeInfo;
 
@@ -150,7 +150,7 @@ static const char *parse_float(char *to, TensorType type, RedisModuleString *tex
         memcpy(to, &value, sizeof value);
         return NULL;
     }
-    /* Parsed as a float, not rounded twice; what rounds to infinity is out of range. */
+    /* strtof rounds once, a cast of the double would round twice; what rounds to infinity is out of range. */
     float narrow = strtof(RedisModule_StringPtrLen(text, NULL), NULL);
     if (isinf(narrow) && !isinf(value)) return ERR_VALUE;
     memcpy(to, &narrow, sizeof narrow);
@@ -231,7 +231,7 @@ static double shortest(char *text, size_t size, double value, int is_float) {
 static void reply_real(RedisModuleCtx *ctx, double value, int is_float, int resp3) {
     char text[40];
     double printed = shortest(text, sizeof text, value, is_float);
-    /* RESP2 servers print doubles with 17 digits whatever they need; RESP3 clients want the type. */
+    /* In RESP2 the server prints all doubles with 17 digits; RESP3 clients want the type. */
     if (resp3) RedisModule_ReplyWithDouble(ctx, printed);
     else RedisModule_ReplyWithCString(ctx, text);
 }

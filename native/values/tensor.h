@@ -1,7 +1,7 @@
 /* Tensors: the value behind AI_TENSOR keys, the inputs and outputs of models.
  *
- * A tensor never changes after it was made, so it is shared by counting references: a key, its copies and the jobs that
- * read it hold the same buffer. The count is atomic because the server may free values on a background thread. */
+ * A tensor never changes once it is made, so a key, its copies and the jobs that read it share the buffer and count
+ * references. The count is atomic because the server may free values on a background thread. */
 #ifndef QA_TENSOR_H
 #define QA_TENSOR_H
 
@@ -34,7 +34,7 @@ typedef struct TensorShape {
     long long count; /* elements: the product of dims */
 } TensorShape;
 
-/* One allocation: shards hold a tensor per sentence, so every byte counts. */
+/* One allocation, because a data set may hold a tensor per sentence: every byte counts. */
 typedef struct Tensor {
     atomic_uint refs;
     unsigned char type; /* TensorType */
@@ -51,7 +51,7 @@ const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t 
 const char *tensor_from_values(const TensorShape *shape, RedisModuleString **values, int n, Tensor **tensor);
 Tensor *tensor_retain(Tensor *tensor);
 void tensor_release(Tensor *tensor);
-/* The least a tensor of this shape takes: exact but for strings. */
+/* The least memory that a tensor of this shape takes; exact except for strings. */
 long long tensor_shape_bytes(const TensorShape *shape);
 
 /* Packed, little-endian; STRING: each element ends with a NUL. */
@@ -62,7 +62,7 @@ void tensor_reply_values(RedisModuleCtx *ctx, const Tensor *tensor);
 /* Replies with dtype, ndim, dims and blob as separate elements; returns how many. */
 int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
 
-/* dtype ndim dim.. blob, as the worker writes it. Returns how many arguments were read, or 0. */
+/* Reads dtype ndim dim.. blob, as the worker writes them. Returns how many arguments it read, or 0. */
 int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
 /* What AI.INFO counts as samples. */
 long long tensor_samples(const Tensor *tensor);

@@ -1,12 +1,12 @@
-/* The AI_TENSOR data type: keys, RDB, AOF, replication. The server may call `free` on a thread of its own: a tensor is
- * released there like anywhere else. */
+/* The AI_TENSOR data type: keys, RDB, AOF, replication. The server may call `free` on a thread of its own, where
+ * releasing a tensor works as everywhere. */
 #include "values/tensor_type.h"
 
 #include <string.h>
 
 #include "server/keyspace.h"
 
-/* Version 5 is dtype, ndim, dims.., blob. RedisAI's versions 0 to 4 have other fields and are refused. */
+/* Version 5 is dtype, ndim, dims.., blob. Loading refuses RedisAI's versions 0 to 4, which have other fields. */
 #define TENSOR_ENCVER 5
 
 static RedisModuleType *tensor_module_type;

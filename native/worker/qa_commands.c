@@ -1,9 +1,9 @@
-/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE, QA.SEND. Other parts register the internal commands that are about
- * what they own: models, scripts, sessions, streams.
+/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE, QA.SEND. Other parts register the internal commands on what they own:
+ * models, scripts, sessions, streams.
  *
- * A link that finds no job waits here, blocked in QA.NEXT, in the order of arrival. Jobs leave the queue only when the
- * reply is written: a link that goes away before that takes nothing with it. One link is woken at a time; when it is
- * done, it wakes the next if there is anything left. A Waiter belongs to its blocked client and lives until
+ * A link that finds no job waits here, blocked in QA.NEXT, in the order of arrival. Jobs leave the queue only when
+ * QA_NEXT_Reply writes the reply: a link that goes away before takes nothing with it. One link wakes at a time; when it
+ * is done, it wakes the next if there is any job left. A Waiter belongs to its blocked client and lives until
  * QA_NEXT_Free. */
 #include "worker/qa_commands.h"
 
@@ -92,7 +92,7 @@ static void remove_waiter(Waiter *waiter) {
     else last_waiter = waiter->previous;
 }
 
-/* Its reply is written in the next round of the event loop, by QA_NEXT_Reply. */
+/* QA_NEXT_Reply writes its reply in the next round of the event loop. */
 static void wake(Waiter *waiter, int timer_is_over) {
     if (waiter->woken) return;
     waiter->woken = 1;
@@ -173,7 +173,7 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
 
 /* ---- QA.READY, QA.DONE ---- */
 
-/* From now on links that wait can have all jobs. */
+/* From now on waiting links get all kinds of jobs. */
 static int QA_READY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
@@ -241,7 +241,7 @@ static void free_message(void *data) {
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
-/* Drops what exceeds the limit while no worker takes it: senders rely on nothing but their own deadline. */
+/* Drops a message beyond the limit of those that wait for the worker: senders rely on their own deadline only. */
 static void deliver(const char *sender, const char *payload, size_t length) {
     if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
         RedisModule_Log(server_ctx(), "warning",

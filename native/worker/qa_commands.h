@@ -1,5 +1,5 @@
-/* What the worker says over its links (docs/worker-protocol.md, 2 and 3): it introduces itself, asks for jobs, brings
- * their results and sends messages to other workers. Main thread only. */
+/* The commands that the worker sends over its links (docs/worker-protocol.md, 2 and 3): it introduces itself, asks for
+ * jobs, returns their results and sends messages to other workers. Main thread only. */
 #ifndef QA_QA_COMMANDS_H
 #define QA_QA_COMMANDS_H
 

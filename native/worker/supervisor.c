@@ -1,12 +1,12 @@
-/* One worker at a time, started by posix_spawn, in a process group of its own.
+/* Runs one worker at a time, started by posix_spawn, in a process group of its own.
  *
- * Three things tie it to the server: the control socket, whose closing is its death; a pipe that takes its output into
- * the server's log; and a token, new for every worker, that its connections must show. It is watched by a timer: a
- * worker that sends no beat for too long is killed, and so is one that jobs.c reports.
+ * Three things tie it to the server: the control socket, whose closing counts as its death; a pipe that takes its
+ * output into the server's log; and a token, new for every worker, that its connections must show. A timer watches it:
+ * the supervisor kills a worker that sends no beat for too long, and one that jobs.c reports.
  *
- * Death has one path, control_closed: it schedules on_death, once, in a timer, because ending jobs writes keys. There
- * the token becomes invalid before anything else happens, the process group is killed and reaped, the links are closed
- * and the jobs go back to the queue. A worker that dies again and again is started with growing delays. */
+ * Death has one path, control_closed: it schedules on_death, once, in a timer, because ending jobs writes keys.
+ * on_death first makes the token invalid; then it kills the process group, reaps the worker, closes the links and puts
+ * the jobs back into the queue. A worker that dies again and again restarts with growing delays. */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ enum {
     TICK_MS = 100,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
-    MAX_READY_BACKOFF_MS = 800, /* for workers that were ready: questions wait for the next one */
+    MAX_READY_BACKOFF_MS = 800, /* after a worker that was ready: questions wait for the next one */
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
@@ -45,7 +45,7 @@ static WorkerInfo info = {.last_exit = "none"};
 static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
 static int control = -1;
 static int output = -1;
-static int greeted; /* has sent QA.HELLO and a beat: from here on silence counts */
+static int greeted; /* it has sent QA.HELLO and a beat: from then on qa.worker-silence-ms limits its silence */
 static int shutting_down;
 static int death_scheduled;
 static int innocent_death;
@@ -100,7 +100,7 @@ static void close_output(void) {
     output = -1;
 }
 
-/* A worker that floods its output is read in small portions, so that it cannot keep the server busy. */
+/* Reads the output in small portions, so that a worker that floods it cannot keep the server busy. */
 static void on_output(int fd, void *data, int mask) {
     (void)data;
     (void)mask;
@@ -127,7 +127,7 @@ static void describe_exit(int status) {
     info.last_exit = last_exit;
 }
 
-/* 1 when the process is gone. The server reaps children of its own accord too, hence ECHILD. */
+/* 1 when the process is gone. The server also reaps children, hence ECHILD. */
 static int reap(pid_t pid) {
     int status;
     pid_t got = waitpid(pid, &status, WNOHANG);
@@ -157,7 +157,7 @@ static void schedule_start(RedisModuleCtx *ctx, int was_ready) {
     RedisModule_CreateTimer(ctx, delay, on_start, NULL);
 }
 
-/* In a timer: ending jobs writes keys. */
+/* Runs in a timer, because ending jobs writes keys. */
 static void on_death(RedisModuleCtx *ctx, void *data) {
     (void)data;
     death_scheduled = 0;
@@ -218,7 +218,7 @@ static int set_flags(int fd, int non_blocking) {
     return non_blocking ? fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) : 0;
 }
 
-/* The worker's ends are moved above 9: dup2 onto 0..3 must not meet them. */
+/* Moves an end of the worker's above 9, so that dup2 onto 0..3 cannot hit it. */
 static int raise_end(int *fd) {
     int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 10);
     if (raised < 0) return -1;
@@ -265,7 +265,7 @@ static void new_token(void) {
     for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Neither a unix socket that can be found from another directory, nor a port: most likely a server for TLS only. */
+/* 1 without an absolute path of a unix socket and without a port: most likely the server is for TLS only. */
 static int is_unreachable(RedisModuleCtx *ctx) {
     RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
     int result = *RedisModule_StringPtrLen(path, NULL) != '/' && !strcmp(RedisModule_StringPtrLen(port, NULL), "0");
@@ -274,7 +274,7 @@ static int is_unreachable(RedisModuleCtx *ctx) {
     return result;
 }
 
-/* The first address the server is bound to that the worker can connect to. */
+/* The address for the worker: the first of `bind`, or 127.0.0.1 when that is a wildcard. */
 static void choose_host(const char *bind, char *host, size_t size) {
     snprintf(host, size, "127.0.0.1");
     char word[64];
@@ -298,7 +298,7 @@ static void append_json(char *to, size_t size, const char *text) {
     }
 }
 
-/* The one line on the control socket with which a worker begins: its number, its token, its server's address. */
+/* Sends the first line on the control socket: the worker's token and number, and the server's addresses. */
 static int introduce(RedisModuleCtx *ctx) {
     RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
     RedisModuleString *bind = server_setting(ctx, "bind");
@@ -307,7 +307,7 @@ static int introduce(RedisModuleCtx *ctx) {
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
     snprintf(message, sizeof message, "{\"protocol\": 3, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
              info.number);
-    /* The server has changed directory since it bound a relative path: useless to the worker. */
+    /* A relative path is useless to the worker: the server may have changed its directory after binding. */
     if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);
     snprintf(rest, sizeof rest, "\", \"host\": \"%s\", \"port\": %s}\n", host, RedisModule_StringPtrLen(port, NULL));
     strcat(message, rest);
@@ -378,7 +378,7 @@ static void on_start(RedisModuleCtx *ctx, void *data) {
     }
     if (!known) RedisModule_Log(ctx, "warning", "no worker is started: %s", supervisor_refusal());
     set_state(WORKER_STOPPED);
-    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may change that */
+    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may make it reachable */
 }
 
 /* ---- Watching ---- */
@@ -389,15 +389,15 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     for (int i = 0; i < MAX_ZOMBIES; i++)
         if (zombies[i] && reap(zombies[i])) zombies[i] = 0;
     if (!info.pid) return;
-    /* Sessions that came by replication or from a file: a fresh worker reads them all. A replica does this at once and
-     * not at its promotion, when it is wanted warm. */
+    /* When sessions came by replication or from a file, a fresh worker reads them all. A replica does this at once and
+     * not at its promotion, when its worker should be warm. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
         registry_forget_stale();
         supervisor_kill("does not know the sessions that were loaded", 1);
         return;
     }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
-    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE keeps its beats from us */
+    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE holds its beats back */
     if (now_ms() - heard_ms <= limit) return;
     char reason[96];
     snprintf(reason, sizeof reason, "has been silent for more than %lld ms (%s)", limit,

@@ -1,4 +1,4 @@
-/* The shard's worker process: it is started, watched, killed and started again. Main thread only. */
+/* The shard's worker process: starts it, watches it, kills it and starts it again. Main thread only. */
 #ifndef QA_SUPERVISOR_H
 #define QA_SUPERVISOR_H
 
@@ -16,7 +16,7 @@ typedef struct WorkerBeat {
 typedef struct WorkerInfo {
     WorkerState state;
     const char *state_name;
-    long long number; /* how many have been started; the current one's name */
+    long long number; /* how many workers have started: the current one's number */
     pid_t pid;        /* 0: none */
     unsigned long long restarts, killed;
     long long peak_rss_bytes;
@@ -32,7 +32,7 @@ const WorkerInfo *supervisor_info(void);
 /* NULL, or why there can be no worker: the error of every command that needs one. */
 const char *supervisor_refusal(void);
 
-/* 1 when `token` is that of the running worker. Takes the same time wherever they differ. */
+/* 1 when `token` is that of the running worker. Takes the same time wherever the tokens differ. */
 int supervisor_check_token(const char *token, size_t length);
 
 /* Signs of life. */
@@ -41,7 +41,7 @@ void supervisor_beat(const WorkerBeat *beat);
 void supervisor_ready(void);
 int supervisor_is_ready(void);
 
-/* Kills the worker; what follows (jobs, restart) happens when its death is noticed. */
+/* Kills the worker; a timer then does the rest (jobs, restart). */
 void supervisor_kill(const char *reason, int innocent);
 
 #endif

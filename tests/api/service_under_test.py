@@ -1,4 +1,4 @@
-"""The service in this process on the scripted cluster, and the one shape that every error must have."""
+"""The service in this process on the scripted cluster, and the shape that every error must have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def serving(cluster: ScriptedCluster, **options: Any) -> AsyncIterator[htt
 
 
 def assert_problem(response: httpx.Response, status: int, kind: str, *said: str) -> dict[str, Any]:
-    """Every error of every route: RFC 9457, our fields, no traceback, a request id in body and header."""
+    """Checks an error of any route: RFC 9457, our fields, no traceback, a request id in body and header."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = response.json()
@@ -57,7 +57,7 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
 
 
 async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: bytes) -> None:
-    """A client that leaves while the shards rank for it: their work is cancelled, and it is counted as gone."""
+    """A client leaves while the shards rank for it: the service cancels their work and counts the client as gone."""
     async with service(cluster.target()) as (app, client):
         cluster.triggers["qa.rank"] = never
         gone = asyncio.Event()

@@ -23,7 +23,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def read(node: Node, arguments: list[str]) -> list[bytes]:
-    """A worker that answers with the context's first word; knows the models "" and "org/name@1"."""
+    """A worker that answers with the context's first word and knows the models "" and "org/name@1"."""
     _, model, text = arguments
     if model not in ("", "org/name@1"):
         raise ReplyError(f"NOTFOUND model '{model}' is not loaded on this shard, loaded are: scripted@aaaaaaaaaaaa")
@@ -55,7 +55,7 @@ async def test_one_pair_gives_one_answer_and_a_list_gives_a_list(reading: Script
         assert many.json() == [[ADA, ADA]]
         sent = json.loads(reading.calls[-1][1][2])
         assert sent == {"inputs": [PAIR], "parameters": {"top_k": 2}}
-        # what clients of Hugging Face send besides
+        # fields that clients of Hugging Face also send
         more = {"inputs": PAIR, "parameters": None, "options": {"use_cache": True}}
         assert (await client.post("/models/default", json=more)).json() == ADA
         metrics = (await client.get("/metrics")).text
@@ -71,7 +71,7 @@ async def test_a_models_name_may_hold_slashes(reading: ScriptedCluster, path: st
         assert response.headers["x-model"] == "org/name@1"
 
 
-DEEP = "[" * 1010 + "]" * 1010  # what the parser takes, and `repr` does not
+DEEP = "[" * 1010 + "]" * 1010  # the parser takes it, `repr` does not
 BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/models/default", {}, 405, "method-not-allowed", ("POST",)),
     ("POST", "/models/", {"json": {}}, 404, "route-not-found", ("default",)),
@@ -135,7 +135,7 @@ async def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedClust
 
 
 class _Many(Mapping[str, object]):
-    """A million members, of which only the first may be looked at."""
+    """A million members, of which the service may look at the first only."""
 
     def __getitem__(self, name: str) -> object:
         if not name.isdigit():
@@ -222,7 +222,7 @@ async def test_what_all_shards_refuse_is_told(reading: ScriptedCluster, text: st
     async with serving(reading) as client:
         response = await client.post("/models/default", json={"inputs": PAIR})
         assert_problem(response, status, kind, text.partition(" ")[2])
-    # one that cost a worker its life is not passed on to the next
+    # a request that has killed a worker does not go to the next
     assert reading.count("qa.pipeline") == (3 if text.startswith(("NOWORKER", "OVERL", "MODEL")) else 1)
 
 

@@ -73,7 +73,7 @@ async def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, how: s
             return await tier() == "near"
 
         assert await tier() == "none"
-        await eventually_async(near)  # not while its subscriptions have just told something
+        await eventually_async(near)  # once its subscriptions report no more changes
         child.send_signal(how)
         await child.wait()
         assert child.returncode in (0, -how)

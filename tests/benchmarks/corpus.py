@@ -1,4 +1,4 @@
-"""What the benchmarks ask about: a SQuAD-format file when one is given, else the language reference of CPython."""
+"""The corpus of the benchmarks: a SQuAD-format file if one is given, else the language reference of CPython."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Corpus:
     questions: list[str]
 
     def write_jsonl(self, path: Path) -> Path:
-        """The documents in the form `qa-cluster ingest` reads."""
+        """Write the documents in the form that `qa-cluster ingest` reads."""
         path.write_text("".join(json.dumps({"id": i, "title": i, "text": t}) + "\n" for i, t in self.documents))
         return path
 
@@ -56,7 +56,7 @@ def _some_words(sentence: str, pick: random.Random) -> str:
 
 
 def variations(questions: Iterable[str], count: int) -> list[str]:
-    """`count` different questions with the same words: repeats get a harmless lead-in, so no cache knows them."""
+    """`count` different questions: repeats get a harmless lead-in, so that no cache knows them."""
     base = list(questions)
     leads = ["", "Tell me: ", "Please answer: ", "I would like to know: ", "In short, ", "Exactly, ", "Now, ", "So, "]
     made = [lead + question for lead in leads for question in base]

@@ -1,8 +1,8 @@
 """Round trips of `AI.TENSORSET`, `AI.TENSORGET` and `AI.MODELEXECUTE` beside `SET` and `GET` of the same bytes.
 
-The model adds its input to itself, so what is measured is the way of a tensor to the worker and back. The plain way to
-the same end is a client that gets the bytes, computes and sets them: a `GET`, then a `SET`. Everything runs on one
-server in one run, all operations in turn in each round.
+The model adds its input to itself, so the figures are of a tensor's way to the worker and back. The plain alternative
+is a client that gets the bytes, computes and sets them: a `GET`, then a `SET`. Everything runs on one server in one
+run, all operations in turn in each round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.harness.clusters import ready_shards
 from .report import Report, median
 from .resp_load import Request, RespLoad, encode, pipeline, run_resp_load
 
-VARIANTS = 16  # so many keys each, one for each client
+VARIANTS = 16  # keys of each kind, one for each client
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Mode:
-    """How commands are sent."""
+    """A way of sending commands."""
 
     name: str
     clients: int
@@ -48,7 +48,7 @@ MODES = (Mode("1 client", 1, 1), Mode("16 clients", 16, 1), Mode("1 client, pipe
 
 @dataclass(frozen=True)
 class Operation:
-    """Commands sent one after the other (each a function of the variant), and the operation they are compared with."""
+    """Commands sent one after the other (each a function of the variant), and the operation to compare them with."""
 
     name: str
     commands: tuple[Callable[[int], bytes], ...]

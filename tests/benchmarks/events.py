@@ -25,7 +25,7 @@ VALUE = b"x" * 64
 
 @dataclass(frozen=True)
 class Registration:
-    """A registration that is measured: its script, and which share of the usual number of events it gets."""
+    """A registration to measure: its script, and its share of the usual number of events."""
 
     name: str
     script: str
@@ -34,7 +34,7 @@ class Registration:
 
     @property
     def prefix(self) -> str:
-        """Of its keys."""
+        """The prefix of its keys."""
         return self.name.replace(" ", "_").replace(",", "") + ":"
 
 
@@ -109,7 +109,7 @@ def _requests(registration: Registration, prefix: str, count: int) -> Iterator[R
 
 
 def _wait_until_run(client: Any, registration: Registration, count: int) -> None:
-    """Until the functions have run for all events; RuntimeError when one failed or they take too long."""
+    """Wait until the functions have run for all events; RuntimeError when one fails or they take too long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         (found,) = client.execute_command("RG.DUMPREGISTRATIONS")
@@ -118,7 +118,7 @@ def _wait_until_run(client: Any, registration: Registration, count: int) -> None
         if int(state["numFailures"]):
             raise RuntimeError(f"{registration.name}: {state['numFailures']} failed, the last: {state['lastError']}")
         if registration.streams:
-            # what a batch has read is trimmed once its function has run
+            # the worker trims what a batch has read once its function has run
             if not any(client.xlen(f"{registration.prefix}{number}") for number in range(registration.streams)):
                 return
         elif int(state["numSuccess"]) % count == 0 and int(state["numSuccess"]):

@@ -1,7 +1,7 @@
 """Records per second of functions over many keys, beside a client that fetches the keys and does the same in Python.
 
-Three runs: map, filter and count (each shard sends one number); the same counted by a key (each shard sends its counts
-to the owners of their keys); and grouped by a key without counting first (every record moves).
+There are three runs: map, filter and count (each shard sends one number); the same counted by a key (each shard sends
+its counts to the owners of their keys); and grouped by a key without counting first (every record moves).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A closed-loop HTTP load generator that costs little itself.
 
-Each client keeps one connection and sends its next request when the last was answered. Requests are prepared bytes,
-replies are cut by `Content-Length`, so a request costs the generator some 20 µs: on a machine that also runs the
-servers that matters, and it is the same for every server measured.
+Each client keeps one connection and sends its next request when the last has its answer. Requests are prepared bytes,
+and `Content-Length` delimits replies, so a request costs the generator some 20 µs. That matters on a machine that also
+runs the servers, and is the same for every server.
 """
 
 from __future__ import annotations

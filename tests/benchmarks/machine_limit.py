@@ -1,7 +1,7 @@
 """The arithmetic limit: multiply-adds a second that large matrix products reach, and those that a model needs.
 
 The products run in the runtime that serves (OpenVINO, which is oneDNN), in float32, bfloat16 and int8. The best of
-several shapes and rounds is the peak: what a model made of nothing but ideal matrix products would run at.
+several shapes and rounds is the peak: the rate of a model that consists of ideal matrix products only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from openvino import opset13 as ops
 
 from .report import Report
 
-# rows, inner dimension, columns: a few MB of weights each, of which one fits any core's caches
+# rows, inner dimension, columns: a few MB of weights each, so that one of them fits any core's caches
 PRODUCTS = ((512, 1536, 1536), (256, 768, 768), (1024, 2048, 2048))
 REPEATS = 5
 ARITHMETICS = ("float32", "bfloat16", "int8")
@@ -26,7 +26,7 @@ _STEP = np.float32(0.01)
 
 
 def arithmetic_of(runtime: str, precision: str) -> str:
-    """What a runtime's multiply-adds of a file of this precision could at best be done in."""
+    """The best arithmetic in which a runtime could compute a file of this precision."""
     if precision in ("int8", "int8-dynamic"):  # ONNX Runtime makes MatMulNBits of the latter, which is int8 too
         return "int8"
     return "bfloat16" if (runtime, precision) == ("OpenVINO", "bfloat16") else "float32"
@@ -39,7 +39,7 @@ class _Product:
 
 
 class Peak:
-    """The best rate seen for each arithmetic, in multiply-adds a second; `measure` may be called again and again."""
+    """The best rate of each arithmetic, in multiply-adds a second, over all calls of `measure`."""
 
     def __init__(self, threads: int, products: tuple[tuple[int, int, int], ...] = PRODUCTS) -> None:
         self.threads = threads
@@ -58,7 +58,7 @@ class Peak:
                     self.per_second[name] = max(self.per_second[name], rate)
 
     def limit_ms(self, arithmetic: str, multiply_adds: int) -> float:
-        """The least time that so many multiply-adds take."""
+        """The least time that these multiply-adds take."""
         return multiply_adds / self.per_second[arithmetic] * 1000
 
 
@@ -93,7 +93,7 @@ def _product(arithmetic: str, shape: tuple[int, int, int], threads: int) -> _Pro
 
 
 class MultiplyAdds:
-    """Counts the multiply-adds of a model's matrix products, which are all but all of its arithmetic."""
+    """Counts the multiply-adds of a model's matrix products, which are nearly all of its arithmetic."""
 
     def __init__(self, model: Path) -> None:
         self._model = ov.Core().read_model(model)
@@ -111,7 +111,7 @@ class MultiplyAdds:
 
 
 def print_peaks(report: Report, peaks: list[Peak]) -> None:
-    """A table of the rates that the limits are made of."""
+    """Print the rates from which the limits come."""
     report.table(
         "Arithmetic limit of the cores: 10⁹ multiply-adds a second",
         ["", *(f"{peak.threads} thread{'s' * (peak.threads > 1)}" for peak in peaks)],

@@ -35,7 +35,7 @@ CRASH_AFTER_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Seen:
-    """One round of a row: seconds it took, and what the pinging client saw."""
+    """One round of a row: its seconds, and the pauses of the pinging client."""
 
     seconds: float
     pauses: Pauses
@@ -62,7 +62,7 @@ def run(
     load_seconds: float = LOAD_SECONDS,
     documents: int | None = None,
 ) -> None:
-    """Rounds of everything, in turn; the pre-tokenization last, on a shard of its own."""
+    """Run rounds of everything in turn; the pre-tokenization comes last, on a shard of its own."""
     rows = _Rows()
     slowest: list[float] = []
     with ready_shards(binary, 1) as (server,):
@@ -114,7 +114,7 @@ def _store(server: Server, key: str, chunks: list[bytes]) -> None:
 
 
 def _send(server: Server, words: list[bytes]) -> None:
-    """A command of any size, sent without another copy of it; RuntimeError unless it answers OK."""
+    """Send a command of any size without copying it; RuntimeError unless the reply is OK."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=120) as connection:
         connection.sendall(b"*%d\r\n" % len(words))
         for word in words:
@@ -142,7 +142,7 @@ def _runs(inputs: int) -> Iterable[Request]:
 
 
 def _load(server: Server, seconds: float) -> RespLoad:
-    """Clients that run a model in a closed loop; RuntimeError when one gets an error."""
+    """Run a model from clients in a closed loop; RuntimeError when one gets an error."""
     with server.client() as client:
         for number in range(CLIENTS):
             client.execute_command("AI.TENSORSET", f"in:{number}", "INT64", 1, 32)
@@ -150,7 +150,7 @@ def _load(server: Server, seconds: float) -> RespLoad:
 
 
 def _crash(rows: _Rows, server: Server, seconds: float) -> float:
-    """Kill the worker while it runs models; returns the milliseconds the slowest model run took."""
+    """Kill the worker while it runs models; returns the milliseconds of the slowest run."""
     loads: list[RespLoad] = []
     killer = threading.Timer(min(CRASH_AFTER_SECONDS, seconds / 2), lambda: server.signal_worker(signal.SIGKILL))
     killer.start()

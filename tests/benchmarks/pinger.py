@@ -1,8 +1,7 @@
 """Measures a server's pauses from outside: `python -m tests.benchmarks.pinger PORT` pings it every millisecond.
 
-It is a process of its own on a connection that carries nothing else, and ends when its standard input closes. What it
-measures includes the times at which the scheduler did not let it or the server run: compare with a row of the same
-table where nothing goes on.
+It is a process of its own on a connection of its own, and ends when its standard input closes. Its figures include
+times at which the scheduler let neither it nor the server run: compare with the idle row of the same table.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ INTERVAL_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class Pauses:
-    """The answers of one run: how many, and milliseconds."""
+    """The answers of one run: their number, and milliseconds."""
 
     pings: int
     p50_ms: float
@@ -57,12 +56,12 @@ class Pinger:
 
 
 def main() -> None:
-    """Ping until standard input closes, then print what was seen."""
+    """Ping until standard input closes, then print the figures."""
     connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     print("ready", flush=True)
     waits: list[float] = []
-    while not waits or not select.select([sys.stdin], [], [], 0)[0]:  # once at least, however short the run
+    while not waits or not select.select([sys.stdin], [], [], 0)[0]:  # at least once, however short the run
         started = time.perf_counter()
         connection.sendall(b"PING\r\n")
         if connection.recv(64) != b"+PONG\r\n":

@@ -1,4 +1,4 @@
-"""Pre-tokenization: sentences per second with 1, 2 and 3 shards, and the memory a stored sentence takes."""
+"""Pre-tokenization: sentences per second with 1, 2 and 3 shards, and the memory of a stored sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARDS = (1, 2, 3)
 
 
 def run(report: Report, corpus: Corpus, binary: Path) -> None:
-    """For each number of shards: ingest (split, tokenize, index on write), then the bulk job over what is stored."""
+    """Measure, per number of shards, ingest (split, tokenize, index on write) and the bulk job on the same data."""
     rows = []
     for shards in SHARDS:
         with tempfile.TemporaryDirectory() as folder, System(binary, shards=shards) as cluster:

@@ -1,9 +1,8 @@
-"""How long a reader takes by length and batch: every precision and runtime, beside PyTorch and the arithmetic limit.
+"""The times of a reader by length and batch: every precision and runtime, beside PyTorch and the arithmetic limit.
 
-In each round every contender runs the same shapes, one after the other for each shape, so that drift of the machine
-hits all alike; the largest shapes leave rounds out when time is short. Lengths are padded ones, and they and the
-batches are among those that a worker's batches have; windows are full, so that padding takes no part. A contender is
-opened by the worker's own classes.
+In each round all contenders run a shape one after the other, so that drift of the machine hits all alike; the largest
+shapes leave rounds out when time is short. Lengths and batches are among those of a worker's padded batches; windows
+are full, so that padding has no influence. The worker's own classes open a contender.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ QUESTION_TOKENS = 8
 BLOCK_SECONDS = 0.04
 MOST_REPEATS = 15
 LONG_SECONDS = 0.3
-# of all threads together, exports apart; what cannot be measured twice in it is measured once
+# for all numbers of threads together, without exports; a shape that does not fit twice is measured once
 SECONDS = 380.0
 TORCH = "PyTorch float32"
-# what is exported for the run; the bundled reader is the int8 one
+# exported for the run; the bundled reader is the int8 one
 EXPORTED = ("float32", "float16", "bfloat16", "int8-dynamic")
 
 Shape = tuple[int, int]
@@ -74,20 +73,20 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """Its precision, as rows are called."""
+        """Its precision, which is the name of its rows."""
         return self.candidate.manifest.precision
 
     @property
     def arithmetic(self) -> str:
-        """What its multiply-adds can at best be done in."""
+        """The best arithmetic for its multiply-adds."""
         return arithmetic_of(self.runtime, self.name)
 
     def times(self, shape: Shape) -> list[float]:
-        """Milliseconds of each round; where there was no time for one, of the run that warms."""
+        """Milliseconds of each round; without time for a round, those of the run that warms."""
         return self.took.get(shape) or [self.first[shape]]
 
     def cell(self, shape: Shape) -> str:
-        """What a table says of a shape."""
+        """The cell of a shape in a table."""
         return ("" if shape in self.took else "≤ ") + spread(self.times(shape))
 
 
@@ -111,7 +110,7 @@ def run(
         peak = Peak(count)
         refused: list[str] = []
         contenders = list(_contenders(candidates, count, refused))
-        share = seconds / count / sum(1 / each for each in threads)  # half the threads take twice the time
+        share = seconds / count / sum(1 / each for each in threads)  # with half the threads a run takes twice the time
         with _torch(checkpoint, candidates[0], count) as plain:
             _measure([*contenders, *plain], shapes, peak, rounds, time.monotonic() + share)
         _print(report, contenders, plain, _Shown(lengths, batches, peak, refused))
@@ -121,7 +120,7 @@ def run(
 
 @contextmanager
 def readers(given: Sequence[Path] | None, bundled: Path, checkpoint: Path | None) -> Iterator[list[Path]]:
-    """The folders to measure: those given, else the bundled reader and what is exported from the checkpoint now."""
+    """The folders to measure: those given, else the bundled reader and exports of the checkpoint."""
     if given or checkpoint is None or not _can_export():
         yield list(given or [bundled])
         return
@@ -183,7 +182,7 @@ def _run(model: CompiledModel, arrays: Arrays) -> object:
 
 @contextmanager
 def _torch(checkpoint: Path | None, candidate: Candidate, threads: int) -> Iterator[list[Contender]]:
-    """The checkpoint in plain PyTorch as it is loaded without further words; nothing where there is none."""
+    """The checkpoint in plain PyTorch with default options; nothing without a checkpoint."""
     if checkpoint is None:
         yield []
         return
@@ -209,7 +208,7 @@ def _torch(checkpoint: Path | None, candidate: Candidate, threads: int) -> Itera
 def _measure(
     contenders: Sequence[Contender], shapes: Sequence[Shape], peak: Peak, rounds: int, deadline: float
 ) -> None:
-    """Warm all shapes, then measure `rounds` rounds of each, the shortest first, or as many as there is time for.
+    """Warm all shapes, then measure `rounds` rounds of each, the shortest first, or as many as time allows.
 
     All contenders have the same number of rounds of a shape; those of the largest shapes may have none.
     """
@@ -224,14 +223,14 @@ def _measure(
 
 
 def _warmed(contender: Contender, shape: Shape) -> float:
-    """Seconds that a run of a shape takes, about; kernels are compiled for each shape in its first run."""
+    """About how many seconds a run of a shape takes; its first run compiles kernels."""
     took = _timed(contender, shape)
     contender.first[shape] = took * 1000
     return took if took > LONG_SECONDS else _timed(contender, shape)
 
 
 def _block(contender: Contender, shape: Shape, guess: float) -> float:
-    """The median of a few runs; the first is not counted where it is short: other runtimes' threads still spin."""
+    """The median of a few runs, without the first if runs are short: other runtimes' threads still spin."""
     repeats = max(1, min(MOST_REPEATS, int(BLOCK_SECONDS / guess)))
     if repeats > 1:
         contender.run(contender.candidate.inputs[shape])
@@ -247,7 +246,7 @@ def _timed(contender: Contender, shape: Shape) -> float:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What the tables of one number of threads share."""
+    """The common parts of the tables of one number of threads."""
 
     lengths: Sequence[int]
     batches: Sequence[int]
@@ -309,7 +308,7 @@ def _limit(contender: Contender, shown: _Shown, shape: Shape) -> str:
 
 
 def _rounds(contenders: Sequence[Contender]) -> str:
-    """``3 rounds``, or ``1–3 rounds`` where shapes have not the same number."""
+    """``3 rounds``, or ``1–3 rounds`` if shapes have different numbers."""
     counts = {len(contender.times(shape)) for contender in contenders for shape in contender.first}
     least, most = min(counts), max(counts)
     return f"{least}–{most} rounds" if least < most else f"{most} round{'s' * (most > 1)}"

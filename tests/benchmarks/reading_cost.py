@@ -1,10 +1,10 @@
-"""What reading one question costs: stored tokens or tokens made when asked, batches by length or as sentences come.
+"""The cost of reading one question: stored tokens or tokens made when asked, batches by length or in order of arrival.
 
-`qa.read` on one shard with the best-ranked sentences of real questions, which is what a client's question costs there
-once it is ranked: records fetched, question tokenized, batches formed and run, spans decoded, answers stored. Two
-shards hold the same documents; one has our worker, the other one that batches sentences as they come. Sentences whose
-tensors are taken away are tokenized by the worker when it reads them; their neighbours, which are read with them, keep
-theirs. All four are asked in turn for each question.
+It measures `qa.read` on one shard with the best-ranked sentences of real questions, the whole cost of a client's
+question there after ranking: it fetches records, tokenizes the question, forms and runs batches, decodes spans and
+stores answers. Two shards hold the same documents; one has our worker, the other one that batches sentences in order of
+arrival. The worker tokenizes sentences without stored tensors when it reads them; their neighbours keep their tensors.
+Each question goes all four ways in turn.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ Way = tuple[str, str]
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds of one question or, in the middle, of a round: on the clock, and of the worker's processor time."""
+    """Milliseconds of one question, or the median of a round: wall time, and the worker's processor time."""
 
     wall: float
     processor: float
 
 
 class Side:
-    """A shard with documents; whoever asks it counts what its worker has read."""
+    """A shard with documents; it counts what its worker reads."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.shards = Shards(cluster)
@@ -60,7 +60,7 @@ class Side:
         self.worker = int(self.node.field("worker_pid"))
 
     def fill(self, documents: Sequence[tuple[str, str]]) -> None:
-        """Functions, reader and documents."""
+        """Store functions, reader and documents."""
         self.shards.set_up()
         self.shards.load_reader()
         for document_id, text in documents:
@@ -72,7 +72,7 @@ class Side:
         return [found.sentence for found in self.shards.rank(question, count).candidates]
 
     def read(self, question: str, sentences: Sequence[str]) -> Cost:
-        """What reading took; RuntimeError unless the model read every sentence."""
+        """The cost of reading; RuntimeError unless the model read every sentence."""
         worked, started = self._processor_ms(), time.perf_counter()
         replies = self.client.execute_command("RG.TRIGGER", "qa.read", "", question, *sentences)
         took = Cost((time.perf_counter() - started) * 1000, self._processor_ms() - worked)
@@ -81,7 +81,7 @@ class Side:
         return took
 
     def _processor_ms(self) -> float:
-        """The processor time that the worker's threads have had."""
+        """The processor time of the worker's threads."""
         spent = 0
         for task in Path(f"/proc/{self.worker}/task").iterdir():
             with suppress(OSError):  # it has just ended
@@ -90,7 +90,7 @@ class Side:
 
     @contextmanager
     def without_tokens(self, sentences: Sequence[str]) -> Iterator[None]:
-        """The tensors of the sentences are not there."""
+        """Take away the tensors of the sentences meanwhile."""
         names = [keys.tokens_key(keys.parse_sentence(sentence)) for sentence in sentences]
         kept = [(name, self.client.dump(name)) for name in names]
         for name in names:
@@ -100,7 +100,7 @@ class Side:
             self.client.restore(name, 0, dump)
 
     def totals(self) -> tuple[int, int, int]:
-        """Batches, tokens and padded tokens of the worker so far; it tells of them twice a second."""
+        """Batches, tokens and padded tokens of the worker so far; it reports them twice a second."""
         last: tuple[int, int, int] | None = None
 
         def settled() -> tuple[int, int, int] | None:
@@ -124,7 +124,7 @@ class Side:
 
 @dataclass
 class _Found:
-    """Of one number of candidates: medians of each round, and what the batches of each side held."""
+    """For one number of candidates: medians of each round, and the contents of the batches of each side."""
 
     took: dict[Way, list[Cost]] = field(default_factory=dict)
     batches: dict[str, float] = field(default_factory=dict)
@@ -141,14 +141,14 @@ def run(
     questions: int = QUESTIONS,
     documents: int = DOCUMENTS,
 ) -> None:
-    """Rounds of all questions, each read in all four ways, for each number of candidates."""
+    """Run rounds of all questions, each read in all four ways, for each number of candidates."""
     step = max(1, len(corpus.documents) // documents)
     chosen = corpus.documents[::step][:documents]
     with _side(binary, "by length") as ours, _side(binary, "as they come") as other:
         sides = {"by length": ours, "as they come": other}
         for side in sides.values():
             side.fill(chosen)
-        # spaces at its end make a question another one of the same tokens: no answer of it is cached
+        # spaces at the end make another question of the same tokens, which has no cached answer
         ends = (" " * number for number in itertools.count())
         found = {count: _measure(sides, _asked(ours, corpus, count, questions), rounds, ends) for count in candidates}
     _print(report, found, rounds, questions)
@@ -162,7 +162,7 @@ def _side(binary: Path, batches: str) -> Iterator[Side]:
 
 
 def _asked(side: Side, corpus: Corpus, count: int, questions: int) -> list[tuple[str, list[str]]]:
-    """Questions of the corpus that have so many candidates, and these."""
+    """Questions of the corpus that have `count` candidates, and these."""
     ranked = ((question, side.candidates(question, count)) for question in corpus.questions)
     asked = list(itertools.islice((pair for pair in ranked if len(pair[1]) == count), questions))
     if len(asked) < questions:

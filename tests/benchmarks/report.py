@@ -1,4 +1,4 @@
-"""Tables of a run: medians over rounds with their spread, and what they were measured on."""
+"""Tables of a run: medians over rounds with their spread, and the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def median(values: Sequence[float], digits: int = 2) -> str:
 
 @dataclass
 class Report:
-    """Everything one run printed, also as JSON."""
+    """Everything that one run has printed, also as JSON."""
 
     server: str
     corpus: str
@@ -82,7 +82,7 @@ def server_version(program: Path) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine and software of the run."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     flags = Path("/proc/cpuinfo").read_text()
     commit = subprocess.run(

@@ -1,8 +1,8 @@
 """A closed-loop load generator for servers that speak RESP, cheap enough to measure plain `SET` and `GET` with.
 
-Each connection sends its next request when the last was answered. A request is one step or several: the bytes of a step
-go out when the replies to the one before are complete, so a step of one command is a round trip and a step of sixteen a
-pipeline. Requests are encoded beforehand; replies are parsed by hiredis, whatever their command.
+Each connection sends its next request when the last has its reply. A request is one step or several: the bytes of a
+step go out when the replies to the one before are complete, so a step of one command is a round trip and a step of
+sixteen a pipeline. Requests are encoded beforehand; hiredis parses replies, whatever their command.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Request = tuple[Step, ...]
 
 @dataclass(frozen=True)
 class RespLoad:
-    """What one run saw: seconds, milliseconds per request, and the texts of error replies."""
+    """The result of one run: seconds, milliseconds per request, and the texts of error replies."""
 
     seconds: float
     latencies_ms: np.ndarray
@@ -50,7 +50,7 @@ class RespLoad:
 
 
 def encode(*words: Word) -> bytes:
-    """One command."""
+    """One command as RESP."""
     return bytes(hiredis.pack_command(words))
 
 

@@ -20,7 +20,7 @@ from . import engine, events, functions, pauses, pretokenize, reader_latency, re
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
 
-# of the shard engine alone: no documents, and but for the pauses no question answering
+# scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
 SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", *ENGINE)
 

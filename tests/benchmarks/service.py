@@ -1,4 +1,4 @@
-"""`/qa` with 8 candidate sentences: ours in waves and without, uncached and cached, beside what people write today."""
+"""`/qa` with 8 candidate sentences: ours in waves and without, uncached and cached, beside a usual service."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = {
 
 
 class Questions:
-    """Hands out questions that nobody was asked before."""
+    """Hands out questions that are new to every server."""
 
     def __init__(self, corpus: Corpus, total: int) -> None:
         self._left = iter(variations(corpus.questions, total))
@@ -57,7 +57,7 @@ def measure(port: int, questions: Sequence[str], clients: int, extra: str = "") 
 
 
 def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None, rounds: int) -> None:
-    """All servers in turn, one at a time, so that none takes cores from another."""
+    """Run all servers in turn, one at a time, so that none takes cores from another."""
     per_round = 2 * sum(UNCACHED.values()) + (sum(BASELINE_UNCACHED.values()))
     questions = Questions(corpus, (rounds + 1) * per_round + 200)
     loads: dict[tuple[str, int], list[Load]] = {}
@@ -97,7 +97,7 @@ def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None
 
 
 def stored_sentences(cluster: System) -> list[str]:
-    """The text of every sentence the cluster holds: the baseline ranks and reads the same ones."""
+    """The text of every stored sentence: the baseline ranks and reads the same ones."""
     return [
         text
         for node in cluster.nodes
@@ -107,7 +107,7 @@ def stored_sentences(cluster: System) -> list[str]:
 
 
 def _print(report: Report, loads: dict[tuple[str, int], list[Load]], title: str, names: list[str]) -> None:
-    """A table of some servers; the last is the baseline of the ratios."""
+    """Print a table of some servers; the last is the baseline of the ratios."""
     base, rows = names[-1], []
     rounds = max(len(found) for found in loads.values())
     for name in names:

@@ -35,7 +35,7 @@ def sentence_keys(cluster: System, count: int) -> list[tuple[int, str, str]]:
 
 
 def run(report: Report, cluster: System, corpus: Corpus, model: Path, rounds: int) -> None:
-    """Rounds of: bare call, uncached `GET`, cached `GET`, on the same pairs."""
+    """Run rounds of bare call, uncached `GET` and cached `GET` on the same pairs."""
     nodes = cluster.clients(decode_responses=False)
     targets = [(n, tag, key, read_with(nodes[n], tag, key)) for n, tag, key in sentence_keys(cluster, PAIRS)]
     manifest = Manifest.load(model / "manifest.json")
@@ -59,7 +59,7 @@ def run(report: Report, cluster: System, corpus: Corpus, model: Path, rounds: in
             f"{corpus.questions[i % len(corpus.questions)]} {'!' * number}".strip() for i in range(len(targets))
         ]
         feeds = [padded(tokenizer, manifest, q, t[3]) for q, t in zip(questions, targets, strict=True)]
-        for feed in feeds:  # shapes are compiled at their first use
+        for feed in feeds:  # the first use of a shape compiles it
             request.infer(feed)
         rows["bare runtime call"].append([_timed(lambda feed=feed: request.infer(feed)) for feed in feeds])
         keys = [(nodes[n], f"bertqa{tag}_{key}_{q}") for q, (n, tag, key, _) in zip(questions, targets, strict=True)]
@@ -88,13 +88,13 @@ def run(report: Report, cluster: System, corpus: Corpus, model: Path, rounds: in
 
 
 def read_with(node: redis.Redis, tag: str, key: str) -> str:
-    """The text that is read for a sentence, whatever the question: with its neighbours."""
+    """The text that the reader reads for a sentence, with its neighbours; it does not depend on the question."""
     answer = json.loads(node.get(f"bertqa{tag}_{key}_What is read?"))
     return str(answer.get("context", answer["sentence"]))
 
 
 def padded(tokenizer: ReaderTokenizer, manifest: Manifest, question: str, passage: str) -> list[np.ndarray]:
-    """The arrays the worker gives its runtime for this pair: lengths are multiples of 16."""
+    """The arrays that the worker gives its runtime for this pair: lengths are multiples of 16."""
     tokens = tokenizer.encode_question(question, manifest.max_question_tokens)
     pairs = PairEncoder(manifest)
     return list(pairs.batch(pairs.windows(tokens, tokenizer.encode_text(passage))).values())

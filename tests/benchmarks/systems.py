@@ -1,4 +1,4 @@
-"""The systems that ours is measured against, each started as a user would start it, each stopped by its process id."""
+"""The systems that ours is compared with, started as a user would start them and stopped by their process ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_SECONDS = 60
 
 
 def wait_http(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Until `url` answers 200; RuntimeError when the process ends or time is up."""
+    """Wait until `url` answers 200; RuntimeError when the process ends or time is up."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:

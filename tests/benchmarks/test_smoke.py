@@ -1,4 +1,4 @@
-"""The benchmarks of the engine run to their end on a few keys; what they measure is not looked at."""
+"""The benchmarks of the engine run to their end on a few keys; their figures do not matter."""
 
 from __future__ import annotations
 

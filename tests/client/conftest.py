@@ -31,7 +31,7 @@ async def second_engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 def forgetful(cluster: ScriptedCluster) -> list[int]:
-    """How often a shard still ranks without a word of its partitions."""
+    """How often a shard still ranks without its partitions in the reply."""
     left = [0]
 
     async def rank(node: Node, arguments: list[str]) -> list[bytes]:

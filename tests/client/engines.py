@@ -1,4 +1,4 @@
-"""Engines on the scripted cluster, and the few steps that most tests of questions take with them."""
+"""Engines on the scripted cluster, and the few steps that most tests of questions share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def search(engine: Engine, query: str, **options: Any) -> SearchResult:
 
 
 async def kept(engine: Engine, question: str, **options: Any) -> AskResult | None:
-    """What is cached for a question, if anything."""
+    """The cached result of a question, if any."""
     try:
         return await ask(engine, question, cache="only", **options)
     except CacheMiss:
@@ -48,7 +48,7 @@ async def kept(engine: Engine, question: str, **options: Any) -> AskResult | Non
 
 @asynccontextmanager
 async def noticed(engine: Engine) -> AsyncIterator[None]:
-    """What changes in here about models or partitions is known to the engine afterwards."""
+    """Waits at the end until the engine knows of the changes of models or partitions made in the block."""
     before = engine.freshness.manifest_changes
     yield
     await eventually_async(lambda: engine.freshness.manifest_changes > before)

@@ -1,4 +1,4 @@
-"""A cluster whose servers are real and whose functions are scripted: a test can make them slow, refuse, or lie."""
+"""A cluster of real servers with scripted functions: a test can make them slow, refuse, or lie."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def _constant(reply: Reply) -> Reply:
 
 
 class ScriptedCluster:
-    """The nodes, what their functions do, and what these were called with."""
+    """The nodes, the behaviour of their functions, and the calls of these."""
 
     default: Manifest
     named: dict[str, Manifest]
@@ -115,14 +115,14 @@ class ScriptedCluster:
         return sum(arguments[0] == trigger for _, arguments in self.calls)
 
     def well_behaved(self) -> None:
-        """Have the functions as written, called by nobody yet."""
+        """Reset the functions to those written here, without calls."""
         self.triggers = {"qa.rank": self.rank, "qa.read": self.read, "qa.models": self.models}
         self.calls = []
         self.cancelled = 0
         self.tokenizing = True
 
     async def reset(self) -> None:
-        """End what an earlier test has left: a call that is read late would count as one of the next test."""
+        """End what an earlier test has left: a late call would count as one of the next test."""
         async with asyncio.timeout(30):
             while any(node.clients for node in self.nodes):
                 for node in self.nodes:
@@ -130,7 +130,7 @@ class ScriptedCluster:
                 await asyncio.sleep(0.005)
         self.well_behaved()
         self.named = {}
-        self.epoch += 1  # what was kept of earlier documents never holds again
+        self.epoch += 1  # answers kept for earlier documents never hold again
         for node in self.nodes:
             await node.commands.execute("FLUSHALL")
         for key, value in [(keys.epoch_key(tag), self.epoch) for tag in keys.partition_tags(PARTITIONS)]:
@@ -144,7 +144,7 @@ class ScriptedCluster:
         await self.nodes[number].commands.execute("SET", key, str(value))
 
     async def set_manifest(self, revision: str, context_tokens: int = 0) -> None:
-        """Another default model."""
+        """Store another default model."""
         self.default = replace(manifest(revision), context_tokens=context_tokens)
         for node in self.nodes:
             await node.store(self.default)
@@ -192,6 +192,6 @@ async def scripted_cluster() -> AsyncIterator[ScriptedCluster]:
 
 
 async def _announced(node: Node) -> bool:
-    """Whether a server sends clients to the proxies of all."""
+    """Whether a server sends clients to the proxies of all servers."""
     slots = await node.commands.execute("CLUSTER", "SLOTS")
     return {entry[2][1] for entry in slots} == {each.port for each in node.cluster.nodes}

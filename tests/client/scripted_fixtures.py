@@ -11,7 +11,7 @@ from tests.client.scripted_cluster import ScriptedCluster, scripted_cluster
 
 @pytest.fixture(scope="session")
 async def shared_cluster() -> AsyncIterator[ScriptedCluster]:
-    """One for all tests, which keeps their event loop: its proxies serve while a test awaits something."""
+    """One cluster for all tests, in their event loop: its proxies serve while a test awaits something."""
     async with scripted_cluster() as cluster:
         yield cluster
 

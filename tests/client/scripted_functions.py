@@ -1,4 +1,4 @@
-"""What the functions of a scripted shard do, from the real keys.
+"""The functions of a scripted shard, on real keys.
 
 They split documents at full stops, rank as shards do, and "read" by taking the first word that the question does not
 hold: the surer, the more words sentence and question share.
@@ -47,7 +47,7 @@ def words(text: str) -> set[str]:
 
 
 async def split(shard: Connection) -> None:
-    """Split what is not split yet, as the worker does when a document was written."""
+    """Split new documents, as the worker does after a write."""
     for key in await shard.execute("KEYS", "document:*"):
         parsed = keys.parse_tagged(key.decode(), keys.DOCUMENT_PREFIX)
         version, tokenized = await shard.execute("HMGET", key, "version", "tokenized")
@@ -68,7 +68,7 @@ async def rank(shard: Connection, question: str, count: int) -> list[bytes]:
     """`qa.rank`, of the partitions that are on this shard."""
     tags = []
     for tag in keys.partition_tags(PARTITIONS):
-        with contextlib.suppress(ReplyError):  # of another shard
+        with contextlib.suppress(ReplyError):  # it belongs to another shard
             await shard.execute("GET", keys.epoch_key(tag))
             tags.append(tag)
     terms = question_terms(question)

@@ -1,4 +1,4 @@
-"""A proxy in front of a server: it answers some commands itself and passes all others on, in the order they came."""
+"""A proxy in front of a server: it answers some commands itself and passes on all others, in their order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Proxy:
         self._listening: asyncio.Server | None = None
 
     def own_reply(self, command: list[bytes]) -> Callable[[], Awaitable[Reply]] | None:
-        """What the proxy replies, None where the server is to reply. It is cancelled when the client leaves."""
+        """Makes the proxy's reply, which a client that leaves cancels; None when the server has to reply."""
         raise NotImplementedError
 
     def afterwards(self, command: list[bytes]) -> Callable[[], Awaitable[None]] | None:
-        """What is done between the server's reply to a command and the next command of this client, if anything."""
+        """Runs between the server's reply to a command and this client's next command, if it is not None."""
         raise NotImplementedError
 
     async def listen(self) -> None:
@@ -56,7 +56,7 @@ class Proxy:
                 group.create_task(_receive(reader, commands))
                 group.create_task(replies.pass_on())
                 group.create_task(self._work(commands, replies, to_server, writer))
-        except* (ConnectionError, EOFError):  # one of the three has ended, and with it the others
+        except* (ConnectionError, EOFError):  # one of the three has ended, which ends the others
             pass
         finally:
             for each in writers:
@@ -103,7 +103,7 @@ async def _receive(reader: asyncio.StreamReader, commands: asyncio.Queue[list[by
 
 
 class _Replies:
-    """Passes on what the server says, whole replies at a time, and knows how many of them are due."""
+    """Passes on the server's replies, each as a whole, and knows how many of them are due."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

@@ -1,4 +1,4 @@
-"""What a question is answered with: where answers are, how much is read for them, and what is told about it."""
+"""Results of questions: where answers are, how much the shards read for them, and what the result reports."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_only_the_documents_asked_for(engine: Engine) -> None:
 
 
 def changed(cluster: ScriptedCluster, change: Callable[[dict[str, Any]], object]) -> None:
-    """Have every reading changed before it is sent."""
+    """Change every reading before the shard sends it."""
 
     async def read(node: Node, arguments: list[str]) -> list[bytes]:
         readings = [orjson.loads(reading) for reading in await cluster.read(node, arguments)]

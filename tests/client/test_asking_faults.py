@@ -1,4 +1,4 @@
-"""Questions to shards that are slow, refuse, lie, vanish, or change while they are asked."""
+"""Questions to shards that are slow, refuse, lie, vanish, or change during a question."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUESTION = "Who wrote programs?"
 
 @pytest.fixture(autouse=True)
 async def ada(engine: Engine) -> None:
-    """Ada wrote programs, to begin with."""
+    """A first document: Ada wrote programs."""
     await write(engine, "Ada wrote programs.")
 
 
@@ -46,7 +46,7 @@ async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedClus
 
 
 def inside(text: str) -> Trigger:
-    """A trigger that replies with an error for each sentence, as a shard does that could read others."""
+    """A trigger that replies with an error for each sentence, and not for the whole."""
 
     async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
         return [b"-" + text.encode() for _ in arguments[3:]]
@@ -180,7 +180,7 @@ async def test_without_a_model_documents_can_be_written_and_questions_say_why_no
 async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster, engine: Engine) -> None:
     async with noticed(engine):
         await cluster.set(PARTITIONS_KEY, 24)
-    with pytest.raises(DeadlineExceeded):  # the scripted shards go on ranking the old ones
+    with pytest.raises(DeadlineExceeded):  # the scripted shards still rank the old ones
         await ask(engine, QUESTION, timeout_ms=1000)
     assert engine.partitions == engine.documents.partitions == 24
     assert engine._answers.watches.partitions == 24

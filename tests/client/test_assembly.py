@@ -15,7 +15,7 @@ RECORDS = {name: CitedDocument("v", f"title {name}", {"of": name}) for name in "
 def read(
     document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None
 ) -> SentenceReading:
-    """A sentence of a document, read with 50 code points from 100 on; `spans` are start, end and score."""
+    """A sentence of a document, read with the 50 code points from 100 on; `spans` are start, end and score."""
     at = sentence if holder is None else holder
     found = tuple(FoundSpan(start, end, score, at) for start, end, score in spans)
     return SentenceReading(

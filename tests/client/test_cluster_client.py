@@ -128,7 +128,7 @@ async def test_closing_ends_every_task_and_waits_for_it(cluster: ScriptedCluster
 async def test_closing_does_not_wait_for_a_task_whose_time_limit_passes(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is cancelled by its limit again and again, and counts as such for a third of the time."""
+    """Its limit cancels it again and again; for a third of the time it is in the cancelled state."""
     monkeypatch.setattr(cluster_client, "CLOSE_SECONDS", 1.0)
 
     async def ticking() -> None:

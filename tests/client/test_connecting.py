@@ -1,4 +1,4 @@
-"""What the settings say reaches the engine, each under its own name, and answers live as long as it says."""
+"""Each setting reaches the engine under its own name, and answers live as long as their setting says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A changed or deleted document is never answered from: caches of several processes against concurrent writers."""
+"""No answer comes from a changed or deleted document: caches of several processes against concurrent writers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 1500
 
 
 async def test_random_interleavings_never_give_a_stale_answer(cluster: ScriptedCluster) -> None:
-    """Three processes write and ask; what was written before a question was asked is what it is answered from."""
+    """Three processes write and ask; each answer comes from what was written before the question."""
     chance = random.Random(7)
     async with opened(cluster) as a, opened(cluster) as b, opened(cluster) as c:
         engines = [a, b, c]
@@ -44,7 +44,7 @@ async def test_random_interleavings_never_give_a_stale_answer(cluster: ScriptedC
 
 
 async def test_writes_under_concurrent_questions_never_give_an_older_answer(cluster: ScriptedCluster) -> None:
-    """While one process rewrites a document, the others see its versions in order, never one that had been replaced."""
+    """While one process rewrites a document, the others see its versions in order, never a replaced one."""
     async with opened(cluster) as writer, opened(cluster) as a, opened(cluster) as b:
         written = answered = 0
         await writer.documents.put("d", "V0 wrote it.")
@@ -61,7 +61,7 @@ async def test_writes_under_concurrent_questions_never_give_an_older_answer(clus
                 await asyncio.sleep(0)
 
         tasks = [asyncio.create_task(asking(engine)) for engine in (a, b) for _ in range(3)]
-        # how many are answered between two writes is for the machine to say
+        # the machine decides how many questions get answers between two writes
         while written < 60 or (answered <= 100 and written < 600 and not any(task.done() for task in tasks)):
             await writer.documents.put("d", f"V{written + 1} wrote it.", wait=written % 2 == 1)
             written += 1

@@ -1,4 +1,4 @@
-"""Which answers are used again: from which cache, for whom, and until what changes."""
+"""The reuse of answers: from which cache, for which question, and until which change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUESTION = "Who wrote programs?"
 
 @pytest.fixture(autouse=True)
 async def ada(engine: Engine) -> None:
-    """Ada wrote programs, to begin with."""
+    """A first document: Ada wrote programs."""
     await write(engine, "Ada wrote programs.")
 
 
@@ -37,7 +37,7 @@ async def test_another_process_has_it_from_the_shard_and_then_near(
         found = await kept(second_engine, QUESTION)
         return found is not None and found.cache.tier == "shard"
 
-    await eventually_async(stored)  # it is kept in the background
+    await eventually_async(stored)  # the engine stores it in the background
     assert (await ask(second_engine, QUESTION)).cache.tier == "near"
     assert cluster.count("qa.rank") == 3
 
@@ -111,6 +111,6 @@ async def test_another_reading_context_asks_anew(cluster: ScriptedCluster, engin
 
 
 async def test_answers_of_mixed_models_are_not_kept(cluster: ScriptedCluster, engine: Engine) -> None:
-    cluster.default = manifest("d")  # what reads, while the stored manifest is that of another
+    cluster.default = manifest("d")  # this model reads, while the stored manifest belongs to another
     assert (await ask(engine, QUESTION)).cache.ttl_s == 0
     assert await kept(engine, QUESTION) is None

@@ -1,4 +1,4 @@
-"""Documents page by page over all partitions, while others come and go, and how many there are."""
+"""Documents page by page over all partitions, while others come and go, and their number."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def ready(engine: Engine, documents: int) -> None:
 
 
 async def listed(engine: Engine, limit: int, prefix: str = "") -> list[str]:
-    """The ids on all pages, each of which keeps to its limit."""
+    """The ids on all pages; no page exceeds the limit."""
     found: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -70,7 +70,7 @@ async def test_what_stays_is_listed_once_while_others_come_and_go(engine: Engine
         page = await engine.listing.page(cursor, limit=5)
         seen += [entry.id for entry in page.documents]
         cursor = page.next_cursor
-        if turn < 30:  # one goes, one comes, one that stays nowhere gets another version
+        if turn < 30:  # one goes, one comes, and one gets another version
             await engine.documents.delete(going[turn])
             await engine.documents.put(f"come {turn}", "New. Text.", wait=False)
             await engine.documents.put(going[59 - turn], f"Another {turn}.", wait=False)
@@ -128,7 +128,7 @@ async def test_wrong_cursors_are_refused(engine: Engine) -> None:
     for wrong in ("x", "ü", cursor[:-4], cursor + "AAAA", changed, "=" * 24, cursor.replace("=", "!")):
         with pytest.raises(InvalidInput, match="next_cursor"):
             await engine.listing.page(wrong)
-    with pytest.raises(InvalidInput, match="next_cursor"):  # of another listing
+    with pytest.raises(InvalidInput, match="next_cursor"):  # the cursor belongs to another listing
         await engine.listing.page(cursor, prefix="n/")
     engine.listing.partitions = 24
     with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, this one has 24"):

@@ -1,4 +1,4 @@
-"""Several models on the shards: which one reads, which answers may be reused, and what happens when one goes."""
+"""Several models on the shards: which one reads, which answers are reusable, and what happens when one goes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_answers_of_one_model_are_not_given_for_another(
         found = await kept(second_engine, QUESTION, model="other")
         return found is not None and named_by(found) == ("other", "c" * 12)
 
-    await eventually_async(shared)  # it is stored in the background
+    await eventually_async(shared)  # the engine stores it in the background
 
 
 async def test_a_model_that_is_not_loaded_is_named_with_those_that_are(
@@ -109,7 +109,7 @@ def server() -> Iterator[Server]:
     ids=["revision", "wave_threshold", "rank_weight", "calibration"],
 )
 async def test_an_answer_of_the_former_default_is_not_given_after_the_change(server: Server, after: Manifest) -> None:
-    """The change is over, and told, before this process has read anything of it: its loop has not run since."""
+    """The change is over and reported before this process has read anything of it: its loop has not run since."""
     with redis.Redis(port=server.port) as other:
         other.set(keys.PARTITIONS_KEY, 4)
         stored = keys.manifest_key(shard_tag([(0, 16383)]))
@@ -133,7 +133,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(ser
                 assert outcome.body == body
                 return outcome.cache.tier == "near"
 
-            await eventually_async(near)  # not while its subscription has just told something
+            await eventually_async(near)  # once its subscription reports no more changes
             other.set(stored, after.to_json())
             other.ping()
             with pytest.raises(CacheMiss):

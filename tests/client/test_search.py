@@ -1,4 +1,4 @@
-"""What a search finds, where it stands, and what becomes of documents that change meanwhile."""
+"""The hits of a search, their places, and documents that change meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPACE = re.compile(r"\s")
 
 
 async def assert_places(engine: Engine, result: SearchResult) -> None:
-    """Every place of a result is where it says."""
+    """Checks that every place of a result is right."""
     assert [hit.rank for hit in result.hits] == list(range(1, len(result.hits) + 1))
     assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
     for hit in result.hits:
@@ -115,7 +115,7 @@ async def test_what_is_wrong_is_named(
 
 
 def after_ranking(cluster: ScriptedCluster, change: Callable[[], Awaitable[object]], times: int) -> None:
-    """Have something done after all shards have ranked, so many times."""
+    """Do something after all shards have ranked, `times` times."""
     ranked = 0
 
     async def rank(node: Node, arguments: list[str]) -> list[bytes]:

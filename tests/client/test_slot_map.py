@@ -1,4 +1,4 @@
-"""Addresses, and who serves which slot."""
+"""Addresses, and which server has which slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions to a real server: what another process has written is known before anything is answered."""
+"""Subscriptions to a real server: a process knows of another's writes before it answers anything."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def subscribed(server: Server, *tags: str) -> AsyncIterator[Freshness]:
 
 
 async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn(server: Server) -> None:
-    """The writer blocks this thread, so only a look into the sockets can tell that something changed."""
+    """The writer blocks this thread, so only a look into the sockets can show the change."""
     async with subscribed(server, "t", "u") as freshness:
         with redis.Redis(port=server.port) as writer:
             before = freshness.writes

@@ -1,4 +1,4 @@
-"""Local clusters of every server program found here; each is stopped when its test ends."""
+"""Local clusters of every server program of this machine; each stops when its test ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, exit codes, messages without tracebacks, settings from everywhere."""
+"""The command line of a user: help, exit codes, messages without tracebacks, settings from all sources."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_shared_options_may_stand_anywhere() -> None:
 
 
 def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
-    """Most of a short command's time is imports."""
+    """Imports take most of a short command's time."""
     script = (
         "import sys\n"
         "from typer.main import get_group\n"

@@ -1,4 +1,4 @@
-"""The commands on a cluster with module, workers and reader, as a user runs them; on every server program."""
+"""The commands of a user on a cluster with module, workers and reader; on every server program."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Qa:
 
 @pytest.fixture
 def qa(tmp_path: Path) -> Iterator[Qa]:
-    """In the test's own folder; what it started there is stopped in the end."""
+    """The command in the test's own folder; all that it has started there ends with the test."""
     made = Qa(tmp_path)
     yield made
     made("down")
@@ -82,7 +82,7 @@ def qa(tmp_path: Path) -> Iterator[Qa]:
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
-    """In a folder with a cluster that is up and holds one document, for all tests that leave it so."""
+    """The command in a folder with a running cluster of one document, for all tests that do not change it."""
     made = Qa(tmp_path_factory.mktemp("up"))
     (made.folder / "ada.txt").write_text(TEXT)
     made("up")
@@ -93,7 +93,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
 
 
 def processes_with(marker: str) -> list[str]:
-    """Command lines of live processes that hold `marker`."""
+    """The command lines of live processes that contain `marker`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -137,7 +137,7 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
 
     def finished() -> bool:
         jobs = up.status()["jobs"]
-        if not jobs:  # on its way from the queue to the worker it is in no list
+        if not jobs:  # on its way from the queue to the worker a job is in no list
             return False
         [job] = jobs
         assert job["state"] in ("queued", "started", "finished"), job
@@ -169,7 +169,7 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
         rows = listed()
         return rows if [(row["default"], row["warm"]) for row in rows] == [(True, 3)] else None
 
-    # the first question finds the usual shapes compiled, the others follow
+    # the usual shapes are compiled before the first question, the others after it
     before = eventually(ready, SECONDS)
     assert before is not None
     assert [row["shards"] for row in before] == [3]
@@ -179,11 +179,11 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
     with redis.Redis(host=host, port=int(port)) as client:
         assert client.config_get("qa.max-batch-tokens") == {"qa.max-batch-tokens": str(FEW_TOKENS)}
         assert client.delete(key) == 1
-        # the shard gets it from another one, and answers meanwhile
+        # the shard gets the reader from another one, and answers meanwhile
         answer = json.loads(up("ask", "What lies on a lake?", "--json").stdout)["answers"][0]
         assert answer["answer"] == "Zürich"
         eventually(lambda: client.exists(key), SECONDS)
-    eventually(lambda: listed() == before, SECONDS)  # the key is there before its worker has looked at it
+    eventually(lambda: listed() == before, SECONDS)  # the key exists before its worker has looked at it
     assert "loaded" in up("model", "load", str(READER)).stdout
     up("model", "load", str(tmp_path), code=1)
     card = up("model", "card", str(READER)).stdout
@@ -228,7 +228,7 @@ def test_an_interrupted_ingest_says_what_is_stored(qa: Qa) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    [line] = [line for line in errors.splitlines() if not line.startswith("·")]  # progress, where it takes its time
+    [line] = [line for line in errors.splitlines() if not line.startswith("·")]  # progress, when the command is slow
     assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
 
 
@@ -253,7 +253,7 @@ def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket() as taken, (tmp_path / "err").open("w") as err:
-        # the port after it is taken in its place: not one of those that outgoing connections get meanwhile
+        # the service takes the port after it, which no outgoing connection can get meanwhile
         busy = free_node_ports(1)[0]
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", busy))

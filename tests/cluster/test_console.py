@@ -1,4 +1,4 @@
-"""Tables and lines on terminals of every width, and what a document may not do to them."""
+"""Tables and lines on terminals of every width; no document can break them."""
 
 from __future__ import annotations
 

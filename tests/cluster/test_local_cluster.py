@@ -1,4 +1,4 @@
-"""A local cluster of plain servers: created, stopped, started again, killed, on every server program."""
+"""Creating, stopping, restarting and killing a local cluster of plain servers, on every server program."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_killed_server_is_started_again_with_its_data(make_cluster: MakeCluste
     with client_of(cluster) as client:
         for word in WORDS:
             client.set(word, word)
-        # appendfsync everysec writes at once and syncs later, but while it syncs it puts off what is to be written
+        # appendfsync everysec writes at once and syncs later, but during a sync it delays writes
         for node in client.get_primaries():
             eventually(lambda node=node: not node.redis_connection.info("persistence")["aof_buffer_length"])  # type: ignore[misc]
     os.kill(pids(cluster)[1], signal.SIGKILL)
@@ -105,7 +105,7 @@ def test_replicas_follow_their_primaries(make_cluster: MakeCluster, server: str)
             following = sorted(node.primary_id for node in nodes if node.primary_id)
             return following == sorted(node.id for node in primaries(nodes))
 
-        eventually(followed)  # that another one's replica follows it is told over the bus
+        eventually(followed)  # a server learns over the bus that another one's replica follows it
 
 
 def test_one_shard_is_a_cluster_too(make_cluster: MakeCluster) -> None:

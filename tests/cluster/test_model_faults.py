@@ -1,4 +1,4 @@
-"""`qa-cluster model load` of readers that no shard can use, and loads that are cut off: nothing of them stays."""
+"""`qa-cluster model load` of readers that no shard can use, and interrupted loads: nothing of them stays."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def shards(cluster: TinyShards) -> Iterator[TinyShards]:
 def listed(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[], str]:
-    """What `qa-cluster model list` prints."""
+    """A function that returns the output of `qa-cluster model list`."""
 
     def run() -> str:
         monkeypatch.setattr(sys, "argv", ["qa-cluster", "--cluster-url", shards.url, "model", "list"])
@@ -74,7 +74,7 @@ def reader_keys(shards: TinyShards) -> list[str]:
 
 
 def files_of(shards: TinyShards, model: bytes) -> ReaderFiles:
-    """The files of `last` with another model, which nobody has looked at."""
+    """The files of `last` with another model, without any check."""
     manifest = replace(shards.last, model_sha256=sha256_hex(model), model_bytes=len(model))
     return ReaderFiles(model, (shards.folder / "last" / TOKENIZER_FILE).read_bytes(), manifest.to_json(), manifest)
 
@@ -101,7 +101,7 @@ def test_outputs_that_are_no_logits_are_refused_before_any_shard_is_told(shards:
 def test_what_no_worker_can_get_ready_is_told_once_and_long_before_the_time_is_up(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 3.0)  # one worker may come to it later than the other
+    monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 3.0)  # one worker may take the key up later than the other
     addresses = ", ".join(f"127.0.0.1:{node.port}" for node in shards.nodes)
     with pytest.raises(ModelError, match=rf"shards {addresses}: the model cannot read batches of any size") as caught:
         reader_loading.load(shards.place(3600.0), files_of(shards, span_model(last=True, shape=[1, 384])))
@@ -153,7 +153,7 @@ def test_a_load_that_is_interrupted_waits_for_what_is_under_way_and_takes_it_bac
     def slowly(node: Node, client: redis.Redis, *rest: object) -> None:
         if node.port == shards.nodes[1].port:
             stored.wait(SECONDS)
-            taking.wait(1.0)  # what is taken away before this ends is stored again
+            taking.wait(1.0)  # a key that is removed before this ends comes back
         store(node, client, *rest)  # type: ignore[arg-type]
 
     def step(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`qa-cluster model load`, `use`, `unload`, `list`, `bench`: what they refuse, take back, and leave behind."""
+"""`qa-cluster model load`, `use`, `unload`, `list`, `bench`: what they refuse, undo and leave behind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Tool = Callable[..., str]
 
 @pytest.fixture
 def qa(shards: TinyShards, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tool:
-    """Runs a command in this process and returns what it prints."""
+    """Runs a command in this process and returns its output."""
 
     def run(*arguments: str, code: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["qa-cluster", "--cluster-url", shards.url, *arguments])
@@ -90,7 +90,7 @@ def test_a_loaded_reader_answers_in_place_of_the_former_one(shards: TinyShards, 
     told = qa("model", "load", str(shards.folder / "last"))
     assert f"loaded {shards.last.name}" in told
     assert f"removed {shards.first.name}" in told
-    # the command has returned: no answer of the former one is left, not even for a stock client
+    # the command has returned: no answer of the former reader is left, not even for a stock client
     assert shards.get("place", "Who?")["answer"] == LAST
     assert names(shards) == {shards.last.name}
     assert len(reader_keys(shards)) == 3 * len(shards.nodes)
@@ -207,7 +207,7 @@ def test_a_default_that_another_changes_meanwhile_is_reported(
     unchanged = threading.Lock()
 
     def overtaken(*of: object) -> str:
-        if unchanged.acquire(blocking=False):  # on the first shard that is looked at
+        if unchanged.acquire(blocking=False):  # on the first shard that the command looks at
             shards.use("first")
         return answers(*of)  # type: ignore[arg-type]
 
@@ -227,7 +227,7 @@ def test_slots_that_leave_and_come_back_meanwhile_do_not_end_a_change(
     def moved(change: object, node: Node, client: object) -> str:
         if node.port == shards.nodes[1].port and still.acquire(blocking=False):
             move_to_and_fro(shards, node.slots[0][0])
-            # as when the worker has taken a copy of a shard that was not changed yet
+            # this happens when the worker has taken a copy from a shard before its change
             assert shards.flip(shards.nodes[1], shards.first.name, shards.last.name) == "done"
         return answers(change, node, client)  # type: ignore[arg-type]
 
@@ -237,7 +237,7 @@ def test_slots_that_leave_and_come_back_meanwhile_do_not_end_a_change(
 
 
 def move_to_and_fro(shards: TinyShards, slot: int) -> None:
-    """A slot of the second shard, with its keys, to the first shard and back."""
+    """Move a slot of the second shard, with its keys, to the first shard and back."""
     clients = [node.client(decode_responses=False) for node in shards.nodes]
     try:
         for source, target in ((1, 0), (0, 1)):

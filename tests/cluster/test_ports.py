@@ -34,7 +34,7 @@ def test_a_port_whose_bus_port_is_taken_is_not_free_for_a_node() -> None:
     port = ports.free_node_ports(1)[0]
     assert ports.is_free_for_node(port)
     with socket.socket() as bus:
-        # as servers do: connections that have ended may still name the port of one that was here before
+        # as servers do, because ended connections may still name the port of an earlier server
         bus.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bus.bind((ports.HOST, port + ports.BUS_OFFSET))
         bus.listen()

@@ -1,4 +1,4 @@
-"""Processes are signalled only when they are ours, end in time, and do not outlive whom they are tied to."""
+"""Only our own processes get signals; they end in time, and not after the process that they are tied to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the folder of a reader must hold: every damage is named, before any shard is involved."""
+"""The folder of a reader: the check names every damage before it involves any shard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Damage = Callable[[Path], None]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A reader that is whole."""
+    """A complete reader."""
     tiny_reader(tmp_path / "tiny", "tiny", last=True)
     read_reader(tmp_path / "tiny")
     return tmp_path / "tiny"
@@ -36,7 +36,7 @@ def changed(folder: Path, **changes: object) -> Manifest:
 
 
 def with_model(data: bytes) -> Damage:
-    """Another ONNX file, which the manifest names."""
+    """Replace the ONNX file, and its hash in the manifest."""
 
     def put(folder: Path) -> None:
         (folder / MODEL_FILE).write_bytes(data)
@@ -46,7 +46,7 @@ def with_model(data: bytes) -> Damage:
 
 
 def with_tokenizer(data: bytes) -> Damage:
-    """Another tokenizer, which the manifest names."""
+    """Replace the tokenizer, and its hash in the manifest."""
 
     def put(folder: Path) -> None:
         (folder / TOKENIZER_FILE).write_bytes(data)
@@ -96,7 +96,7 @@ def test_an_id_that_cannot_be_part_of_a_key_is_refused(folder: Path, name: str) 
     with pytest.raises(ConfigError, match=problem):
         read_reader(folder, model_id=name)
     changed(folder, model_id=name)
-    with pytest.raises((ConfigError, ModelError)):  # an empty one is already damage to the manifest
+    with pytest.raises((ConfigError, ModelError)):  # an empty file already damages the manifest
         read_reader(folder)
 
 

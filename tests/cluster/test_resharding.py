@@ -1,4 +1,4 @@
-"""Slots are spread evenly and keep their keys, also when a run ends half-way; on plain servers."""
+"""Moves spread slots evenly and keep their keys, even when a run ends half-way; on plain servers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_plan_makes_shares_even_with_the_fewest_moves(before: list[int]) -> No
 
 @contextmanager
 def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]:
-    """Each server as it sees itself, and a client of it."""
+    """Each server as a node in its own view, and a client of it."""
     url = cluster.url()
     addresses = [Address.parse(part) for part in url.removeprefix("redis://").split(",")]
     with ExitStack() as stack:
@@ -95,11 +95,11 @@ def test_a_target_that_has_lost_sight_of_the_cluster_for_a_moment_is_waited_for(
         command(target, "CONFIG", "SET", "cluster-require-full-coverage", "yes")
 
         def lost() -> bool:
-            # The next ping tells it again who serves the slot, which may be before it is asked for its state.
+            # The next ping tells it again which server has the slot, perhaps before the test asks for its state.
             command(target, "CLUSTER", "DELSLOTS", other.slots[0][0])
             return formation.incomplete(target) == "cluster state is fail"
 
-        eventually(lost, ignore=redis.ResponseError)  # it has not heard of the slot since the last time
+        eventually(lost, ignore=redis.ResponseError)  # no ping has named the slot again since
         move_slots([Move(slot("key"), owner.id, receiver.id)], shards)
         assert command(target, "CLUSTER", "COUNTKEYSINSLOT", slot("key")) == 1
         client.nodes_manager.initialize()

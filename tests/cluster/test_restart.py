@@ -1,4 +1,4 @@
-"""`down` and `up`: documents, functions and reader are there again, every time."""
+"""Documents, functions and reader survive every `down` and `up`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.one_server("test_local_cluster starts both again and ag
 
 @pytest.fixture
 def own(server_binary: Path) -> Iterator[System]:
-    """A cluster of the test's own, since it is stopped."""
+    """A cluster of the test's own, because the test stops it."""
     with System(server_binary, shards=2, **SMALL_BATCHES) as made:
         yield made
 
@@ -25,7 +25,7 @@ def test_cluster_answers_after_every_restart(own: System) -> None:
         client.put_document("ada", "Ada Lovelace wrote the first program in 1843.")
     for _ in range(2):
         own.cli("down")
-        # workers start with their servers, and `up` registers the functions anew: neither may lose to the other
+        # workers start with their servers while `up` registers the functions anew: both must succeed
         own.cli("up")
         with ClusterClient(own.url) as client:
             for asked in ("Who wrote the first program?", "When was the first program written?"):

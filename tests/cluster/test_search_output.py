@@ -1,4 +1,4 @@
-"""What `qa-cluster search` prints of a result."""
+"""The output of `qa-cluster search`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal ends what runs in an event loop in order, whenever it comes. In a process of its own: a fault ends that."""
+"""A signal ends an event loop's work in order, whenever it comes. Tests use a process, which a fault would end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CLUSTER NODES says, and how slots are spread."""
+"""Parsing CLUSTER NODES, and spreading slots."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs the clients' tests against every deployment and, when asked, writes docs/compatibility.md from what was proved.
+"""Runs the clients' tests against every deployment and, on request, writes docs/compatibility.md from the results.
 
-It needs the environment of `make conformance` (redisai pins redis<5 and pytest<8) and is left out anywhere else.
+It needs the environment of `make conformance` (redisai pins redis<5 and pytest<8); others leave these tests out.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # pytest groups by the number of a parameter in its test's list, not by the parameter: servers would start again
-    # and again
+    # pytest groups tests by a parameter's index in the test's list, not by the parameter: servers would restart often
     def order(item: pytest.Item) -> int:
         chosen = item.callspec.params.get("deployment") if hasattr(item, "callspec") else None
         return ALL.index(chosen) if chosen in ALL else -1
@@ -62,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    """Running servers; parametrized by their kind and number of shards."""
+    """Running servers; the parameters are their kind and number of shards."""
     from tests.conformance.deployment import Deployment
 
     running = Deployment(*request.param)

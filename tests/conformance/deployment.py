@@ -1,4 +1,4 @@
-"""What the tests talk to: servers that `launch.py` started, and the clients under test on each of their shards."""
+"""Servers that `launch.py` has started, and the clients under test on each of their shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from redis.crc import key_slot
 from tests.harness.polling import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-# Packages for the worker that its own environment has not: `make conformance` puts them beside the clients.
+# Packages that the worker's own environment lacks: `make conformance` puts them beside the clients.
 WORKER_PACKAGES = Path(sys.prefix) / "worker-packages"
 
 
@@ -66,7 +66,7 @@ class Deployment:
         self.tags = [self._tag(shard) for shard in range(shards)]
 
     def _tag(self, shard: int) -> str:
-        """A hash tag of that shard, found without asking the module."""
+        """A hash tag of that shard, without help of the module."""
         if self.shards == 1:
             return "06S"
         slots: Any = self.nodes[shard].execute_command("CLUSTER SLOTS")
@@ -86,7 +86,7 @@ class Deployment:
         return redgrease.client.Redis(port=self.ports[shard], socket_timeout=60).gears
 
     def raw(self, *words: Any, shard: int = 0) -> Any:
-        """A command as it is, texts decoded."""
+        """Sends a command as it is; decodes texts."""
         return self.nodes[shard].execute_command(*words)
 
     def cluster(self) -> redis.RedisCluster:
@@ -121,11 +121,11 @@ class Deployment:
                 try:
                     self.raw("RG.UNREGISTER", entry["id"], shard=shard)
                 except redis.ResponseError as error:
-                    if "not registered" not in str(error):  # another shard's turn has removed it
+                    if "not registered" not in str(error):  # the loop has removed it on another shard
                         raise
         for node in self.nodes:
             eventually(lambda node=node: not node.execute_command("RG.DUMPREGISTRATIONS"))  # type: ignore[misc]
-            # what is still running may write
+            # running functions may still write
             eventually(lambda node=node: not self._busy(node), 60)  # type: ignore[misc]
             node.flushall()
 

@@ -1,7 +1,7 @@
-"""Starts servers for the conformance tests; run with the worker's Python, not with that of the clients.
+"""Starts servers for the conformance tests; it runs with the worker's Python, not with that of the clients.
 
-Prints one line of JSON, `{"ports": [..], "version": "..", "python": [3, 11], "torch": true}`, when every worker is
-ready, and ends, with the servers, when its standard input closes: so nothing outlives the tests, however they end.
+It prints one line of JSON, `{"ports": [..], "version": "..", "python": [3, 11], "torch": true}`, when every worker is
+ready. It ends, with the servers, when its standard input closes: so nothing outlives the tests, however they end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.harness.workers import WORKER
 
 
 def main() -> int:
-    """Start, tell, wait, end."""
+    """Start, print, wait, end."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", choices=("valkey", "redis"), required=True)
     parser.add_argument("--shards", type=int, choices=(1, 3), required=True)

@@ -1,4 +1,4 @@
-"""Which public methods of the two clients the tests have called: a full run fails when it has left one out."""
+"""The public methods of the two clients that tests have called: a full run fails when one is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the tests that passed to docs/compatibility.md: a row for every command and option that they are marked with."""
+"""Writes docs/compatibility.md from the tests that passed: a row for every command and option of their marks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAMILIES = {
 
 @dataclass
 class Row:
-    """What is known of one command or option."""
+    """The results for one command or option."""
 
     better: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Row:
 
 
 class Proofs:
-    """Collects what passed, and where."""
+    """Collects which tests passed, and where."""
 
     def __init__(self) -> None:
         self.deployments: set[str] = set()
@@ -46,7 +46,7 @@ class Proofs:
         self.versions[server] = version
 
     def passed(self, item: Any) -> None:
-        """Remember what a test that passed is marked with."""
+        """Remember the marks of a test that passed."""
         for command, option, better, left_out in _marks(item):
             row = self._rows.setdefault(command, {}).setdefault(option, Row())
             for text, known in ((better, row.better), (left_out, row.left_out)):

@@ -1,4 +1,4 @@
-"""redisai: graphs of steps, what they persist and what they refuse."""
+"""redisai: graphs of steps, what they persist and refuse."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_timeout(deployment: Deployment, model: str) -> None:
         *("AI.DAGEXECUTE", "LOAD", 1, a, "TIMEOUT", 100, "|>"),
         *("AI.MODELEXECUTE", waiting, "INPUTS", 2, a, a, "OUTPUTS", 1, "x", "|>", "AI.TENSORGET", "x", "VALUES"),
     )
-    assert reply == "TIMEDOUT"  # when the batch is let go, after 3 s, it would have values
+    assert reply == "TIMEDOUT"  # once the batch may run, after 3 s, there would be values
 
 
 @pytest.mark.shards(3)

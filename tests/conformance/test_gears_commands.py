@@ -34,7 +34,7 @@ def fill(deployment: Deployment, prefix: str, count: int = 30) -> None:
 
 
 def dropped(gears: Any, execution: Any) -> bool:
-    """Drops an execution; False where a shard has not heard of its end yet."""
+    """Drops an execution; False if a shard does not know of its end yet."""
     try:
         return bool(gears.dropexecution(execution))
     except redis.ResponseError as error:
@@ -53,7 +53,7 @@ def test_script(deployment: Deployment, tmp_path: Path) -> None:
     file = tmp_path / "count.py"
     file.write_text(COUNT.format(prefix="n:1"))
     assert gears.pyexecute(str(file)).value == b"11"
-    # errors of records are collected, the others are kept
+    # the run collects errors of records and keeps the others
     failing = "GB('KeysReader').map(lambda r: 1 / (int(r['value']) - 3)).filter(lambda r: False).run('n:*')"
     result = gears.pyexecute(failing)
     assert len(result.errors) == 1
@@ -272,7 +272,7 @@ def test_settings_of_the_client(deployment: Deployment) -> None:
         assert getattr(gears.config, name) in (True, False), name
     for name in ("ExecutionThreads", "SendMsgRetries", "PythonInstallReqMaxIdleTime"):
         assert getattr(gears.config, name) > 0, name
-    # of downloads that there are none of
+    # settings of downloads, which do not exist here
     for name in ("PythonInstallationDir", "DependenciesUrl", "DependenciesSha256"):
         assert isinstance(getattr(gears.config, name), (str, bytes)), name
 
@@ -326,7 +326,7 @@ def test_module_name(deployment: Deployment) -> None:
 
 
 def left_out(command: str, *words: str, why: str, instead: str) -> Any:
-    """A parameter for a command that answers what to use in its place."""
+    """A parameter for a command whose error names its replacement."""
     return pytest.param((command, *words), id=command, marks=pytest.mark.left_out(command, why=why, instead=instead))
 
 

@@ -52,7 +52,7 @@ def test_keys_reader(deployment: Deployment, run: Callable[..., Any]) -> None:
     assert len(keys) == 30
     records = run(KeysReader().records(type="string").map(lambda r: (r.key, r.value, r.type, r.event)).run("n:7:*"))
     assert records == (deployment.key("n:7:", 7 % deployment.shards), "7", "string", "")
-    # one shard's part only, where it is asked for
+    # on request, one shard's part only
     local = run(KeysReader("n:*").keys().run(mode="async_local"))
     assert len(local) == 30 // deployment.shards
 
@@ -272,7 +272,7 @@ def test_helpers(run: Callable[..., Any]) -> None:
     ],
 )
 def test_refused(deployment: Deployment, script: str, text: str) -> None:
-    # when it is built, or with the first record
+    # the error comes when the function is built, or with the first record
     try:
         reply = deployment.raw("RG.PYEXECUTE", script)
     except redis.ResponseError as error:

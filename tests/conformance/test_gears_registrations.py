@@ -1,4 +1,4 @@
-"""redgrease: what lists, pauses and removes registrations, and which are refused."""
+"""redgrease: listing, pausing, removing and refusing registrations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_pause_and_statistics(deployment: Deployment) -> None:
     assert deployment.raw("GET", seen) == "1"
     deployment.raw("RG.UNPAUSEREGISTRATIONS", entry["id"])
     eventually(lambda: deployment.raw("GET", seen) == "2")
-    # the function has written before its end is counted
+    # the function writes before the module counts its end
     eventually(lambda: deployment.statistics()["numSuccess"] == 2)
     deployment.raw("RG.CLEARREGISTRATIONSSTATS")
     assert deployment.statistics()["numTriggered"] == 0

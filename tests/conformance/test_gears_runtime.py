@@ -1,4 +1,4 @@
-"""What functions call: redgrease's wrappers and the names that scripts find in their globals and modules."""
+"""The names that functions call: redgrease's wrappers, and those in scripts' globals and modules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def call(deployment: Deployment) -> Callable[..., Any]:
 
 
 def script(deployment: Deployment, body: str, **names: str) -> Any:
-    """What `body`, the lines of a function, returns on the first shard."""
+    """Runs `body`, the lines of a function, on the first shard and returns its result."""
     lines = "\n".join(f"    {line}" for line in body.format(**names).strip().splitlines())
     results, errors = deployment.raw(
         "RG.PYEXECUTE", f"def f(_record):\n{lines}\nGB('ShardsIDReader').map(f).run(mode='async_local')"
@@ -229,7 +229,7 @@ GB('CommandReader').register(trigger='t', mode='async_local', onRegistered=ready
     deployment.raw("RG.UNREGISTER", entry["id"])
 
     def stands_still() -> bool:
-        deployment.raw("DEL", key)  # a last time it may come while the worker hears of its end
+        deployment.raw("DEL", key)  # it may come a last time while the worker gets the notice of its end
         time.sleep(0.2)
         return deployment.raw("GET", key) is None
 

@@ -1,4 +1,4 @@
-"""redgrease: triggers, what they reply, on whichever shard."""
+"""redgrease: triggers and their replies, on any shard."""
 
 from __future__ import annotations
 

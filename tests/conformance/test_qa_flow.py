@@ -1,7 +1,8 @@
-"""The question answering system that RedisAI and RedisGears were built into, as it was used: from loading to benchmark.
+"""The question answering system that was built on RedisAI and RedisGears, in its usual flow: from loading to benchmark.
 
-A TorchScript reader per shard, a tokenizer that runs over stored sentences and registers for new ones, and a hooked GET
-that computes the answer on a miss. Three shards, through a cluster-aware client; scripts in the style of that system.
+It has a TorchScript reader per shard, a tokenizer that runs over stored sentences and registers for new ones, and a
+hooked GET that computes the answer on a miss. The test uses three shards, a cluster-aware client, and scripts in the
+style of that system.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def registrations(deployment: Deployment, shard: int) -> dict[str, Any]:
 
 @pytest.fixture
 def system(deployment: Deployment, torch_models: dict[str, bytes]) -> tuple[list[str], Any]:
-    """Steps 1 to 4: settings, models, tokenizer and answers. The shards' hash tags, and a client of the cluster."""
+    """Steps 1 to 4: settings, models, tokenizer, answers. Returns the shards' hash tags and a client of the cluster."""
     for shard, node in enumerate(deployment.nodes):
         node.config_set("proto-max-bulk-len", "2048mb")
         assert deployment.raw("RG.REFRESHCLUSTER", shard=shard) == "OK"
@@ -149,14 +150,14 @@ def system(deployment: Deployment, torch_models: dict[str, bytes]) -> tuple[list
         info = cluster.execute_command("AI.INFO", f"bert-qa{{{tag}}}")
         assert info[:6] == ["key", f"bert-qa{{{tag}}}", "type", "MODEL", "backend", "TORCH"]
         cluster.hset(f"sentence:{document(tag, 1)}", mapping=SENTENCES)
-    # a script with both: the run's results are not shown, as in RedisGears
+    # a script with both: the reply does not show the run's results, as in RedisGears
     assert deployment.raw("RG.PYEXECUTE", TOKENIZER, "REQUIREMENTS", "numpy") == "OK"
     assert deployment.raw("RG.PYEXECUTE", ANSWER, "REQUIREMENTS", "numpy", shard=1) == "OK"
     for shard in range(3):
         eventually(lambda shard=shard: len(deployment.registrations(shard)) == 3)  # type: ignore[misc]
     for tag in tags:
         eventually(lambda tag=tag: int(cluster.get(f"processed{{{tag}}}") or 0) >= 3)  # type: ignore[misc]
-        # and what is written later is tokenized by the registration
+        # the registration tokenizes later sentences
         cluster.hset(f"sentence:{document(tag, 2)}", mapping=SENTENCES)
         for index in SENTENCES:
             key = f"tokenized:bert:qa:{document(tag, 2)}:{index}"
@@ -225,7 +226,7 @@ def test_without_cache(deployment: Deployment, system: tuple[list[str], Any]) ->
     for entry in deployment.registrations():
         if entry["reader"] != "KeysReader" or "keymiss" in str(entry["RegistrationData"]["args"]):
             deployment.raw("RG.UNREGISTER", entry["id"])
-            # until every worker knows, it would bring the session's other registration back for a moment
+            # a worker that does not know yet would bring the session's other registration back for a moment
             assert deployment.raw("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()")[0] == ["3"]
     for shard in range(3):
         eventually(lambda shard=shard: len(deployment.registrations(shard)) == 1)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What users of RedisAI and RedisGears suffered from most: a bad model or script that ended the server, and keymiss."""
+"""The worst faults of RedisAI and RedisGears: a bad model or script that ended the server, and keymiss."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def forever(tensors: List[Tensor], keys: List[str], args: List[str]):
     better="the first read is always answered; MOVED and CROSSSLOT survive; no crash when it meets triggers and models",
 )
 def test_first_read_is_never_empty(deployment: Deployment) -> None:
-    # no keyspace notifications are switched on: the event was dead in some images of RedisGears
+    # keyspace notifications are off: the event was dead in some images of RedisGears
     assert deployment.nodes[0].config_get("notify-keyspace-events")["notify-keyspace-events"] == ""
     assert deployment.raw("RG.PYEXECUTE", HOOK) == "OK"
     answers: list[Any] = []

@@ -1,4 +1,4 @@
-"""Writes the TorchScript models of the conformance tests into a folder; needs torch: run with the worker's Python."""
+"""Writes the TorchScript models of the conformance tests; needs torch, so run it with the worker's Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.torch.models import Add, AddAndOne
 
 
 class Crash(torch.nn.Module):
-    """Loads, and fails when it runs."""
+    """A model that loads, and fails when it runs."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         """Reads far beyond the end."""
@@ -19,10 +19,10 @@ class Crash(torch.nn.Module):
 
 
 class Hungry(torch.nn.Module):
-    """Wants as much memory as its input says."""
+    """A model that takes as much memory as its input says."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
-        """That many ones."""
+        """Returns that many ones."""
         return torch.ones(int(a.reshape(-1)[0].item()))
 
 

@@ -1,6 +1,6 @@
-"""Who imports whom: the imports of a tree of Python files, resolved to modules, and what is wrong with them.
+"""The imports of a tree of Python files, resolved to modules, and their faults.
 
-Every import counts: at the top, under TYPE_CHECKING, inside a function; absolute, relative and of a submodule.
+Every import counts: at the top, under TYPE_CHECKING, inside a function; absolute, relative or of a submodule.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Tree:
 
     @classmethod
     def read(cls, folder: Path, package: str) -> Tree:
-        """The files of a folder, which are imported as `package`."""
+        """The tree of a folder's files, whose import name is `package`."""
         sources: dict[str, str] = {}
         packages = set()
         for path in sorted(folder.rglob("*.py")):
@@ -39,7 +39,7 @@ class Tree:
         return cls(sources, frozenset(packages))
 
     def imports(self, module: str) -> set[str]:
-        """Dotted names that a module imports, each as long as it stands: ``from a import b`` is ``a.b``."""
+        """The dotted names that a module imports, in full: ``from a import b`` is ``a.b``."""
         found: set[str] = set()
         for node in _imports(self.sources[module]):
             if isinstance(node, ast.Import):
@@ -68,7 +68,7 @@ class Tree:
 
 
 def room_of(module: str, rooms: Mapping[str, object]) -> str | None:
-    """The room of a module: the longest name of a room that begins its own."""
+    """The room of a module: that with the longest name that is a prefix of the module's."""
     while module and module not in rooms:
         module = module.rpartition(".")[0]
     return module or None
@@ -87,7 +87,7 @@ def wrong_directions(tree: Tree, rooms: Mapping[str, frozenset[str]]) -> list[st
 
 
 def circle(tree: Tree) -> list[str] | None:
-    """Modules that import each other in a circle, the first one also last; None when there is none."""
+    """Modules that import each other in a circle, with the first one again at the end; None without a circle."""
     edges = {module: sorted(tree.imported_modules(module)) for module in tree.sources}
     done: set[str] = set()
     path: list[str] = []
@@ -107,6 +107,6 @@ def circle(tree: Tree) -> list[str] | None:
 
 
 def in_order(package: str, *rooms: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Rooms of a package from the bottom up: each may know all before it."""
+    """Rooms of a package from the bottom up: each may know all rooms before it."""
     names = [f"{package}.{room}" for room in rooms]
     return ((name, frozenset(names[:index])) for index, name in enumerate(names))

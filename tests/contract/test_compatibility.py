@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.harness.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-# Made by the command filter, for no client to send.
+# The command filter makes it; clients do not send it.
 PRIVATE = {"RG.INNERHOOK"}
 
 

@@ -1,4 +1,4 @@
-"""The documents say what is there: commands of the module and of the command line, settings, paths, and no others."""
+"""The documents name all commands of the module and of the command line, and only settings and paths that exist."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.harness.servers import Server
 TEXTS = {path.name: path.read_text() for path in (*DOCUMENTS, ROOT / "CONTRIBUTING.md")}
 COMMANDS: Any = typer.main.get_command(app)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-# Made by the command filter, for no client to send.
+# The command filter makes it; clients do not send it.
 PRIVATE = {"RG.INNERHOOK"}
-# Names with underscores in documents that are no settings.
+# Names with underscores in documents that are not settings.
 OTHER_NAMES = {
     *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id", "next_cursor"),
     *("qa_cluster", "token_type_ids", "input_ids", "call_next", "qa_rg_nexecutions", "xquad_en_a", "covidqa_a"),
@@ -35,7 +35,7 @@ def section(document: str, heading: str) -> str:
 
 
 def spans(text: str) -> list[str]:
-    """What stands between backticks in running text."""
+    """The texts between backticks in running text."""
     return [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))]
 
 
@@ -74,7 +74,7 @@ def written_commands() -> Iterator[tuple[str, str]]:
 
 
 def missing(command: str) -> str:
-    """What a command names that does not exist: a target of make, a subcommand, an option; empty when all is there."""
+    """The first target of make, subcommand or option in a command that does not exist; empty if all do."""
     program, *words = re.sub(r"""ARGS=(["']).*?\1""", "", command).split()
     if program == "make":
         return next((word for word in words if re.fullmatch(r"[a-z-]+", word) and word not in TARGETS), "")
@@ -86,7 +86,7 @@ def missing(command: str) -> str:
         here = here.commands[words.pop(0)]
         options |= {name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)}
     if here.context_settings.get("ignore_unknown_options"):
-        return ""  # a program of its own reads them
+        return ""  # a program of its own parses the options
     known = options | {"--help", "-h"}
     return next((word for word in words if word.startswith("--") and word.partition("=")[0] not in known), "")
 
@@ -157,7 +157,7 @@ def test_links_lead_somewhere(document: str) -> None:
 
 
 def rooms() -> set[str]:
-    """The folders of code, as the architecture names them: below the six folders of code."""
+    """The rooms by the names that the architecture uses: folders within the six folders of code."""
     named: set[str] = set()
     for folder in ("qa_cluster", "gears", "native", "cluster", "api", "models"):
         files = [path for pattern in ("*.py", "*.c", "*.lua") for path in (ROOT / folder).rglob(pattern)]
@@ -176,7 +176,7 @@ def test_planted_paths_and_anchors_are_found() -> None:
 
 
 def unknown_names(recipe: str) -> set[str]:
-    """Names of code between backticks that stand in none of the files which the recipe names."""
+    """Names of code between backticks that are in none of the files which the recipe names."""
     files = [path for name in paths(recipe) if (path := ROOT / name).is_file()]
     known = set(re.findall(r"\w+", " ".join(path.read_text() for path in files)))
     names = [span for span in spans(recipe) if re.fullmatch(r"[A-Za-z]\w+(?:\.\w+)?|_\w+", span)]
@@ -193,7 +193,7 @@ OPEN_FIRST = re.compile(r"\n\nOpen first: ((?:`[^`]+`(?:, )?)+)\.\n")
 
 
 def unfit(recipe: str) -> str:
-    """What a recipe lacks: the files to open first, three at most, and tests that go red; empty when it has them."""
+    """What a recipe lacks: the files to open first, at most three, or tests that go red; empty if complete."""
     title = recipe.partition("\n")[0]
     found = OPEN_FIRST.match(recipe[len(title) :])
     if found is None:

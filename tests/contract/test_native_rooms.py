@@ -1,7 +1,7 @@
 """The C files of `native/` live in rooms, and includes between rooms point one way; no two parts include each other.
 
-A part is a `.c` file with the header of its name. What a header declares, its own `.c` file defines: else a call could
-go where no include says so. Every rule is broken once on purpose here, in sources that exist for the test only.
+A part is a `.c` file with the header of its name. A `.c` file defines what its header declares: else a call could lead
+to a part without an include. The tests break every rule once on purpose, in sources made for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.soak.planted import PROOFS
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 MAX_PARTS = 15
-# The rooms, and which others each may include. On top, in no room, is what puts them together.
+# The rooms, and which others each may include. The files at the top, in no room, put them together.
 BELOW: dict[str, set[str]] = {
     "index": set(),
     "server": set(),
@@ -29,7 +29,7 @@ BELOW: dict[str, set[str]] = {
     "worker": {"server", "jobs", "functions"},
 }
 TOP = {"module", "info", "cmd_rg"}
-# A library: one part in many files that knows no room. Rooms see its one public header, which stands for it here.
+# A library is one part in many files that knows no room. Rooms see only its public header, which stands for it here.
 LIBRARY = "index"
 PUBLIC = "index/index.h"
 
@@ -42,7 +42,7 @@ Sources = Mapping[str, str]
 
 
 def sources() -> dict[str, str]:
-    """The text of every C file of the module by its path in `native/`; of the library the public header."""
+    """The text of every C file of the module by its path in `native/`; of the library only the public header."""
     paths = [path for pattern in ("*.[ch]", "*/*.[ch]") for path in NATIVE.glob(pattern)]
     named = {path.relative_to(NATIVE).as_posix(): path for path in paths}
     return {
@@ -58,7 +58,7 @@ def library() -> dict[str, str]:
 
 
 def room(name: str) -> str:
-    """The folder of a file; "" for those on top."""
+    """The folder of a file; "" for those at the top."""
     folder = PurePosixPath(name).parent.as_posix()
     return "" if folder == "." else folder
 
@@ -72,7 +72,7 @@ def included(text: str) -> list[str]:
 
 
 def misplaced(files: Iterable[str]) -> list[str]:
-    """Files in no room, and rooms that hold more parts than anyone keeps in mind."""
+    """Files in no room, and rooms with too many parts to keep in mind."""
     names = list(files)
     lost = [name for name in names if room(name) not in BELOW and part(name) not in TOP]
     crowded = [
@@ -94,7 +94,7 @@ def upward(files: Sources) -> list[str]:
 
 
 def edges(files: Sources) -> dict[str, set[str]]:
-    """Which parts each part includes, be it from its header or from its code."""
+    """The parts that each part includes, from its header or from its code."""
     graph: dict[str, set[str]] = {part(name): set() for name in files}
     for name, text in files.items():
         graph[part(name)] |= {part(target) for target in included(text)} - {part(name)}
@@ -195,13 +195,13 @@ def test_every_file_says_what_it_is_for_and_every_c_file_begins_with_its_header(
     "name, line",
     [
         ("server/resp.c", '#include "jobs/jobs.h"'),  # up
-        ("jobs/order.h", '#include "worker/supervisor.h"'),  # up, from a header
+        ("jobs/order.h", '#include "worker/supervisor.h"'),  # upward, from a header
         ("functions/hook.c", '  #  include "values/tensor.h"'),  # aside
-        ("values/blob.c", '#include "module.h"'),  # what is gone
+        ("values/blob.c", '#include "module.h"'),  # a header that does not exist
         ("ai/dag.c", '#include "info.h"'),  # the top
         ("worker/supervisor.c", '#include "jobs.h"'),  # a room's file without its room
-        ("corpus/stored_index.c", '#include "jobs/jobs.h"'),  # a room below that it does not need
-        ("corpus/stored_index.c", '#include "index/internal.h"'),  # what the library keeps to itself
+        ("corpus/stored_index.c", '#include "jobs/jobs.h"'),  # a lower room that it may not know
+        ("corpus/stored_index.c", '#include "index/internal.h"'),  # the library's private header
         ("values/blob.c", '#include "index/index.h"'),  # the library, from a room that has no index
     ],
 )
@@ -215,7 +215,7 @@ def test_a_planted_include_is_found(name: str, line: str) -> None:
 @pytest.mark.parametrize(
     "plants",
     [
-        {"server/links.h": "server/caller.h"},  # a header and the code of the other
+        {"server/links.h": "server/caller.h"},  # a header and the other's code
         {"jobs/queue.h": "jobs/order.h"},  # two headers
         {"server/args.c": "server/resp.h", "server/resp.c": "server/args.h"},  # two files of code
         {

@@ -1,4 +1,4 @@
-"""What is in git is what is in the wheel; and an installed wheel works anywhere, also in the folder of a checkout."""
+"""The wheel has what git has; and an installed wheel works anywhere, also in the folder of a checkout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOLDERS = {"qa_cluster": "qa_cluster", "gears": "qa_cluster/gears", "models": "q
     "api": "qa_cluster/api",
     "cluster": "qa_cluster/cluster",
 }
-# What readers are trained on: 0.7 MB that serving does not need.
+# Training data of readers: 0.7 MB that serving does not need.
 ONLY_IN_THE_CHECKOUT = "models/training/written/"
 SECONDS = 60.0
 
@@ -53,14 +53,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Installed:
-    """An environment with the wheel in it, used by somebody whose current folder is the checkout."""
+    """An environment with the wheel in it, for a user whose current folder is the checkout."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.bin = folder / "environment" / "bin"
         venv.create(self.bin.parent, symlinks=True)
         pip("--python", self.bin / "python", "install", "--no-deps", "--no-index", wheel)
-        # The dependencies are those of this environment, and this project's own editable installation is not: a folder
-        # that a .pth file names is searched, its own .pth files are not read.
+        # It has the dependencies of this environment, but not this project's editable installation: Python searches a
+        # folder that a .pth file names, but does not read the .pth files in it.
         (site,) = (self.bin.parent / "lib").glob("*/site-packages")
         places = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         (site / "dependencies.pth").write_text("".join(f"{place}\n" for place in places))
@@ -98,7 +98,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 @pytest.fixture(scope="module")
 def running(installed: Installed) -> Iterator[Installed]:
-    """With a cluster of one shard that is up, started in the checkout."""
+    """The environment with a running cluster of one shard, started in the checkout."""
     installed.qa("up")
     yield installed
     installed.qa("down")

@@ -1,4 +1,4 @@
-"""The README is short, in its order, and what it shows and claims stands elsewhere in the checkout."""
+"""The README is short and in its order, and other files of the checkout support what it shows and claims."""
 
 from __future__ import annotations
 

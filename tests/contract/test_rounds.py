@@ -1,4 +1,4 @@
-"""The rounds count what failed, go on where they were interrupted, and end what they started."""
+"""The rounds count failures, continue after an interruption, and end their processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Imports form a star: gears, models, api and cluster know the core of qa_cluster and themselves, never each other.
 
-Within a point, and within the core, the folders are rooms that know each other one way only; and no file imports, by
-whatever way round, itself.
+Within a point, and within the core, the folders are rooms that know each other one way only; and no file imports
+itself, directly or through others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FUNCTIONS = f"{GEARS}.functions"
 API = f"{GEARS}.scripting.api"
 CLUSTER = "qa_cluster.cluster"
 
-# Which others each room may know. A room is a folder with what is below it, or a file that has a place of its own.
+# Which others each room may know. A room is a folder with all below it, or a file with a place of its own.
 CORE_ROOMS = {
     "qa_cluster.reading": frozenset[str](),
     "qa_cluster.ranking": frozenset({"qa_cluster.reading"}),
@@ -36,7 +36,7 @@ CORE_ROOMS = {
     ),
 }
 GEARS_ROOMS = dict(in_order(GEARS, "shard", "inference", "runs", "registrations", "scripting", "process", "worker"))
-# the runtime's public side, which is all that the functions of qa-cluster may use of it
+# the runtime's public side, the only part that the functions of qa-cluster may use
 FUNCTION_ROOMS = {name: below | {API} for name, below in in_order(FUNCTIONS, "state", "shard", "readers")}
 FUNCTION_ROOMS |= dict.fromkeys((f"{FUNCTIONS}.answering", f"{FUNCTIONS}.indexing"), frozenset({*FUNCTION_ROOMS, API}))
 FUNCTION_ROOMS |= {FUNCTIONS: frozenset({*FUNCTION_ROOMS, API})}
@@ -44,7 +44,7 @@ CLUSTER_ROOMS = dict(
     in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "evaluation", "commands", "cli")
 )
 
-# In a checkout, qa_cluster also finds what lies beside its folder: itself once more, and what no installed package has.
+# In a checkout, qa_cluster also finds what is beside its folder: itself again, and files that no installed package has.
 SECOND_COPIES = {f"qa_cluster.{name}": frozenset[str]() for name in ("qa_cluster", "tests", "setup")}
 
 
@@ -99,7 +99,7 @@ def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[s
 
 
 def beyond_the_api(tree: Tree) -> list[str]:
-    """Imports by which functions reach past the public API of the runtime, or the runtime reaches the functions."""
+    """Imports of functions past the public API of the runtime, and imports of functions by the runtime."""
     found = []
     for module in tree.sources:
         of_functions = module.startswith(f"{FUNCTIONS}.")

@@ -1,6 +1,6 @@
-"""The README's badges: facts of this checkout as small pictures, made here and served by nobody else.
+"""The README's badges: facts of this checkout as small pictures, made and stored here.
 
-`python -m tests.docs.badges` writes them to docs/badges; a test compares them with what this makes.
+`python -m tests.docs.badges` writes them to docs/badges; a test compares them with the output of this code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MODULE_NEEDS = re.compile(r"Redis (\d+\.\d+) or Valkey (\d+) is needed")
 
 
 def facts() -> dict[str, tuple[str, str]]:
-    """The badges by file name: what each is about and what is true of it, from where it is decided."""
+    """The badges by file name: the subject of each and its fact, read from where it is decided."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     licence = " ".join((ROOT / "LICENSE").read_text().split())
     sources = sorted((ROOT / "native").rglob("*.c"))

@@ -1,6 +1,6 @@
-"""The fenced blocks of the documents, and what each of them shows.
+"""The fenced blocks of the documents, and their contents.
 
-A block's info string says what it is: ``console`` (lines after ``$`` are commands, the others what they print),
+A block's info string says what it is: ``console`` (lines after ``$`` are commands, the others their output),
 ``python`` (a program), ``pycon`` (a session, as doctest reads it), ``json`` and ``text`` (nothing to run). A comment
 ``<!-- not run: reason -->`` on the line above leaves a block out.
 """
@@ -25,7 +25,7 @@ _RULE = "───"
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block. `not_run` is the reason of its mark, empty where it has none."""
+    """One fenced block. `not_run` is the reason of its mark, empty without one."""
 
     document: str
     line: int
@@ -41,7 +41,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Step:
-    """A command of a console block and what the block shows of its output."""
+    """A command of a console block and the part of its output that the block shows."""
 
     command: str
     shown: str
@@ -69,7 +69,7 @@ def blocks(document: str, text: str) -> list[Block]:
 
 
 def faults(block: Block) -> str:
-    """What keeps a block from being either run or marked; empty when nothing does."""
+    """Why tests can neither run a block nor leave it out; empty if they can."""
     if block.not_run:
         return ""
     if block.info not in KNOWN:
@@ -102,10 +102,10 @@ def steps(text: str) -> list[Step]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a command may have printed what a block shows of it.
+    """Whether a command may have printed the output that a block shows.
 
-    Numbers and white space may differ and ``...`` stands for anything; the rest is there, in this order. Cells of a
-    table are broken where the terminal ends, so of a table only the words count.
+    Numbers and white space may differ and ``...`` stands for anything; the rest must come in this order. The width of
+    the terminal breaks the cells of a table, so only the words of a table count.
 
     >>> agrees("1 document ... in 0.5 s", "12 document(s)\\nstored in 3 s")
     True

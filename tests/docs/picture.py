@@ -22,7 +22,7 @@ QUESTION = "Which exception does division by zero raise?"
 WIDTH, HEIGHT = 900, 480
 MOST_BYTES = 150_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# A browser of its own for the picture, which talks to nobody but the page.
+# They make a browser of its own for the picture, which connects to the page only.
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -34,12 +34,12 @@ FLAGS = (
     "--hide-scrollbars",
     "--force-prefers-reduced-motion",
 )
-# The page's clock runs on only while nothing is being loaded: so long after the answer has come.
+# The page's clock stands still during loading, so this time counts from the answer on.
 SETTLE_MS, BROWSER_SECONDS = 3000, 120.0
 
 
 def browser() -> str:
-    """The program, or an error that names what was looked for."""
+    """The program, or an error that names the programs it has looked for."""
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         raise SystemExit(f"no browser found: install one of {', '.join(BROWSERS)}")
@@ -47,7 +47,7 @@ def browser() -> str:
 
 
 def shoot(address: str, to: Path, *, width: int = WIDTH, height: int = HEIGHT) -> None:
-    """A picture of the page at an address."""
+    """Take a picture of the page at an address."""
     with tempfile.TemporaryDirectory(prefix="qa-picture-") as folder:
         command = [
             browser(),

@@ -1,4 +1,4 @@
-"""Every code block of README and docs runs as it stands, or is marked as not run; what it shows is what is printed."""
+"""Every code block of README and docs runs as it stands and prints what it shows, or a mark leaves it out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCKS = {path.name: blocks(path.name, path.read_text()) for path in DOCUMENTS}
 RUNNABLE = {
     name: [block for block in found if block.info in RUN and not block.not_run] for name, found in BLOCKS.items()
 }
-# What a reader of the documents has and an environment for tests may lack.
+# Programs that a reader of the documents has and a test environment may lack.
 PROGRAMS = ("curl", "make", "redis-cli")
 
 

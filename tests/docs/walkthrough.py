@@ -1,7 +1,7 @@
 """A reader of the documents: a folder with the files they speak of, and the cluster and service that they start.
 
-Commands run as they stand there, but for the ports: 7000 and 8080 become ports that are free here. Workers run fewer
-shapes of a reader before they are warm; it answers the same.
+Commands run as they stand, except that free ports replace 7000 and 8080. Workers run fewer shapes of a reader before
+they are warm; the answers are the same.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.harness.system import SMALL_BATCHES
 from .blocks import ROOT, Block, agrees, steps
 
 TEXT = "Ada Lovelace wrote the first program in 1843.\n"
-# A question set of its own, so that it answers no question of the documents.
+# A separate question set, so that it answers no question of the documents.
 CONTEXT, QUESTION, ANSWER = "Grace Hopper found a moth in a relay.", "Who found a moth?", "Grace Hopper"
-# Readers of other names than the bundled one's, which they are.
+# Names under which the bundled reader is also loaded.
 READERS = ("tiny", "my-reader")
 COMMAND_SECONDS, START_SECONDS = 240.0, 60.0
 
@@ -69,7 +69,7 @@ class Walkthrough:
         self._command(f"python {doctest}{program.name}", block.place)
 
     def _prepare(self, text: str) -> None:
-        """What the documents take for granted: a cluster with a document where a block asks one, and its service."""
+        """Set up what the documents assume: a cluster with a document if a block asks one, and its service."""
         asks = re.search(r"qa-cluster|\b7000\b|\b8080\b", text)
         if asks and not self._cluster and not re.match(r"\$ (make|qa-cluster (up|demo))\b", text):
             self._command(f"qa-cluster up --first-port {self._port}", "preparation")

@@ -1,4 +1,4 @@
-"""A server with the module and no functions, enough for scripts, and a whole cluster with functions and reader."""
+"""A server with the module and without functions, for scripts, and a whole cluster with functions and reader."""
 
 from __future__ import annotations
 

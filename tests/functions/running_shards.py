@@ -1,4 +1,4 @@
-"""Shards with reader and functions, as `qa-cluster up` makes them, and what a client does with them."""
+"""Shards with reader and functions, as `qa-cluster up` makes them, and a client's use of them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Shards:
         self.client = cluster.client()
 
     def set_up(self) -> None:
-        """Partitions and functions; every shard ranks its partitions when this returns."""
+        """Store partitions and functions; every shard ranks its partitions when this returns."""
         self.client.set(keys.PARTITIONS_KEY, PARTITIONS)
         for node in self.nodes:
             self.on(node, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL)
@@ -52,13 +52,13 @@ class Shards:
             return client.execute_command(*words)
 
     def load_reader(self) -> None:
-        """Store the bundled reader; every shard answers by it when this returns."""
+        """Store the bundled reader; every shard answers with it when this returns."""
         for tag, node in self._shard_tags():
             model = (MODEL / "reader.onnx").read_bytes()
             self.on(node, "AI.MODELSTORE", keys.model_key(tag), "ONNX", "CPU", "BLOB", model)
             self.on(node, "SET", keys.tokenizer_key(tag), (MODEL / "tokenizer.json").read_bytes())
         self.write_manifest((MODEL / "manifest.json").read_text())
-        # each worker hears of its keys by an event, which the trigger of a test may overtake
+        # each worker learns of its keys by an event, which the trigger of a test may overtake
         eventually(lambda: all(self.on(node, "RG.TRIGGER", READER_TRIGGER) != [""] for node in self.nodes), SECONDS)
 
     def write_manifest(self, text: str) -> None:
@@ -119,7 +119,7 @@ EARLY = ("early bird", "The early bird catches the worm.")
 
 @contextmanager
 def running(binary: Path, size: int = 2) -> Iterator[Shards]:
-    """The cluster. One document is written before there is a reader: it is taken up when that arrives."""
+    """The cluster. One document is older than the reader: the shard tokenizes it when the reader arrives."""
     with Cluster(binary, {"qa.max-batch-tokens": FEW_TOKENS}, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
             node.wait_ready(60)

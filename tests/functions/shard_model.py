@@ -1,4 +1,4 @@
-"""What the functions do to a document, step by step and without a worker: drives the scripts as the functions do."""
+"""Runs the scripts of the functions on a document, step by step and without a worker."""
 
 from __future__ import annotations
 

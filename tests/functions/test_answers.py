@@ -1,4 +1,4 @@
-"""What a stock GET of an answer key gives, and the trigger `qa.read`."""
+"""Replies to a stock GET of an answer key, and the trigger `qa.read`."""
 
 # ruff: noqa: RUF001 (text of many scripts is the point)
 
@@ -81,7 +81,7 @@ def test_many_who_ask_at_once_get_one_reading(shards: Shards) -> None:
     shards.wait_tokenized("flight")
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda _: shards.ask("flight", 1, "Where was radium discovered?"), range(16)))
-    # one more for those who come between the end of the reading and its being stored
+    # one more for readers that come between the end of the reading and the storing
     assert len({answer["created"] for answer in answers if answer is not None}) <= 2
 
 
@@ -123,7 +123,7 @@ def test_readers_and_a_writer_at_once_never_see_an_old_version(shards: Shards) -
             shards.put("race", f"The number is {number}.")
             written[0] = number
             if number % 6 == 0:
-                # Now and then readers get the time to see something.
+                # Now and then readers get the time to see several answers.
                 enough = seen[0] + 5
                 eventually(partial(seen_enough, enough), SECONDS)
 

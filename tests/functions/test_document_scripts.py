@@ -28,7 +28,7 @@ def ingest(client: redis.Redis, document_id: str, text: str) -> str:
 
 
 def contents(client: redis.Redis) -> dict[str, Any]:
-    """All keys with their values; not by DUMP, which writes a hash in the order of its table, and that order moves."""
+    """All keys with their values; not by DUMP, because its order of a hash's fields changes."""
     reads: dict[str, Callable[[str], Any]] = {
         "string": client.get,
         "hash": client.hgetall,
@@ -148,7 +148,7 @@ def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_
     kinds = [kind for _, _, kind in steps.steps()]
     assert kinds == ["b", *[""] * (len(kinds) - 2), "c"]
     assert shard.index(client, "d", version, text) == "stored"
-    # of a document that is as large the index counts the terms in steps
+    # the index counts the terms of such a large document in steps
     eventually(lambda: frequencies(client, "word3") == [len(range(3, 5000, 700))])
     other = "Other text."
     newer = shard.put(client, "d", other).version
@@ -187,7 +187,7 @@ def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client
     assert (record.sentences, record.splitter, record.tokenized) == (3, "2", False)
     assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
     assert indexed(client) is None
-    # tokenized meanwhile, from sentences that are no more
+    # this tokenizing began from sentences that no longer exist
     assert shard.index(client, "d", version, TEXT, "whole") == "stale"
     assert shard.index(client, "d", version, TEXT, "2") == "stored"
     assert indexed(client) == (1, 3, 8)
@@ -200,7 +200,7 @@ def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Re
     assert shard.split(client, "d", version, TEXT, "2") == "unchanged"
     before[keys.document_key("d", TAG)]["splitter"] = "2"
     assert contents(client) == before
-    # an indexing that began before leaves the noted splitter alone
+    # an earlier indexing does not change the stored splitter
     assert shard.index(client, "d", version, TEXT, "1") == "stale"
 
 

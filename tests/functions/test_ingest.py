@@ -1,4 +1,4 @@
-"""Writing a document is enough: it is split, tokenized, indexed and found, and changes and removals are followed."""
+"""A write is enough: the shard splits, tokenizes and indexes the document, questions find it, also after changes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_plain_set_is_enough_and_a_plain_del_too(shards: Shards) -> None:
 
 
 def test_a_key_without_a_tag_is_passed_on_to_its_partition(shards: Shards) -> None:
-    # One for every shard at least, and most of them written on another shard than the document's.
+    # There is at least one for every shard, and clients write most of them on another shard than the document's.
     names = [f"stock client {number}" for number in range(6)]
     for name in names:
         shards.client.set(f"paragraphs:{name}", f"Wombats dig burrows, says {name}.")
@@ -132,7 +132,7 @@ def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shar
     here = tag(name)
     shards.put(name, "Dodos lived on Mauritius.")
     shards.wait_tokenized(name)
-    # as versions before the index of the module left it
+    # the state that versions before the module's index left
     shards.on(shards.node_of(keys.index_key(here)), "QA.INDEX.DEL", keys.index_key(here), name)
     shards.client.hset(keys.document_key(name, here), mapping={"tokenizer": "another-1-snowball", "number": "7"})
     for number in range(700):
@@ -143,7 +143,7 @@ def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shar
 
     shards.register("UPGRADE")
 
-    # A sweep that still runs may have been quicker than this one; without any the document stays unranked.
+    # An earlier sweep that still runs may do it before this one; without any sweep the document stays unranked.
     eventually(lambda: name in shards.ranked_documents("dodos"), SECONDS)
     eventually(lambda: not shards.client.exists(f"stats:{{{here}}}"), SECONDS)
     assert not shards.client.exists(f"docs:{{{here}}}", f"garbage:{{{here}}}", f"terms:{{{here}}}:term699")
@@ -171,7 +171,7 @@ def test_what_was_written_while_the_worker_was_dead_is_taken_up(shards: Shards) 
 
 
 def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
-    """More than a worker takes at once, each to be passed on by a run over all shards."""
+    """There are more than a worker takes at once, and a run over all shards passes each on."""
     names = [f"burst {number}" for number in range(900)]
     pipeline = shards.client.pipeline()
     for name in names:
@@ -182,7 +182,7 @@ def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
         return node.fields("queued_events", "in_flight") == (0, 0)
 
     eventually(lambda: all(rests(node) for node in shards.nodes), 60)
-    # the shards were looked at one after the other: the last text may have gone to one that rested by then
+    # the test looks at one shard after the other: the last text may have gone to one that it had seen at rest
     eventually(lambda: not [name for name in names if shards.record(name) is None], SECONDS)
 
 
@@ -239,7 +239,7 @@ def test_a_text_that_cannot_be_read_ends_what_was_answered_from_the_old_one(shar
 
 
 def test_a_document_outside_the_partitions_is_not_ranked(shards: Shards) -> None:
-    """Whole answers are valid for the epochs of the partitions: they could not tell that this one has changed."""
+    """Whole answers are valid for the epochs of the partitions, which would not show a change of this document."""
     stray = "elsewhere"
     assert stray not in keys.partition_tags(PARTITIONS)
     shards.client.set(keys.paragraphs_key("stray", stray), "Wombats dig.")

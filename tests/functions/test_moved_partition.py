@@ -1,4 +1,4 @@
-"""A partition that moves to another shard takes everything about its documents along."""
+"""A partition that moves to another shard takes all data of its documents along."""
 
 from __future__ import annotations
 

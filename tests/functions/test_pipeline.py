@@ -1,4 +1,4 @@
-"""The trigger `qa.pipeline`: what the local pipeline answers, shared fairly with questions, bad requests refused."""
+"""The trigger `qa.pipeline`: it answers as the local pipeline, shares fairly with questions, refuses bad requests."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_model_that_is_not_there_is_not_found(shards: Shards) -> None:
 
 
 def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
-    """While long contexts are read, a sentence is read after one portion of them, not after all."""
+    """During the reading of long contexts, a sentence waits for one portion of them, not for all."""
     shards.put("fair", ADA)
     shards.wait_tokenized("fair")
     number = shards.nodes.index(shards.node_of(keys.document_key("fair", tag("fair"))))
@@ -135,7 +135,7 @@ def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
 
 
 def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized(shards: Shards) -> None:
-    """The last pair is refused: all the others are tokenized, and nothing is read."""
+    """The worker refuses the last pair: it tokenizes all others, and reads nothing."""
     pairs = [("Who?", f"{number} " + "漢字" * 3500) for number in range(120)]
     request = json.dumps({"inputs": inputs([*pairs, ("who " * 600, ADA)])})
 

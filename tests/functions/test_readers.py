@@ -1,4 +1,4 @@
-"""Several readers on a shard: which of them answers, whose answers are kept where, and what becomes of them."""
+"""Several readers on a shard: which one answers, where each keeps its answers, and how long these stay."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_both_answer_and_their_answers_are_kept_apart(shards: TinyShards) -> Non
         for cache in ("miss", "shard"):
             (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", model, f"By {model}?", sentence_name("both", 0))
             assert (json.loads(reply)["answer"], json.loads(reply)["cache"]) == (answer, cache)
-    # who names the default one by its revision shares what is kept for it
+    # a question that names the default by its revision shares its cached answers
     (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", shards.first.name, "By ?", sentence_name("both", 0))
     assert json.loads(reply)["cache"] == "shard"
 
@@ -80,7 +80,7 @@ def test_a_reader_that_is_not_there_is_refused_with_those_that_are(shards: TinyS
 
 
 def test_the_readers_are_told_with_all_that_is_known_of_them(shards: TinyShards) -> None:
-    # what has just been loaded makes the shards look through their answers
+    # a new reader makes the shards look through their answers
     shards.wait_models(lambda models: all(entry["settled"] for entry in models.values()))
     for node in shards.nodes:
         (text,) = shards.on(node, "RG.TRIGGER", "qa.models", "manifests")
@@ -103,7 +103,7 @@ def test_a_change_of_the_default_compiles_nothing_and_leaves_no_old_answer(shard
         shards.get("flip", "Who?")
         shards.get("flip", "Who?", to.name)
         assert shards.flip(node, to.name, former.name) == "done"
-        # what was kept for the former one by its name stays right; what was kept for the default one goes
+        # answers under the former one's name stay right; those under the default's go
         assert shards.get("flip", "Who?", former.name)["model"]["revision"] == former.revision
         for number in range(20):
             found = shards.get("flip", f"Who is number {number}?")
@@ -137,7 +137,7 @@ def test_of_several_revisions_the_default_one_is_meant_else_the_latest(shards: T
         assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[1].revision
         shards.use(made[2].name)
         assert shards.get("revisions", "Who is it?", "many")["model"]["revision"] == made[2].revision
-        # the name means another one now: what is kept under it is not given any more
+        # the name now means another one: answers stored under it are no longer valid
         assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[2].revision
         shards.use("first")
     finally:
@@ -207,7 +207,7 @@ def test_a_model_that_cannot_read_batches_is_not_told_to_be_ready(shards: TinySh
     node = shards.nodes[0]
 
     def is_gone() -> bool:
-        # again and again: the other shard may be about to take a copy
+        # repeat this: the other shard may be about to take a copy
         for each in shards.nodes:
             shards.remove(each, manifest.name)
         return all(manifest.name not in shards.models(each) for each in shards.nodes)

@@ -1,4 +1,4 @@
-"""Sentences read with their neighbours: what is read, what is answered, and what is kept of it."""
+"""Reading sentences with their neighbours: the text, the answers, and the cached answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIRTH = "Where was Marie Curie born?"
 
 @pytest.fixture(scope="module")
 def reading_alone(shards: Shards) -> Iterator[Shards]:
-    """The cluster, with answers that were read of sentences alone; afterwards it reads so again."""
+    """The cluster with answers read from sentences alone; after the tests it reads so again."""
     shards.put("curie", CURIE, "Curie")
     shards.wait_tokenized("curie")
     set_context(shards, 0)
@@ -48,7 +48,7 @@ def set_context(shards: Shards, budget: int) -> None:
 
 
 def change(shards: Shards, **changes: object) -> str:
-    """Have the shards read in another way; returns the revision that their answers name then."""
+    """Make the shards read in another way; returns the revision that their answers name then."""
     text = json.dumps({**MANIFEST, **changes})
     shards.write_manifest(text if json.loads(text) != MANIFEST else MANIFEST_TEXT)
     expected = Manifest.from_json(text).reading_revision

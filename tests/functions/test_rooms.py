@@ -1,4 +1,4 @@
-"""How qa-cluster's functions are put together: rooms that know each other one way, the public API, one state."""
+"""The structure of qa-cluster's functions: rooms that know each other one way, the public API, one state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_cluster.gears.scripting import api
 FOLDER = Path(api.__file__).parents[1] / "functions"
 PACKAGE = "qa_cluster.gears.functions."
 PUBLIC = "qa_cluster.gears.scripting.api"
-# What each room, or module beside the rooms, may know of the others.
+# The others that each room, or module beside the rooms, may know.
 BELOW: dict[str, set[str]] = {
     "state": set(),
     "shard": {"state"},
@@ -31,7 +31,7 @@ BELOW: dict[str, set[str]] = {
 
 
 def sources() -> dict[str, str]:
-    """Every module of the functions by its name, ``readers.loaded`` for one, with its text."""
+    """Every module of the functions by its name, for example ``readers.loaded``, with its text."""
     files = [path for path in sorted(FOLDER.rglob("*.py")) if path.name != "__init__.py"]
     return {".".join(path.relative_to(FOLDER).with_suffix("").parts): path.read_text() for path in files}
 
@@ -45,7 +45,7 @@ def imported(text: str) -> Iterator[str]:
 
 
 def known(text: str) -> set[str]:
-    """The modules of the functions that one imports, in whichever way."""
+    """The modules of the functions that one imports, in any way."""
     names = {name.removeprefix(PACKAGE) for name in imported(text) if name.startswith(PACKAGE)}
     return {module for module in sources() for name in names if f"{name}.".startswith(f"{module}.")}
 
@@ -56,7 +56,7 @@ def upward(module: str, text: str) -> set[str]:
 
 
 def inner(text: str) -> list[str]:
-    """Imports of the function runtime that are not its public API, and relative ones."""
+    """Imports of the function runtime outside its public API, and relative imports."""
     return [
         name
         for name in imported(text)
@@ -65,7 +65,7 @@ def inner(text: str) -> list[str]:
 
 
 def remembered(text: str) -> list[str]:
-    """Names of modules' variables that are neither constants nor types, and `global` statements."""
+    """Names of module variables that are neither constants nor types, and `global` statements."""
     tree = ast.parse(text)
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     targets += [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
@@ -103,7 +103,7 @@ def test_planted_breaches_are_found() -> None:
 
 
 def test_functions_are_stored_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stored by value they would bring a state of their own with them."""
+    """Functions stored by value would bring a state of their own with them."""
     registered: list[Callable[..., Any]] = []
 
     class Builder:

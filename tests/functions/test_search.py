@@ -51,7 +51,7 @@ async def test_places_come_from_the_stored_tokens_and_without_them_from_the_span
 async def test_other_documents_of_the_partition_that_change_meanwhile_hide_nothing(
     client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights of the real index, in 8 bits, are recognised in the text."""
+    """The 8-bit weights of the real index match those of the text."""
     await client.put_document("numbat", "Numbats eat termites. A numbat sleeps. " * 3)
     other = next(name for name in map(str, range(10**6)) if tag(name) == tag("numbat"))
     ranker = client.engine._ranker

@@ -1,4 +1,4 @@
-"""A small cluster whose default reader always answers the first word of a sentence, and what readers are beside it."""
+"""A small cluster whose default reader always answers the first word of a sentence, and readers beside that one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READER_KEYS = (keys.model_key, keys.manifest_key, keys.tokenizer_key)
 
 
 class TinyShards(Shards):
-    """Two shards, or more; `first` is the default reader at the start, `last` is in a folder and on no shard."""
+    """Two shards or more; `first` is the default reader at the start, `last` is in a folder and on no shard."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         super().__init__(cluster)
@@ -59,7 +59,7 @@ class TinyShards(Shards):
         return hashtag_for_slot(self.nodes.index(node) * (16384 // len(self.nodes)))
 
     def store(self, node: Server, name: str, manifest: Manifest) -> None:
-        """The keys of a reader beside the default one, as any client may write them."""
+        """Write the keys of a reader beside the default one, as any client may do."""
         folder, own = self.folder / name, self.tag_of(node)
         self.on(node, "SET", keys.tokenizer_key(own, manifest.name), (folder / TOKENIZER_FILE).read_bytes())
         model = (folder / MODEL_FILE).read_bytes()
@@ -74,7 +74,7 @@ class TinyShards(Shards):
         return {entry["name"]: entry for entry in json.loads(text)}
 
     def wait_models(self, holds: Callable[[dict[str, dict[str, Any]]], object], *nodes: Server) -> None:
-        """Wait until something holds for the models of these nodes, or of all."""
+        """Wait until a condition holds for the models of these nodes, or of all."""
         for node in nodes or self.nodes:
             eventually(lambda node=node: holds(self.models(node)), SECONDS)  # type: ignore[misc]
 
@@ -86,7 +86,7 @@ class TinyShards(Shards):
         return [key(self.tag_of(node), name) for key in READER_KEYS]
 
     def flip(self, node: Server, to: str, former: str) -> str:
-        """The change of the default on one shard, and nothing else."""
+        """Change the default on one shard, and nothing else."""
         names = [key for name in ("", to, former) for key in self.keys_of(node, name)]
         seen = self.on(node, "GET", self.keys_of(node, "")[1])
         return str(self.on(node, *ScriptCall("make_default", tuple(names), (seen,)).command()))

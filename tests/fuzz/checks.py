@@ -1,4 +1,4 @@
-"""What must be true of a server whatever was done to it: while it is busy, and once everybody has left."""
+"""Checks that a server must pass after any input: while it is busy, and once all clients have left."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.harness.servers import Server
 
 REPORTS = ("ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "BUG REPORT", "Guru Meditation")
 PING_SECONDS = 3.0
-# What a server may have more than at the first look: nothing that grows with the number of commands fits in here.
-MORE_MEMORY = 384 * 1024  # up to 220 KiB come in the first thousands of cases, and then no more
+# How much more a server may have than at the first look: too little for growth with the number of commands.
+MORE_MEMORY = 384 * 1024  # the first thousands of cases add up to 220 KiB, later ones none
 MORE_DESCRIPTORS = 3
 
 
 @dataclass(frozen=True)
 class Rest:
-    """What an idle, empty server holds."""
+    """The resources of an idle, empty server."""
 
     memory: int
     descriptors: int
@@ -34,7 +34,7 @@ class Rest:
 
 
 def check_alive(server: Server) -> None:
-    """It runs, answers quickly and has nothing to report."""
+    """Checks that it runs, answers quickly and reports no fault."""
     output = server.output()
     if report := next((report for report in REPORTS if report in output), None):
         raise Finding(f"the server's output has a report: {report}")
@@ -52,7 +52,7 @@ def check_alive(server: Server) -> None:
 
 
 def check_idle(server: Server) -> None:
-    """Everybody has left: no client is still there, none waits, no queue holds anything."""
+    """Checks, once all clients have left, that none is connected or waits, and that every queue is empty."""
     try:
         eventually(lambda: not leftovers(server), PATIENCE_SECONDS, ignore=redis.RedisError)
     except AssertionError as error:
@@ -60,7 +60,7 @@ def check_idle(server: Server) -> None:
 
 
 def leftovers(server: Server) -> str:
-    """What an idle server should not have; empty when it has none."""
+    """What an idle server must not have; empty if it has none."""
     with server.client(encoding_errors="backslashreplace") as client:
         fields = client.info("everything")
         others = [c for c in client.client_list() if c["user"] != "qa-worker" and c["cmd"] != "client|list"]
@@ -74,7 +74,7 @@ def leftovers(server: Server) -> str:
 
 
 def check_reload(server: Server) -> None:
-    """The data is the same after having been saved and loaded."""
+    """Checks that saving and loading do not change the data."""
     for _ in range(3):
         with server.client(socket_timeout=PATIENCE_SECONDS, encoding_errors="backslashreplace") as client:
             before = [client.execute_command("DEBUG", "DIGEST") for _ in range(2)]
@@ -89,7 +89,7 @@ def check_reload(server: Server) -> None:
 
 
 def rest_of(server: Server) -> Rest:
-    """Empties the server and looks at what is left: the least of some looks, for timers and buffers come and go."""
+    """Empties the server and measures the rest: the least of some looks, because timers and buffers come and go."""
     with server.client(socket_timeout=PATIENCE_SECONDS, encoding_errors="backslashreplace") as client:
         client.execute_command("FLUSHALL", "SYNC")
         client.execute_command("SCRIPT", "FLUSH", "SYNC")
@@ -113,19 +113,19 @@ def rest_of(server: Server) -> Rest:
 
 
 def own_threads(process: Path) -> int:
-    """Threads without the allocator's own, which begin when it likes."""
+    """The number of threads without the allocator's own, which begin at any time."""
     names = [(task / "comm").read_text() for task in (process / "task").iterdir()]
     return sum("jemalloc" not in name for name in names)
 
 
 def buffers(memory: dict[str, Any]) -> int:
-    """Memory that the server itself gives and takes as it likes."""
+    """Memory that the server itself takes and gives back at any time."""
     names = ("mem_clients_normal", "mem_aof_buffer", "used_memory_scripts_eval", "used_memory_vm_total")
     return sum(int(memory.get(name, 0)) for name in names[:3])
 
 
 def check_rest(first: Rest, now: Rest) -> None:
-    """Nothing has grown since the first look."""
+    """Checks that nothing has grown since the first look."""
     more = {
         "memory": now.memory - first.memory - MORE_MEMORY,
         "descriptors": now.descriptors - first.descriptors - MORE_DESCRIPTORS,

@@ -15,7 +15,7 @@ DEEPEST = 512
 
 
 class Finding(Exception):
-    """What the fuzzer is after."""
+    """A fault that the fuzzer has found."""
 
 
 class Client:
@@ -37,18 +37,18 @@ class Client:
             self.send(greeting)
 
     def send(self, commands: Sequence[Command]) -> None:
-        """All of them at once, and something that shows whether their replies were as many."""
+        """Sends all of them at once, and a command that shows whether the number of replies is right."""
         self.token += 1
         self.due += len(commands) + 1
         self.send_raw(b"".join(map(encode, commands)) + encode(["ECHO", f"in step {self.token}"]))
 
     def send_raw(self, data: bytes) -> None:
-        """Bytes that need not be a command; lost when another client has had this one killed, as reading will show."""
+        """Sends bytes, perhaps no command; they are lost if another client has killed this one, as reading shows."""
         with suppress(ConnectionError):
             self.socket.sendall(data)
 
     def settle(self) -> None:
-        """Reads what is due; EOFError when the server has hung up, Finding when it has not answered as it must."""
+        """Reads all due replies; EOFError when the server has hung up, Finding when a reply is wrong."""
         expected = f"in step {self.token}".encode()
         reply = expected
         try:
@@ -63,14 +63,14 @@ class Client:
             raise EOFError from error
 
     def read(self) -> bytes:
-        """The next reply: its text, empty for what is not text. What is pushed is passed over."""
+        """The text of the next reply, empty if it is not text; skips pushes."""
         while True:
             kind, value = self.element(0)
             if kind != b">":
                 return value
 
     def element(self, depth: int) -> tuple[bytes, bytes]:
-        """Kind and text of one value."""
+        """The kind and text of one value."""
         if depth > DEEPEST:
             raise Finding("a reply is nested without end")
         line = self.file.readline()
@@ -91,6 +91,6 @@ class Client:
         return self.element(depth) if kind == b"|" else (kind, b"")
 
     def leave(self) -> None:
-        """Goes without a word."""
+        """Disconnects."""
         self.file.close()
         self.socket.close()

@@ -32,7 +32,7 @@ SECONDS = 20.0
 
 
 def fill(server: Server) -> None:
-    """A value of each type that the module has; tried until a hostile worker lets it happen."""
+    """Stores a value of each of the module's types; repeats until a hostile worker lets it."""
     eventually(partial(_fill, server), SECONDS, ignore=redis.RedisError)
 
 
@@ -52,7 +52,7 @@ def _fill(server: Server) -> bool:
 
 
 def payloads(server: Server) -> dict[str, bytes]:
-    """A good dump of each type; the keys are removed again."""
+    """A good dump of each type; removes the keys again."""
     fill(server)
     with server.client(decode_responses=False) as client:
         found = {key: client.dump(key) for key in OURS}
@@ -61,7 +61,7 @@ def payloads(server: Server) -> dict[str, bytes]:
 
 
 def changed(chance: random.Random, body: bytes) -> bytes:
-    """Bytes replaced, taken out, repeated, or the end cut off."""
+    """Replaces, removes or repeats bytes, or cuts off the end."""
     data = bytearray(body)
     for _ in range(chance.choice([1, 1, 2, 4])):
         if not data:
@@ -79,7 +79,7 @@ def changed(chance: random.Random, body: bytes) -> bytes:
 
 
 def damaged(chance: random.Random, payload: bytes) -> bytes:
-    """A dump that RESTORE begins to load; sometimes one that it does not, sometimes a good one."""
+    """A dump that RESTORE begins to load; sometimes one that it refuses at once, sometimes a good one."""
     if chance.random() < 0.1:
         return payload
     if chance.random() < 0.1:
@@ -88,7 +88,7 @@ def damaged(chance: random.Random, payload: bytes) -> bytes:
 
 
 class Files:
-    """The files of a server that had all that the module keeps, and what servers do on damaged ones."""
+    """The files of a server with all kinds of the module's data, and starts of servers on damaged copies."""
 
     def __init__(self, binary: Path, seed: int) -> None:
         self.binary = binary
@@ -106,7 +106,7 @@ class Files:
             self.aof = {path.name: path.read_bytes() for path in (server.directory / "appendonlydir").iterdir()}
 
     def run(self, cases: int) -> dict[str, int]:
-        """So many starts. How many loaded and how many were refused; Finding for anything else."""
+        """Starts that many servers; returns how many loaded and how many refused; Finding for anything else."""
         counts = {"loaded": 0, "refused": 0}
         for number in range(cases):
             chance = random.Random(f"{self.seed} file {number}")
@@ -115,7 +115,7 @@ class Files:
         return counts
 
     def start(self, chance: random.Random, number: int) -> str:
-        """A server on damaged files: it answers, or ends by itself and says why."""
+        """Starts a server on damaged files: it must answer, or end by itself and say why."""
         directory = Path(tempfile.mkdtemp(prefix="qa-fuzz-"))
         try:
             append_only = chance.random() < 0.4
@@ -132,7 +132,7 @@ class Files:
             shutil.rmtree(directory, ignore_errors=True)
 
     def write_rdb(self, chance: random.Random, directory: Path) -> None:
-        """Cut anywhere, or changed (with a checksum that says: not computed)."""
+        """Writes a file cut anywhere, or changed (with the checksum that means: not computed)."""
         if chance.random() < 0.4:
             data = self.rdb[: chance.randrange(len(self.rdb))]
         else:
@@ -140,7 +140,7 @@ class Files:
         (directory / "dump.rdb").write_bytes(data)
 
     def write_aof(self, chance: random.Random, directory: Path) -> None:
-        """The tail cut off; sometimes something in the middle."""
+        """Writes a file without its tail; sometimes it damages the middle."""
         folder = directory / "appendonlydir"
         folder.mkdir()
         for name, data in self.aof.items():
@@ -152,7 +152,7 @@ class Files:
             (folder / name).write_bytes(kept)
 
     def watch(self, directory: Path, number: int) -> str:
-        """What it does."""
+        """What the server does."""
         log = directory / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -182,7 +182,7 @@ class Files:
         if REFUSED[1] in said:
             return "refused"
         loaded = "eady to accept connections" in said
-        # A server that refuses a file ends with what its own check of that file says: 0 when that sees nothing.
+        # A server that refuses a file ends with the status of its own check of that file: 0 when that finds nothing.
         if any(report in said for report in REPORTS) or process.returncode not in (0, 1):
             where = keep(self.seed, number, directory)
             raise Finding(f"file {number}: the server ended with {process.returncode}; kept in {where}\n{said[-3000:]}")
@@ -190,7 +190,7 @@ class Files:
 
 
 def keep(seed: int, number: int, directory: Path) -> Path:
-    """A copy of the files that a server broke on."""
+    """Copies the files on which a server broke."""
     where = Path(tempfile.gettempdir()) / f"qa-fuzz-{seed}-file-{number}-{os.getpid()}"
     shutil.copytree(directory, where, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
     return where

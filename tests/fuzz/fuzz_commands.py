@@ -3,14 +3,14 @@
     python -m tests.fuzz.fuzz_commands --cases 5000 --seed 1 [--server redis] [--parts 2] [--files 50]
     python -m tests.fuzz.fuzz_commands --planted
 
-The cases are shared out to `--parts` servers that run at the same time; `--part N` repeats one of them alone. After
-them so many servers (`--files`) are started on damaged RDB and append-only files. It ends with 1 when a server dies,
-hangs, loses step with a client, keeps anything once everybody has left, or the sanitizer complains; it names the seed,
-the part and the case, and where the last commands are. QA_TEST_MODULE and QA_TEST_PRELOAD choose a sanitized build as
-for the tests (tests/harness/programs.py); that works with redis-server alone: Valkey loads modules with RTLD_DEEPBIND.
+`--parts` servers share the cases and run at the same time; `--part N` repeats one of them alone. Then `--files` servers
+start on damaged RDB and append-only files. The exit status is 1 when a server dies, hangs, loses step with a client,
+keeps anything once all clients have left, or the sanitizer complains; the output names the seed, the part, the case,
+and the file with the last commands. QA_TEST_MODULE and QA_TEST_PRELOAD choose a sanitized build as for the tests
+(tests/harness/programs.py); that works with redis-server alone: Valkey loads modules with RTLD_DEEPBIND.
 
-`--planted` shows that the gate can fail: `planted.py` builds copies of the module with one mistake each, and every one
-of them must be found.
+`--planted` shows that the gate can fail: `planted.py` builds copies of the module with one mistake each, and the fuzzer
+must find every one of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.harness.programs import chosen_servers, find_binary
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
-ENOUGH = 1000  # cases after which some client has left while it waited
+ENOUGH = 1000  # cases after which at least one client has left while it waited
 SETTINGS: dict[str, object] = {
     "qa.job-timeout-ms": 150,
     "qa.hook-timeout-ms": 150,
@@ -82,7 +82,7 @@ def fuzz(cases: int, seed: int, name: str, part: int = 0) -> dict[str, int]:
 
 
 def keep_log(fuzzer: Fuzzer, server: Server) -> Path:
-    """A file with what led to a finding."""
+    """Writes a file with the commands and the log that led to a finding."""
     where = Path(tempfile.gettempdir()) / f"qa-fuzz-{fuzzer.seed}-{fuzzer.part}-{time.time_ns()}.log"
     logs = [path.read_text(errors="replace") for path in (server.log, server.directory / "stderr.log") if path.exists()]
     where.write_text("\n".join([*fuzzer.log, "---- server", *logs]))
@@ -90,7 +90,7 @@ def keep_log(fuzzer: Fuzzer, server: Server) -> Path:
 
 
 def fuzz_parts(options: argparse.Namespace) -> None:
-    """Several servers at once, each in a process of its own."""
+    """Runs several servers at once, each in a process of its own."""
     share = -(-options.cases // options.parts)
     command = [
         sys.executable,
@@ -117,7 +117,7 @@ def fuzz_parts(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))

@@ -1,6 +1,6 @@
-"""One run of the fuzzer: clients that pipeline, wait, leave half-way and come back; between, looks at the server.
+"""One run of the fuzzer: clients pipeline, wait, leave half-way and come back; between, checks look at the server.
 
-Each case is made of (seed, part, number) alone: the same seed sends the same commands, however the answers interleave.
+Each case depends on (seed, part, number) alone: the same seed sends the same commands, however the answers interleave.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.harness.servers import Server
 
 CHECK_EVERY = 250
 REST_EVERY = 5000
-WARM_UP = 1000  # cases before the first rest, which the later ones are compared with
+WARM_UP = 1000  # cases before the first rest, with which the later ones are compared
 MOST_CLIENTS = 24
 REMEMBERED = 300
 EXTRA_SETTINGS = 1100
@@ -54,13 +54,13 @@ class Fuzzer:
         self.grew = 0
 
     def prepare(self) -> None:
-        """Learns what there is to be fuzzed."""
+        """Learns which commands the server has."""
         self.server.wait_ready(PATIENCE_SECONDS)
         with self.server.client() as client:
             client.execute_command("ACL", "SETUSER", "reader", "on", ">x", "~*", "&*", "+@read", "+auth", "+echo")
             client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
             pipe = client.pipeline(transaction=False)
-            for number in range(EXTRA_SETTINGS):  # as many as there can be: they do not grow any more
+            for number in range(EXTRA_SETTINGS):  # as many as there can be, so that their number cannot grow
                 pipe.execute_command("RG.CONFIGSET", f"filler{number}", "x" * 40)
             pipe.execute()
             names = client.execute_command("COMMAND LIST", "FILTERBY", "MODULE", "qa")
@@ -68,7 +68,7 @@ class Fuzzer:
         self.payloads = payloads(self.server)
 
     def run(self, cases: int) -> None:
-        """So many cases, with a look now and then, and a last one."""
+        """Runs that many cases, with a look now and then, and a last one."""
         number, checked, rested = 0, 0, WARM_UP - REST_EVERY
         try:
             self.prepare()
@@ -88,7 +88,7 @@ class Fuzzer:
             self.leave()
 
     def step(self, number: int) -> int:
-        """What one client does next; how many cases that was."""
+        """Does one client's next step; returns how many cases that was."""
         chance = random.Random(f"{self.seed} {self.part} {number}")
         roll = chance.random()
         mode = next(mode for limit, mode in self.modes if roll < limit)
@@ -132,19 +132,19 @@ class Fuzzer:
     # ---- what clients do ----
 
     def pipeline(self, chance: random.Random) -> int:
-        """Some commands in one go."""
+        """Sends some commands at once."""
         commands = [self.generator.command(chance) for _ in range(chance.choice([1, 2, 4, 8]))]
         return self.send(self.client(chance), [*self.scene(chance), *commands], chance)
 
     def scene(self, chance: random.Random) -> list[Command]:
-        """Sometimes all keys as commands need them, and a command that needs them."""
+        """Sometimes sets all keys as commands need them, before a command that needs them."""
         if chance.random() < 0.75:
             return []
         keys: list[Command] = [["RESTORE", key, 0, dump, "REPLACE"] for key, dump in self.payloads.items()]
         return [*keys, self.generator.wait(chance), self.generator.wait(chance)]
 
     def transaction(self, chance: random.Random) -> int:
-        """Commands where none may block."""
+        """Sends commands in a transaction, where none may block."""
         made = [self.generator.command(chance), self.generator.wait(chance)]
         if chance.random() < 0.3:
             made.append(self.generator.command(chance))
@@ -152,7 +152,7 @@ class Fuzzer:
         return self.send(self.client(chance), [["MULTI"], *made, end], chance) - 2
 
     def script(self, chance: random.Random) -> int:
-        """A command that a Lua script sends."""
+        """Sends a command from a Lua script."""
         inner = self.generator.wait(chance) if chance.random() < 0.5 else self.generator.command(chance)
         call: Command = ["EVAL", "return redis.pcall(unpack(ARGV))", 0, *inner]
         return self.send(self.client(chance), [call], chance)
@@ -170,7 +170,7 @@ class Fuzzer:
         return len(commands)
 
     def half(self, chance: random.Random) -> int:
-        """Part of a command, or what is none, and then nothing or something else."""
+        """Sends part of a command, or no valid command, and then nothing or something else."""
         client = Client(self.server.socket, chance)
         data = encode(self.generator.command(chance))
         cut = data[: chance.randrange(len(data))]
@@ -187,7 +187,7 @@ class Fuzzer:
         return 1
 
     def restore(self, chance: random.Random) -> int:
-        """Damaged dumps of our types, and a look at what has become of those that were loaded."""
+        """Restores damaged dumps of our types, and uses those that the server has loaded."""
         commands: list[Command] = []
         for _ in range(DUMPS):
             key, name = chance.choice(OURS), chance.choice(sorted(self.payloads))
@@ -196,7 +196,7 @@ class Fuzzer:
         return self.send(self.client(chance), commands, chance) // 2
 
     def disturb(self, chance: random.Random) -> int:
-        """What the server or an administrator may do meanwhile."""
+        """Does what the server or an administrator may do meanwhile."""
         if chance.random() < 0.01:
             self.kill_worker(chance)
         number = chance.randint(1, 2000)
@@ -219,7 +219,7 @@ class Fuzzer:
         return self.send(Client(self.server.socket, random.Random(0)), [command], chance)
 
     def kill_worker(self, chance: random.Random) -> None:
-        """Its restarts get slower each time, so this is rare."""
+        """Kills the worker. Its restarts become slower each time, so this is rare."""
         pid = int(self.server.field("worker_pid"))
         if pid:
             os.kill(pid, chance.choice([signal.SIGKILL, signal.SIGSTOP]))
@@ -227,13 +227,13 @@ class Fuzzer:
     # ---- looks ----
 
     def leave(self) -> None:
-        """Everybody goes."""
+        """Disconnects all clients."""
         for client in self.clients:
             client.leave()
         self.clients.clear()
 
     def rest(self) -> None:
-        """Everybody goes; then nothing may be left over, and the data must survive saving and loading."""
+        """Disconnects all clients; then nothing may be left over, and the data must survive saving and loading."""
         self.leave()
         check_alive(self.server)
         check_idle(self.server)

@@ -1,4 +1,4 @@
-"""Random commands: of every command the server knows of the module, well formed, spoiled, or nonsense."""
+"""Random commands of every name that the module has on the server: well formed, spoiled, or nonsense."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qa_cluster.gears.shard.forbidden import is_internal
 from tests.fuzz.shapes import SHAPES, bare
 from tests.fuzz.words import KEYS, OURS, PLAIN, Command, Word, word, words
 
-# Commands that may block their client: the ones that clients leave in the middle of.
+# Commands that may block their client: clients leave in the middle of them.
 BLOCKING = [
     "AI.MODELSTORE",
     "AI.MODELSET",
@@ -31,7 +31,7 @@ BLOCKING = [
     "RG.ABORTEXECUTION",
     "RG.PYDUMPSESSIONS",
 ]
-# These, random commands come from more often than from the rest.
+# Random commands come from these more often than from the rest.
 FAVOURITES = [
     "AI.TENSORSET",
     "AI.TENSORSET",
@@ -44,7 +44,7 @@ FAVOURITES = [
 
 
 class Generator:
-    """Makes commands out of the names that the server gave."""
+    """Makes commands from the server's list of names."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = sorted(name.upper() for name in names)
@@ -63,7 +63,7 @@ class Generator:
         return self.of(chance, chance.choice(self.public if roll < 0.92 else self.internal))
 
     def of(self, chance: random.Random, name: str) -> Command:
-        """One of that name: half of them as they should be."""
+        """A command of that name: half of them are well formed."""
         roll = chance.random()
         if roll < 0.15:
             return [name, *words(chance)]
@@ -71,7 +71,7 @@ class Generator:
         return spoil(chance, made) if roll < 0.5 else made
 
     def wait(self, chance: random.Random) -> Command:
-        """One that blocks its client, well formed."""
+        """A well-formed command that blocks its client."""
         if chance.random() < 0.15:
             return ["GET", chance.choice(["hook:a", "hook:hang"])]
         name = chance.choice(self.blocking)
@@ -79,7 +79,7 @@ class Generator:
 
 
 def spoil(chance: random.Random, command: Command) -> Command:
-    """Does something to the arguments of a command."""
+    """Damages the arguments of a command."""
     made = list(command)
     for _ in range(chance.choice([1, 1, 2])):
         kind = chance.randrange(6)
@@ -101,7 +101,7 @@ def spoil(chance: random.Random, command: Command) -> Command:
 
 
 def neighbour(chance: random.Random) -> Command:
-    """The server's own commands on the same keys."""
+    """A command of the server itself on the same keys."""
     value: Word = chance.choice(["v", "1"])
     commands: list[Command] = [
         ["GET", chance.choice(KEYS)],

@@ -1,7 +1,6 @@
-"""A behaviour of the fake worker: it answers jobs as luck has it: rightly, wrongly, for others, twice, late, never; it
-may die.
+"""A fake worker that answers jobs at random: rightly, wrongly, for others, twice, late or never; it may also die.
 
-Option: the seed of its luck.
+Option: the seed of its random choices.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ class Behaviour(Worker):
         self.chance = random.Random(int(options[0]) + self.opening["worker"])
 
     def connect(self) -> None:
-        """Learns the module's commands, too."""
+        """Connects, and learns the module's commands."""
         super().connect()
         self.generator = Generator(self.run_link.call("COMMAND", "LIST", "FILTERBY", "MODULE", "qa"))
 
     def attempt(self, *words: Word) -> Any:
-        """A command whose error does not matter."""
+        """Sends a command whose error does not matter."""
         try:
             return self.run_link.call(*words)
         except ReplyError:
             return None
 
     def outcome(self, kind: str, job: list[Any]) -> Command:
-        """How a job ends: half of the time as it should."""
+        """How a job ends: half of the time rightly."""
         chance = self.chance
         right = chance.random()
         if kind == "model.load" and right < 0.8:
@@ -79,7 +78,7 @@ class Behaviour(Worker):
         return ["DAG", steps, *states, results, *tensors]
 
     def mischief(self, job: int) -> None:
-        """Something nobody asked for."""
+        """Sends something unasked."""
         chance = self.chance
         kind = chance.randrange(8)
         if kind == 0:
@@ -98,7 +97,7 @@ class Behaviour(Worker):
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def wander(self) -> None:
-        """Any command of the module, on a link of its own that is given up when the reply does not come."""
+        """Sends any command of the module, on a link of its own, which it gives up when no reply comes."""
         chance = random.Random(self.opening["worker"])
         link: Link | None = None
         while True:
@@ -111,7 +110,7 @@ class Behaviour(Worker):
                 link.socket.settimeout(PATIENCE_SECONDS)
             try:
                 link.send(*self.generator.of(chance, name))
-                if chance.random() < 0.01:  # leaves while it may be blocked
+                if chance.random() < 0.01:  # the link leaves while it may be blocked
                     raise EOFError
                 link.read()
             except ReplyError:
@@ -121,7 +120,7 @@ class Behaviour(Worker):
                 link = None
 
     def atomic(self) -> None:
-        """A block, which may outlive its lease."""
+        """Runs an atomic block, which may outlive its lease."""
         with self.run_link.lock:
             self.run_link.send("QA.ATOMIC", 30)
             try:
@@ -139,7 +138,7 @@ class Behaviour(Worker):
                 self.control.read_element()  # the END came too late
 
     def work(self, job: list[Any]) -> None:
-        """Ends a job; rarely, does not."""
+        """Ends a job; rarely, it does not."""
         number, kind = job[:2]
         if not number or self.chance.random() < 0.002:
             return
@@ -150,7 +149,7 @@ class Behaviour(Worker):
             os._exit(0)
 
     def register(self) -> None:
-        """What jobs come from; again and again, for clients may unregister it: then under other ids."""
+        """Registers the sources of jobs; repeats this under other ids, because clients may unregister them."""
         ids = [f"id-{4 * self.generation + number}" for number in range(1, 5)]
         rows: Command = [ids[0], "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd"]
         rows += [ids[1], "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd"]
@@ -161,7 +160,7 @@ class Behaviour(Worker):
         self.generation += None in replies
 
     def begin(self) -> None:
-        """As usual; then it also goes astray."""
+        """Begins as usual; then it also sends random commands."""
         super().begin()
         threading.Thread(target=self.wander, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Well formed QA.INDEX.* commands, a maker for each, some of whose binary arguments are damaged already."""
+"""Makers of well-formed QA.INDEX.* commands; some of the binary arguments are already damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def varint(number: int) -> bytes:
 
 
 def packed_sentences(chance: random.Random) -> bytes:
-    """Mostly good sentences of an index."""
+    """Sentences of an index, mostly good ones."""
     made = b""
     for _ in range(chance.choice([0, 1, 1, 3, 40])):
         terms = sorted(chance.sample([b"a", b"b", b"c", b"d" * 256, b"ab", b"\0"], chance.randint(0, 5)))
@@ -46,7 +46,7 @@ def filtered(chance: random.Random) -> Command:
 
 
 def index_rank(chance: random.Random) -> Command:
-    """Any number of terms, of which few are in it."""
+    """A question of any number of terms, few of which are in the index."""
     terms = chance.sample(["a", "b", "c", "ab", "", "none", *map(str, range(30))], chance.choice([0, 1, 3, 4, 32, 33]))
     pairs = [argument for term in terms for argument in (term, chance.choice([0, 1, 7, 2**48 - 1]))]
     numbers: Command = [chance.choice([0, 1, 8, 1000, 1001]), chance.choice([0, 0, 5, 2**48])]
@@ -73,7 +73,7 @@ def index_watch(chance: random.Random) -> Command:
 
 
 def index_load(chance: random.Random) -> Command:
-    """A payload from the first part on, or one that is none."""
+    """A payload from the first part on, or bytes that are none."""
     part = chance.choice([b"", b"", b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", junk(chance)])
     return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 2**63 - 1]), part]
 

@@ -1,7 +1,8 @@
 """Proof that the fuzzer finds things: the module built with one deliberate mistake at a time.
 
-Each mistake is a replacement in a copy of `native/`; the copy is built with the sanitizers and fuzzed, which must end
-with a finding. A replacement whose place is no longer in the source is an error: the proof would prove nothing.
+Each mistake is a replacement in a copy of `native/`. The proof builds the copy with the sanitizers and fuzzes it, which
+must end with a finding. A replacement whose place is no longer in the source is an error, because it would prove
+nothing.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def sanitized(module: Path) -> Mapping[str, str]:
 
 
 def found(mistake: Mistake) -> bool:
-    """Whether the fuzzer goes red; what it said is printed."""
+    """Whether the fuzzer goes red; prints its output."""
     with tempfile.TemporaryDirectory(prefix="qa-planted-") as folder:
         module = build([mistake], Path(folder), "qa-asan.so")
         command = [sys.executable, "-m", "tests.fuzz.fuzz_commands", "--server", "redis", "--seed", str(SEED)]
@@ -104,7 +105,7 @@ def found(mistake: Mistake) -> bool:
 
 
 def prove() -> int:
-    """All of them; the exit status."""
+    """Proves all of them; returns the exit status."""
     missed = [mistake.name for mistake in MISTAKES if not found(mistake)]
     print(f"planted: {len(MISTAKES) - len(missed)} of {len(MISTAKES)} mistakes were found")
     return 1 if missed else 0

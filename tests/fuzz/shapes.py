@@ -1,7 +1,7 @@
-"""Well formed AI.*, RG.* and QA.* commands, a maker for each: `generate` spoils them.
+"""Makers of well-formed AI.*, RG.* and QA.* commands, which `generate` spoils.
 
-A command without a maker here is fuzzed with random arguments all the same; the ones for the worker (QA.*) are sent by
-the hostile worker, on its links, as well.
+The fuzzer sends a command without a maker with random arguments; the hostile worker also sends those for the worker
+(QA.*) on its links.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def counted(keyword: str, chosen: list[Word]) -> Command:
 
 
 def timeout(chance: random.Random) -> Command:
-    """Sometimes a limit for waiting."""
+    """Sometimes a TIMEOUT."""
     return ["TIMEOUT", chance.choice([0, 1, 50, 2**31])] if chance.random() < 0.3 else []
 
 
 def some(chance: random.Random, names: list[str], most: int = 2) -> list[Word]:
-    """A few of the names; one may come twice."""
+    """A few of the names, perhaps one of them twice."""
     return [chance.choice(names) for _ in range(chance.randint(1, most))]
 
 
 def tensorset(chance: random.Random, key: Word | None = None) -> Command:
-    """Mostly a good tensor."""
+    """A tensor, mostly a good one."""
     dtype, size = chance.choice(TYPES), chance.randint(1, 4)
     values: Command = [chance.choice(NUMBERS) if chance.random() < 0.1 else chance.randint(0, 1) for _ in range(size)]
     blob = b"a\0" * size if dtype == "STRING" else bytes(size * SIZES.get(dtype, 1))
@@ -62,7 +62,7 @@ def tensorget(chance: random.Random) -> Command:
 
 
 def modelstore(chance: random.Random) -> Command:
-    """Mostly a good model."""
+    """A model, mostly a good one."""
     options: list[Command] = [
         [],
         [],
@@ -78,7 +78,7 @@ def modelstore(chance: random.Random) -> Command:
 
 
 def modelexecute(chance: random.Random) -> Command:
-    """Mostly a good run."""
+    """A run, mostly a good one."""
     output = chance.choice(["t1", "t2", "t2", "m1", "s"])
     key = chance.choice(MODELS)
     return ["AI.MODELEXECUTE", key, "INPUTS", 1, "t1", "OUTPUTS", 1, output, *timeout(chance)]
@@ -175,7 +175,7 @@ def triggeronkey(chance: random.Random) -> Command:
 
 
 def registration_id(chance: random.Random) -> str:
-    """Of many: what has been unregistered never comes back."""
+    """One of many ids, because an unregistered one never comes back."""
     return f"r-{chance.randrange(100_000)}"
 
 
@@ -205,7 +205,7 @@ def config(name: str) -> Maker:
 
 
 def done(chance: random.Random) -> Command:
-    """QA.DONE of some job, with each outcome there is."""
+    """QA.DONE of some job, with any outcome."""
     tensor: Command = ["INT8", 1, 2, b"\0\1"]
     step: Command = [chance.choice(["OK", "ERR", "NA", "x"]), 5, 1, chance.choice(["", "ERR x"])]
     outcomes: list[Command] = [["OK", chance.choice(RESP)], ["OVERRIDE", chance.choice(RESP)], ["SKIP"], ["TIMEDOUT"]]
@@ -214,7 +214,7 @@ def done(chance: random.Random) -> Command:
 
 
 def registration(chance: random.Random) -> list[Word]:
-    """Sometimes a good one."""
+    """A registration, sometimes a good one."""
     reader = chance.choice(["KeysReader", "CommandReader", "StreamReader", "x"])
     match = chance.choice(["hook:*", "ev:*", "echo", "do", "*", ""])
     events, commands = chance.choice(["", "keymiss", "set,del"]), chance.choice(["", "get", "get,mget", "set"])
@@ -234,7 +234,7 @@ def register(chance: random.Random) -> Command:
 
 
 def pause(chance: random.Random) -> Command:
-    """QA.PAUSE of streams that may be there, with numbers of orders."""
+    """QA.PAUSE of streams that may exist, with numbers of orders."""
     pairs = [(f"id-{chance.randint(1, 100)}", chance.choice([0, 1, 2, 2**60, 2**63 - 1, -1])) for _ in range(2)]
     return ["QA.PAUSE", *[field for pair in pairs for field in pair]]
 
@@ -330,7 +330,7 @@ SHAPES = dict(MAKERS)
 
 
 def bare(name: str) -> Maker:
-    """What is tried of a command that has no maker."""
+    """The maker for a command that has none."""
 
     def make(chance: random.Random) -> Command:
         choices: list[Command] = [[], [chance.choice(KEYS)], words(chance), [chance.choice(KEYWORDS)]]

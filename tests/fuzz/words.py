@@ -1,4 +1,4 @@
-"""The alphabet of the fuzzer: single arguments, good ones and broken ones, and how a command is encoded."""
+"""The alphabet of the fuzzer: single arguments, good and broken ones, and the encoding of commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TENSORS = ["t1", "t2"]
 MODELS = ["m1", "m2"]
 SCRIPTS = ["sc1", "sc2"]
 INDEXES = ["ix1", "ix2"]
-OURS = [*TENSORS, *MODELS, *SCRIPTS, *INDEXES]  # the keys whose values are of the module's types
+OURS = [*TENSORS, *MODELS, *SCRIPTS, *INDEXES]  # keys with values of the module's types
 PLAIN = ["s", "list", "ev:1", "ev:stream", "hook:a", "hook:hang", "miss:1"]
 KEYS = [*OURS, *PLAIN, "absent", "", "a\r\n+OK", "\0", "k" * 3000]
 NUMBERS: list[Word] = [0, 1, 2, 3, -1, -128, 127, 256, 65535, 2**31, 2**32 + 1, 2**62, -(2**63), 2**63, 2**64]

@@ -19,7 +19,7 @@ from tests.harness.workers import WORKER
 
 @pytest.fixture(scope="module")
 def shared_shard(shared_binary: Path) -> Iterator[Server]:
-    """A server alone with a worker that is ready, one for all tests of a file."""
+    """A standalone server with a ready worker, for all tests of a file."""
     with Server(shared_binary, worker=WORKER) as running:
         running.wait_ready(30)
         yield running
@@ -27,7 +27,7 @@ def shared_shard(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def shard(shared_shard: Server) -> Iterator[Server]:
-    """The shared one, with nothing in it: no keys, registrations, executions, nor counted commands."""
+    """The shared server, emptied: no keys, registrations, executions, nor counted commands."""
     yield shared_shard
     shared_shard.wait_ready()
     for entry in execute(shared_shard, "RG.DUMPREGISTRATIONS"):
@@ -40,7 +40,7 @@ def shard(shared_shard: Server) -> Iterator[Server]:
 
 
 def dropped(server: Server, execution_id: str) -> bool:
-    """Whether an execution could be dropped: one that is aborted ends a little later."""
+    """Drops an execution; False if it has not ended yet: an aborted one ends a little later."""
     try:
         return bool(execute(server, "RG.DROPEXECUTION", execution_id) == "OK")
     except redis.ResponseError:
@@ -49,21 +49,21 @@ def dropped(server: Server, execution_id: str) -> bool:
 
 @pytest.fixture
 def own_cluster(server_binary: Path) -> Iterator[Cluster]:
-    """A cluster for a test that does not leave it as it was."""
+    """A cluster for a test that changes it."""
     with ready_cluster(server_binary) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def shared_cluster(shared_binary: Path) -> Iterator[Cluster]:
-    """One for all tests of a file."""
+    """One cluster for all tests of a file."""
     with ready_cluster(shared_binary) as running:
         yield running
 
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The shared one; keys, users, registrations and the idle time of executions are put back after the test."""
+    """The shared cluster; resets keys, users, registrations and the idle time of executions after the test."""
     yield shared_cluster
     first = shared_cluster.nodes[0]
     for entry in execute(first, "RG.DUMPREGISTRATIONS"):
@@ -77,6 +77,6 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def store() -> AsyncIterator[ModelStore]:
-    """A store of models that asks no shard."""
+    """A store of models without a shard."""
     async with opened_store() as made:
         yield made

@@ -1,4 +1,4 @@
-"""Model files that are in no shard."""
+"""Model files outside any shard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from qa_cluster.gears.inference.model_file import written
 
 
 def load_bytes(backend: str, device: str, blob: bytes, limits: RuntimeLimits) -> CompiledModel:
-    """The model that these bytes are."""
+    """Loads the model from these bytes."""
     with written([blob]) as file:
         return load_model(backend, device, file, limits)

@@ -1,4 +1,4 @@
-"""Small ONNX files, encoded by hand: the format is protobuf, and the tests need a node or two."""
+"""Small ONNX files, encoded by hand, because the tests need only one or two nodes of the protobuf format."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def double_model() -> bytes:
 
 
 def table_model(rows: int, columns: int, weights: bytes) -> bytes:
-    """y = the rows of a table of FLOAT weights that x names: a model of any size that is quick to run."""
+    """y = the rows of a table of FLOAT weights that x names: a model of any size that runs quickly."""
     initializer = _number(1, rows) + _number(1, columns) + _number(2, FLOAT) + _bytes(8, "table") + _bytes(9, weights)
     node = _node("Gather", ["table", "x"], ["y"])
     return _model([node], [_value("x", INT64, ["n"])], [_value("y", FLOAT, ["n", columns])], [initializer])

@@ -1,4 +1,4 @@
-"""Models in Python for tests of queues: what runs when, and with whom, can be seen and held up."""
+"""Models in Python for tests of queues, which can see and hold up what runs when and together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POISON = 666.0
 
 
 class AddModel:
-    """a + b; remembers the shapes it ran, waits at its gate, fails on POISON."""
+    """a + b; it remembers the shapes of its runs, waits at its gate, fails on POISON."""
 
     def __init__(self) -> None:
         self.inputs = (Port("a", None, None), Port("b", None, None))
@@ -47,7 +47,7 @@ def pair(rows: int, value: float = 1.0, width: int = 2) -> list[Array]:
 
 
 async def over_only_when_it_ends(model: AddModel, work: Coroutine[Any, Any, object]) -> None:
-    """Cancel a run again and again while its model is held up: it must not look finished."""
+    """Cancel a run again and again while its model waits: it must not look finished."""
     model.gate.clear()
     run = asyncio.ensure_future(work)
     await asyncio.to_thread(model.entered.wait, 30)
@@ -62,7 +62,7 @@ async def over_only_when_it_ends(model: AddModel, work: Coroutine[Any, Any, obje
 
 @asynccontextmanager
 async def opened_store(threads_per_queue: int = 1) -> AsyncIterator[ModelStore]:
-    """A store that asks no shard."""
+    """A store without a shard."""
     no_shard: Any = None
     devices = Devices(asyncio.get_running_loop(), threads_per_queue=threads_per_queue)
     try:
@@ -72,7 +72,7 @@ async def opened_store(threads_per_queue: int = 1) -> AsyncIterator[ModelStore]:
 
 
 async def add(store: ModelStore, ref: int, model: Any, device: str = "CPU") -> Any:
-    """Put a model into the store as if it had been loaded."""
+    """Put a model into the store as if it were loaded."""
     served = ServedModel(ref, model, device)
     store.devices.of(device)
     await store._models.load(ref, lambda: served)

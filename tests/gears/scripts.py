@@ -1,4 +1,4 @@
-"""Scripts that run in the test's own process, as far as describing what they want."""
+"""Scripts that run in the test's own process, but only describe their pipelines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qa_cluster.gears.scripting.builder import GearsBuilder
 
 @contextmanager
 def script() -> Iterator[ScriptRun]:
-    """What is called inside is part of a script."""
+    """Calls inside the block are part of a script."""
     running = ScriptRun(ScriptSession("s", "", ""))
     token = script_run.set(running)
     try:

@@ -1,4 +1,4 @@
-"""Backends: the same file gives the same answer in OpenVINO and ONNX Runtime, and what cannot be run is refused."""
+"""Backends: the same file gives the same answer in OpenVINO and ONNX Runtime, and they refuse other files."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_memory_limit_needs_onnx_runtime() -> None:
 def test_a_model_reads_no_other_file(
     location: str, memory_mb: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker's directory is the server's, with the data of all users."""
+    """The worker's directory is the server's, which has the data of all users."""
     (tmp_path / "secret.bin").write_bytes(b"secret")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match="not a model that ONNX Runtime can load"):

@@ -1,4 +1,4 @@
-"""Micro-batching: who shares a batch, what padding does, and that nobody pays for a neighbour."""
+"""Micro-batching: which items share a batch, what padding does, and that no item suffers from a neighbour."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READER = Path(__file__).resolve().parents[2] / "models" / "default" / "reader.on
 
 
 class FakeModel:
-    """A token model that answers the sum of each row's ids at every token, and remembers the shapes it ran."""
+    """A token model that answers the sum of each row's ids at every token, and remembers the shapes of its runs."""
 
     def __init__(self) -> None:
         self.inputs = tuple(Port(name, INT64, (None, None)) for name in ("input_ids", "attention_mask"))

@@ -1,4 +1,4 @@
-"""Batches as `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` ask for them."""
+"""Batches by `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_other_shapes_types_and_models_run_apart() -> None:
         item(pair(1, width=5)),
         item([array.astype("<f8") for array in pair(1)]),
         item(pair(1), other),
-        item(pair(4)),  # fits in no more
+        item(pair(4)),  # does not fit any more
         item([pair(1)[0], pair(2)[1]]),
         item([np.array(1.0), np.array(1.0)]),
     ]
@@ -130,7 +130,7 @@ async def test_waiting_has_a_limit_and_running_has_none(store: ModelStore) -> No
 
 
 async def test_a_cancelled_run_is_not_over_before_it_ends(store: ModelStore) -> None:
-    """The module kills a worker whose cancelled job does not end: a loop without an end must not look finished."""
+    """The module kills a worker whose cancelled job does not end, so an endless loop must not look finished."""
     model = await add(store, 1, AddModel())
     await over_only_when_it_ends(model, store.run(1, pair(1)))
 

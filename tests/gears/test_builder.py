@@ -1,4 +1,4 @@
-"""What `GearsBuilder` refuses, and in which words."""
+"""The refusals of `GearsBuilder`, and their messages."""
 
 from __future__ import annotations
 

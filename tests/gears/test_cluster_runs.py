@@ -87,7 +87,7 @@ def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> N
             (error,) = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
         finally:
             os.kill(pid, signal.SIGCONT)
-        # it goes on, and only then its silence may count again: it was longer than is allowed
+        # only after the worker goes on may its silence count again, because it exceeds the limit
         execute(silent, "RG.DUMPEXECUTIONS")
         assert execute(silent, "CLUSTER", "MYID") in error
         assert "did not answer within" in error
@@ -153,7 +153,7 @@ def record(shard):
 GB('ShardsIDReader').map(record).run(convertToStr=False)
 """
     results, errors = execute(first, "RG.PYEXECUTE", script)
-    # without the end markers of the shard whose record was refused the run would end as idle
+    # without the end markers of the shard whose record failed, the run would end as idle
     assert (len(results), len(errors)) == (2, 1)
     assert "cannot pickle" in errors[0]
 
@@ -174,7 +174,7 @@ def test_an_execution_is_known_to_all_shards(cluster: Cluster) -> None:
         return {entry["shard_id"]: pairs(entry["execution_plan"]) for entry in entries}
 
     for node in cluster.nodes:
-        # a shard that takes too long to answer is left out
+        # the reply leaves out a shard that answers too late
         told = eventually(lambda node=node: found if set(found := plans(node)) == ids else None)  # type: ignore[misc]
         assert {plan["status"] for plan in told.values()} == {"done"}
         assert [pairs(step)["type"] for step in told[min(ids)]["steps"]] == ["repartition", "map", "map", "collect"]
@@ -212,11 +212,11 @@ def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> Non
     first, second, _ = own_cluster.nodes
     for node in own_cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
-        # a server that sees the cluster go down ends what its clients wait for with CLUSTERDOWN
+        # a server that sees the cluster go down ends its clients' waits with CLUSTERDOWN
         execute(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
     script = "async def slow(r):\n    await asyncio.sleep(2)\n    return r\nGB('ShardsIDReader').map(slow).run()"
     execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
-    # it takes part: a shard that is gone when the run begins is another error
+    # wait until it takes part: a shard that is gone when the run begins gives another error
     eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")], pause=0.005)
     second.stop(signal.SIGKILL)
     results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
@@ -252,7 +252,7 @@ GB('CommandReader').repartition(lambda r: r[1]).map(read).register(trigger='read
 
 def test_a_stream_that_moves_is_read_where_it_is(own_cluster: Cluster) -> None:
     source, target, _ = own_cluster.nodes
-    slot = 100  # of the first shard
+    slot = 100  # a slot of the first shard
     tag = hashtag_for_slot(slot)
     script = f"GB('StreamReader').foreach(lambda r: execute('INCR', 'n:{{{tag}}}')).register(prefix='in:*', batch=10)"
     assert execute(source, "RG.PYEXECUTE", script) == "OK"

@@ -1,4 +1,4 @@
-"""Shards of a real cluster come to have the same registrations and pauses, whatever messages or shards were lost."""
+"""Shards of a real cluster converge to the same registrations and pauses, whatever messages or shards are lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GB('StreamReader').foreach(lambda r: r).register(prefix='out:*')
 
 
 def ids(server: Server) -> list[str]:
-    """Of the trigger and the two streams."""
+    """The ids of the trigger and of the two streams."""
     return [entry[1] for entry in execute(server, "RG.DUMPREGISTRATIONS")]
 
 
@@ -38,11 +38,11 @@ def same(servers: list[Server], expected: dict[str, Any]) -> bool:
 
 
 def unheard(server: Server, *commands: tuple[object, ...]) -> None:
-    """Runs commands whose messages to the other shards are lost: the links to them are cut at that moment."""
+    """Runs commands whose messages to the other shards get lost, because it cuts the links to them meanwhile."""
     known = {str(row[2]) for _, _, *rows in execute(server, "CLUSTER", "SLOTS") for row in rows}
     others = known - {execute(server, "CLUSTER", "MYID")}
     with server.client() as client:
-        # Redis 7.0 crashes when it is to cut a link that is not there
+        # Redis 7.0 crashes when it has to cut a missing link
         eventually(lambda: others <= linked(client))
         pipeline = client.pipeline(transaction=True)
         for other in others:
@@ -53,13 +53,13 @@ def unheard(server: Server, *commands: tuple[object, ...]) -> None:
 
 
 def linked(client: Any) -> set[str]:
-    """The nodes that a server has a link to."""
+    """The nodes to which a server has a link."""
     return {link["node"] for link in client.execute_command("CLUSTER", "LINKS") if link["direction"] == "to"}
 
 
 @pytest.fixture(params=["aof", "rdb"])
 def durable(request: pytest.FixtureRequest, server_binary: Path) -> Iterator[Cluster]:
-    """A cluster whose shards keep what they have, one way or the other."""
+    """A cluster whose shards persist their data, in an RDB file or the AOF."""
     settings: dict[str, object] = {"appendonly": "yes"} if request.param == "aof" else {"save": "3600 1"}
     with ready_cluster(server_binary, settings) as running:
         yield running
@@ -74,7 +74,7 @@ def test_lost_messages_are_made_good(cluster: Cluster) -> None:
     unheard(third, ("RG.UNPAUSEREGISTRATIONS", out))
     unheard(second, ("RG.UNREGISTER", in_))
     eventually(lambda: same(cluster.nodes, {out: "OK"}))
-    # the workers have heard of it, too: what comes now is read, and what is gone is not passed on
+    # the workers know of it, too: they read new streams, and do not pass on removed registrations
     with cluster.client() as client:
         for number in range(20):
             client.xadd(f"out:{number}", {"n": 1})
@@ -106,7 +106,7 @@ def test_a_shard_that_was_down_is_corrected(durable: Cluster) -> None:
     assert execute(second, "RG.UNPAUSEREGISTRATIONS", in_) == "OK"
     assert execute(second, "RG.PAUSEREGISTRATIONS", out) == "OK"
     third.start()
-    # the older order that it has kept does not win, nor does it bring back what it alone has
+    # its older order does not win, and its removed registration does not come back
     eventually(lambda: same(durable.nodes, {in_: "OK", out: "PAUSED"}), 60)
     third.wait_ready()
     assert same(durable.nodes, {in_: "OK", out: "PAUSED"})
@@ -127,7 +127,7 @@ def test_a_shard_that_has_lost_its_data_gets_the_sessions_and_their_pauses(durab
 
 
 def cut_off(node: Server) -> Callable[[], None]:
-    """Stops a server, which its neighbours cannot tell from a network that is cut; returns what ends it."""
+    """Stops a server, which looks like a cut network to its neighbours; returns the function that resumes it."""
     node.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
     return lambda: node.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
 
@@ -146,10 +146,10 @@ def test_a_shard_that_was_cut_off_is_corrected(own_cluster: Cluster) -> None:
 
 
 def replicate(replica: Server, primary: Server) -> None:
-    """Makes a server that is in no cluster the replica of one that is."""
+    """Makes a server outside the cluster the replica of one in it."""
     primary_id = execute(primary, "CLUSTER", "MYID")
 
-    def knows() -> bool:  # a handshake that fails is forgotten
+    def knows() -> bool:  # a server forgets a handshake that fails
         execute(replica, "CLUSTER MEET", "127.0.0.1", primary.port)
         return primary_id in str(execute(replica, "CLUSTER", "NODES"))
 
@@ -158,7 +158,7 @@ def replicate(replica: Server, primary: Server) -> None:
 
 
 def replica_of(primary: Server, asked: Server) -> str | None:
-    """The id of the replica that a primary has, as another server sees it."""
+    """The id of a primary's replica in the view of another server."""
     for _, _, *rows in execute(asked, "CLUSTER", "SLOTS"):
         if rows[0][1] == primary.port and len(rows) > 1:
             return str(rows[1][2])
@@ -167,14 +167,14 @@ def replica_of(primary: Server, asked: Server) -> str | None:
 
 def test_a_session_that_a_dying_worker_left_on_some_shards_comes_to_all(own_cluster: Cluster) -> None:
     first, second, third = own_cluster.nodes
-    # the message is in the hands of a worker that does not read it, and dies with it
+    # a stopped worker has the message, and dies before it reads it
     third.signal_worker(signal.SIGSTOP)
     publishing = Later(first, "RG.PYEXECUTE", SCRIPT, "ID", "s")
     eventually(lambda: len(ids(first)) == 3 and ids(second) == ids(first))
     expected = ids(first)
     first.signal_worker(signal.SIGKILL)
     third.signal_worker(signal.SIGKILL)
-    publishing.result()  # an error: its client does not know
+    publishing.result()  # the client gets an error, and does not know the outcome
     eventually(lambda: all(ids(node) == expected for node in own_cluster.nodes), 60)
     eventually(lambda: execute(third, "RG.TRIGGER", "t") == ["here"], ignore=redis.ResponseError)
 
@@ -185,13 +185,13 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
     with Server(server_binary, settings, worker=WORKER) as replica:
         replica.wait_ready()
         replicate(replica, first)
-        # the others know of it before the primary ends: nobody else could tell them
+        # the others must know of it before the primary ends, because only that can tell them
         own_id = execute(replica, "CLUSTER", "MYID")
         eventually(lambda: all(replica_of(first, node) == own_id for node in own_cluster.nodes))
         assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
         trigger, in_, out = ids(first)
         eventually(lambda: ids(replica) == [trigger, in_, out])
-        first.signal_worker(signal.SIGSTOP)  # it shall not tell the others in the end
+        first.signal_worker(signal.SIGSTOP)  # so that it cannot tell the others at its end
         unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_))
         eventually(lambda: same([replica], {in_: "PAUSED", out: "OK"}))
         first.stop(signal.SIGKILL)

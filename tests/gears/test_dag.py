@@ -1,4 +1,4 @@
-"""Runs of several steps: what runs together, what a failure leaves, and the job that carries them."""
+"""Runs of several steps: parallel steps, the effect of a failure, and the job of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def states(dag: Dag) -> list[str]:
 async def test_steps_run_when_their_inputs_are_there(store: ModelStore) -> None:
     await add(store, 1, AddModel())
     a = pair(3)[0]
-    # written backwards: 1 needs what 2 makes
+    # in reverse order: the first step needs the second one's output
     dag = Dag([DagStep(1, [2, 2], [3]), DagStep(1, [0, 1], [2])], {0: a, 1: a})
     await dag.run(store)
     assert states(dag) == ["OK", "OK"] and dag.failure is None

@@ -1,4 +1,4 @@
-"""Devices: each has its own queue and threads, made at its first use and bounded in number."""
+"""Devices: each has its own queue and threads from its first use on, and their number is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands tell about executions and sessions, and how they are ended, on one shard."""
+"""Commands that show executions and sessions and end them, on one shard."""
 
 from __future__ import annotations
 

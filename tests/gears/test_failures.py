@@ -1,4 +1,4 @@
-"""How failures of functions are reported: as a traceback of the author's own lines, and as one line with a code."""
+"""Reports of failing functions: a traceback of the author's own lines, and one line with a code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGE = Path(next(iter(qa_cluster.gears.__path__)))
 
 
 def failure(*files: str, text: str = "two\nlines") -> Exception:
-    """The error of a function in the last file, called by one in the file before it, and so on."""
+    """The error of a function in the last file, whose caller is in the file before it, and so on."""
     call, error = None, None
     for file in reversed(files):
         body = "call()" if call else f"raise ValueError({text!r})"

@@ -1,7 +1,7 @@
-"""What a function may not run: the list of commands that wait for the worker is that of the module's source.
+"""Commands that a function may not run: the list of those that wait for the worker agrees with the module's source.
 
-In a function such a command would wait for the worker that waits for it. The C source says which they are: those whose
-handlers reach `RedisModule_BlockClient`. A running server says which commands there are.
+In a function such a command would wait for the worker, which waits for it. They are the commands whose handlers in the
+C source reach `RedisModule_BlockClient`. A running server lists all commands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qa_cluster.gears.shard.forbidden import WAIT_FOR_WORKER, refuse_forbidden
 from tests.harness.servers import Server, execute
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
-# it blocks clients only: for a link of the worker it runs the hooked command and nothing else
+# it blocks only clients: for a link of the worker it just runs the hooked command
 ANSWERS_THE_WORKER_AT_ONCE = {"RG.INNERHOOK"}
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _FUNCTION = re.compile(r"^(?!typedef|struct|enum)[a-z][\w \t*]*?(\w+)\([^;{}]*\) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -38,7 +38,7 @@ class Source:
                 self.handlers[command.upper()] = (file, handler)
 
     def _find(self, file: int, name: str) -> list[tuple[int, str]]:
-        """The function that a call in a file means: the file's own, else those of other files."""
+        """The functions that a call in a file may mean: the file's own, else those of other files."""
         own = (file, name)
         return [own] if own in self._called else [known for known in self._called if known[1] == name]
 

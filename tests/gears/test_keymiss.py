@@ -1,4 +1,4 @@
-"""The hooked read: a missing key is computed by a function and the client gets its answer; and atomic blocks."""
+"""The hooked read: a function computes a missing key and the client gets its answer; and atomic blocks."""
 
 from __future__ import annotations
 

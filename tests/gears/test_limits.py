@@ -1,4 +1,4 @@
-"""What a worker is allowed: memory, threads, and which descriptors it keeps."""
+"""The limits of a worker: memory, threads and descriptors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_memory_limit_fails_the_script_and_not_the_worker(server_binary: Path) -
 def open_files(pid: int) -> set[str]:
     found = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed while we looked
+        with contextlib.suppress(FileNotFoundError):  # it has just been closed
             found.add(os.readlink(descriptor))
     return found
 

@@ -1,4 +1,4 @@
-"""Functions that never end, eat memory or kill their worker: what their clients and everyone else see."""
+"""Functions that never end, eat memory or kill their worker: what their clients and all others see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.workers import WORKER
 
 pytestmark = pytest.mark.one_server("the limits are the worker's; tests/module restarts workers on both")
 
-# long enough for a worker that has to wait for a processor, which would else be one more that is replaced
+# long enough for a worker that has to wait for a processor, so that the module does not replace it, too
 LIMITS = {"qa.job-timeout-ms": 1500, "qa.cancel-grace-ms": 700, "qa.worker-backoff-ms": 1}
 SECONDS = 30.0
 
@@ -36,7 +36,7 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
 
 
 def test_a_loop_that_nobody_waits_for_any_more_does_not_block_the_shard(server_binary: Path) -> None:
-    """Its deadline may be minutes away: a worker that does not even hear that the client has left is replaced."""
+    """Its deadline may be minutes away: the module replaces a worker that cannot learn that the client has left."""
     with Server(server_binary, {"qa.cancel-grace-ms": 1000, "qa.worker-backoff-ms": 1}, worker=WORKER) as shard:
         shard.wait_ready(SECONDS)
         with Pending(shard, "RG.PYEXECUTE", "while True: pass") as waiting:
@@ -45,7 +45,7 @@ def test_a_loop_that_nobody_waits_for_any_more_does_not_block_the_shard(server_b
         eventually(lambda: shard.field("worker_number") == 2, SECONDS)
         shard.wait_ready(SECONDS)
         assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').count().run()") == [["1"], []]
-        # one that listens may go on until its deadline
+        # a function that does not block the worker may go on until its deadline
         slow = "async def f(r):\n    await asyncio.sleep(1)\nGB('ShardsIDReader').foreach(f).run()"
         with Pending(shard, "RG.PYEXECUTE", slow) as waiting:
             eventually(lambda: shard.field("in_flight") == 1)
@@ -98,7 +98,7 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other')
     with Server(server_binary, LIMITS, worker=WORKER) as shard:
         shard.wait_ready(SECONDS)
         assert execute(shard, "RG.PYEXECUTE", script) == "OK"
-        # no job comes meanwhile, whose deadline would end the worker
+        # no job comes meanwhile, because its deadline would end the worker
         eventually(lambda: "a function has blocked the worker for" in shard.log.read_text(), SECONDS)
         eventually(lambda: execute(shard, "RG.TRIGGER", "other") == ["served"], SECONDS, ignore=redis.ResponseError)
         assert shard.field("worker_number") == 2

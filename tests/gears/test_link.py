@@ -1,4 +1,4 @@
-"""Links: a reply that breaks off is not taken for another's, commands are packed whole, reports go out together."""
+"""Links: they do not mix up replies after one breaks off, pack commands as a whole, and send reports together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELLO = b"*6\r\n$6\r\nworker\r\n:1\r\n$8\r\nshard_id\r\n$1\r\n0\r\n$7\r\ncluster
 
 
 class Exhausted:
-    """A reader that finds no memory for what comes."""
+    """A reader that has no memory for the next reply."""
 
     def __init__(self) -> None:
         self._reader = hiredis.Reader()
@@ -52,7 +52,7 @@ def test_a_reply_that_memory_does_not_suffice_for_ends_the_link(ends: tuple[Bloc
 
 
 def test_a_broken_link_is_told_as_a_lost_worker(ends: tuple[BlockingLink, socket.socket]) -> None:
-    """Connections that are killed take the worker with them: who asked may ask again."""
+    """Killed connections take the worker with them, so callers may repeat their commands."""
     link, shard = ends
     shard.sendall(b"$100\r\nhalf")
     shard.close()
@@ -86,7 +86,7 @@ async def test_gathered_commands_go_out_together_and_in_time(monkeypatch: pytest
         link = await AsyncLink.open(Start(1, "token", "", "", 0), lost.set)
         theirs.recv(1 << 16)
         theirs.setblocking(False)
-        monkeypatch.setattr(link_module, "HOLD_SECONDS", 60.0)  # only the end of the turn sends what is gathered
+        monkeypatch.setattr(link_module, "HOLD_SECONDS", 60.0)  # only the end of the turn sends the gathered reports
         link.gather(print, "A")
         link.gather(print, "B")
         with pytest.raises(BlockingIOError):
@@ -95,7 +95,7 @@ async def test_gathered_commands_go_out_together_and_in_time(monkeypatch: pytest
         assert theirs.recv(1 << 16) == encode(["A"]) + encode(["B"])
         monkeypatch.setattr(link_module, "HOLD_SECONDS", 0.005)
         link.gather(print, "C")
-        time.sleep(0.02)  # a function that keeps the loop
+        time.sleep(0.02)  # a function blocks the loop
         link.gather(print, "D")
         assert theirs.recv(1 << 16) == encode(["C"]) + encode(["D"])
         link.gather(print, "E")

@@ -1,4 +1,4 @@
-"""Models and the worker's memory limit: what does not fit is refused in words, and what is loaded goes on."""
+"""Models and the worker's memory limit: it refuses too large models with an error, and loaded ones go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_model_that_does_not_fit_costs_nothing_but_an_error(server_binary: Pat
         with shard.client(decode_responses=False) as client:
             client.execute_command("AI.MODELSTORE", "add", "ONNX", "CPU", "BLOB", add_model())
             client.execute_command("AI.TENSORSET", "a", "FLOAT", 2, "VALUES", 1, 2)
-            for _ in range(2):  # the second finds no less room than the first
+            for _ in range(2):  # the second has as much room as the first
                 with pytest.raises(redis.ResponseError, match=rf"144000110 bytes does not fit.*limit of {LIMIT_MB} MB"):
                     client.execute_command("AI.MODELSTORE", "large", "ONNX", "CPU", "BLOB", large)
                 assert (

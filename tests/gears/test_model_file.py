@@ -12,7 +12,7 @@ from qa_cluster.gears.shard.failures import GearsError
 
 
 class Shard:
-    """Has one model, for so many parts; then it answers with an error."""
+    """A shard with one model, which answers with an error after this many parts."""
 
     def __init__(self, file: bytes, parts: int, error: str = "") -> None:
         self.file, self.parts, self.error = file, parts, error

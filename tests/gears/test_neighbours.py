@@ -1,4 +1,4 @@
-"""Shards that lose messages come to have the same registrations; those that have them are silent."""
+"""Shards that lose messages converge to the same registrations; those that agree are silent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bus:
             asyncio.get_running_loop().call_soon(self.shards[to].peers.receive, sender, payload)
 
     async def looks(self, count: int = 1) -> None:
-        """All shards look, at the same time."""
+        """All shards compare at the same time."""
         for _ in range(count):
             await asyncio.gather(*(shard.neighbours.look() for shard in self.shards.values()))
 
@@ -229,7 +229,7 @@ async def test_a_session_that_fails_is_tried_less_and_less_often(bus: Bus) -> No
     asked = len(bus.sent)
     assert 20 < asked < 400
     bus.shards["c"].broken.clear()
-    bus.shards["a"].register("t", "a-9")  # a change: at once
+    bus.shards["a"].register("t", "a-9")  # a change makes it look at once
     await bus.looks(4)
     assert bus.agree()
 

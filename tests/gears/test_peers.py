@@ -12,7 +12,7 @@ from qa_cluster.gears.shard.peers import Peers
 
 
 class Bus:
-    """Two workers, "a" and "b"; the first `lost` messages that are handed over never arrive."""
+    """Two workers, "a" and "b"; the first `lost` messages never arrive."""
 
     def __init__(self, lost: int = 0) -> None:
         self.lost = lost
@@ -26,7 +26,7 @@ class Bus:
 
 
 class _End:
-    """What `Peers` needs of a worker's host."""
+    """The part of a worker's host that `Peers` needs."""
 
     def __init__(self, bus: Bus, name: str) -> None:
         self.bus = bus

@@ -1,4 +1,4 @@
-"""The operations of a pipeline on one shard: what comes out, what a failing record does, who gets their turn."""
+"""The operations of a pipeline on one shard: results, failing records, and turns of other work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def stream(records: Iterable[Any]) -> AsyncIterator[Any]:
 
 
 def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], convert: bool = False) -> Execution:
-    """Run a pipeline over records as a script's `run()` on a shard alone."""
+    """Run a pipeline over records like a script's `run()` on a standalone shard."""
     execution = Execution("x", None)
     asyncio.run(run_local(stream(records), plan_of(describe, convert).steps, execution, NO_BLOCK))
     return execution
@@ -65,7 +65,7 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
         ),
         (lambda gb: gb.repartition(str).collect(), [1, 2], [1, 2]),
         (lambda gb: gb.aggregate([], lambda a, r: [*a, r], lambda a, r: a + r), [1, 2], [[1, 2]]),
-        # an accumulator that is false counts as none: zero takes its place
+        # a false accumulator counts as none, so zero replaces it
         (lambda gb: gb.aggregate(5, lambda a, r: a + r, lambda a, r: a + r), [-5, 1], [11]),
         (
             lambda gb: gb.aggregateby(str, 0, lambda k, a, r: a + r, lambda k, a, r: a + r),
@@ -124,7 +124,7 @@ def test_coroutines_are_not_for_keys_and_batches(describe: Callable[[GearsBuilde
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The clock by which steps are timed; it stands still unless a step moves it."""
+    """The clock that times steps; it stands still unless a step moves it."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(pipeline, "_now", lambda: clock.now)
     return clock

@@ -1,4 +1,4 @@
-"""A replica that becomes a primary does by itself what a primary does: streams, repairs, triggers."""
+"""A promoted replica takes up the work of a primary by itself: streams, repairs, triggers."""
 
 from __future__ import annotations
 

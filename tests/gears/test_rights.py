@@ -1,4 +1,4 @@
-"""Whose rights a function has: its caller's, unless its registration says that they are the owner's."""
+"""A function has its caller's rights, unless its registration gives it the owner's."""
 
 from __future__ import annotations
 

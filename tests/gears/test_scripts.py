@@ -179,7 +179,7 @@ GB().foreach(lambda r: execute('RPUSH', 'gone', str(r['type']) + str(r['value'])
         def counted() -> list[int]:
             return [entry[7][3] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
 
-        # an event that turns out to be of another type is taken off again when its worker has said so
+        # the module uncounts an event of a key of another type when the worker says so
         eventually(lambda: counted() == [1, 1])
 
 
@@ -239,7 +239,7 @@ def test_what_was_unregistered_does_not_come_back(shard: Server) -> None:
         client.execute_command("RG.PYEXECUTE", "\n".join(lines))
         for entry in client.execute_command("RG.DUMPREGISTRATIONS"):
             client.execute_command("RG.UNREGISTER", entry[1])
-        # a job is handed out after the notices: the worker has heard of them all
+        # jobs come after the notices, so the worker then has all of these
         assert client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()") == [["1"], []]
         assert client.execute_command("RG.DUMPREGISTRATIONS") == []
         assert client.execute_command("RG.PYEXECUTE", "\n".join(lines)) == "OK"

@@ -1,4 +1,4 @@
-"""Sessions: what is registered, who takes it up, and the executions and ids that are known of them."""
+"""Sessions: their registrations, the workers that take them up, their executions and ids."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness.polling import eventually_async
 
 
 def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peers: Any = None) -> Registrar:
-    """A registrar of a shard that has no streams or timers, and no neighbours but those given."""
+    """A registrar of a shard without streams or timers, and with the given neighbours only."""
     streams: Any = SimpleNamespace(start=start, stop=lambda _: None)
     timers: Any = SimpleNamespace(stop_dead=lambda: None, stop_session=lambda _: None)
     registry, history = SessionRegistry(), ExecutionHistory()
@@ -92,8 +92,8 @@ def test_a_session_that_was_taken_back_stays_away() -> None:
     taking.take("a", Change(shared(), number=1))
     assert (taking.installed.stored("s"), taking.settling) == (shared(), True)
     taking.take("a", Change(None, "s", number=2, undone=("r-0", "r-1")))
-    taking.take("a", Change(shared(), number=1))  # told again
-    taking.installed.adopt(shared(), {})  # from a shard that has not heard of it
+    taking.take("a", Change(shared(), number=1))  # the message comes again
+    taking.installed.adopt(shared(), {})  # from a shard that does not know of it
     assert (taking.installed.stored("s"), taking.settling) == (None, False)
     assert host.sessions == {"s": []}
 
@@ -106,7 +106,7 @@ def test_a_late_session_comes_without_what_was_unregistered_meanwhile() -> None:
     assert host.sessions == {"s": ["r-1"]}
     kept = taking.installed.stored("s")
     assert kept is not None
-    assert list(kept.restore({}).registrations) == ["r-1"]  # what other shards are given
+    assert list(kept.restore({}).registrations) == ["r-1"]  # other shards get this
 
 
 def test_a_late_version_of_which_nothing_is_left_does_not_touch_the_one_in_use() -> None:
@@ -134,7 +134,7 @@ def test_a_session_that_was_missed_is_paused_before_it_is_used() -> None:
     taking = lone_registrar(host, start=lambda _, registration: ordered.append((registration.id, list(host.orders))))
     taking.installed.adopt(shared(), {"r-1": 7})
     assert ordered == [("r-0", ["r-1", 7]), ("r-1", ["r-1", 7])]
-    taking.installed.adopt(shared(), {"r-1": 7})  # it is here
+    taking.installed.adopt(shared(), {"r-1": 7})  # the registration is here
     assert len(ordered) == 2
 
 
@@ -142,7 +142,7 @@ def test_what_a_session_replaces_that_was_missed_is_not_unregistered() -> None:
     host: Any = Module()
     taking = lone_registrar(host)
     taking.installed.adopt(shared(), {})
-    taking.installed.adopt(newer(), {})  # its publisher may take it back: then the other one is needed
+    taking.installed.adopt(newer(), {})  # its publisher may take it back, so the former version must stay
     assert (host.sessions, host.tombstones) == ({"s": ["r-9"]}, set())
     taking.replaced("a", ["r-0", "r-1"])
     assert host.tombstones == {"r-0", "r-1"}
@@ -179,7 +179,7 @@ async def test_a_publication_that_is_refused_leaves_what_another_shard_published
 
 async def test_a_session_that_its_own_shard_refuses_leaves_no_trace() -> None:
     host: Any = Module()
-    publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # which is not asked
+    publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # it must not ask this one
     publishing.installed.adopt(shared(only=1), {})
     host.broken.add("r-1")
     session = ScriptSession("t", "new", SHARED, {one.id: one for one in registrations_of(SHARED)[1:]})
@@ -252,9 +252,9 @@ def test_registry_replaces_and_removes() -> None:
 def test_no_id_comes_twice_also_of_the_next_worker() -> None:
     ids = IdSource("f" * 40)
     last = int([ids.next() for _ in range(3)][-1].rpartition("-")[2])
-    time.sleep(0.001)  # no worker starts as quickly
+    time.sleep(0.001)  # no worker starts as quickly as that
     assert int(IdSource("f" * 40).next().rpartition("-")[2]) > last
-    later = last + 60_000_000  # given out before the clock went back
+    later = last + 60_000_000  # from before the clock went back
     ids.skip_past(f"{'f' * 40}-{later}")
     ids.skip_past(f"{'e' * 40}-{later + 99}")
     ids.skip_past("a name of the user's")

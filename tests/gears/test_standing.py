@@ -1,4 +1,4 @@
-"""What a shard changes when another one has registered something else."""
+"""The changes of a shard when another one has other registrations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qa_cluster.gears.registrations.standing import Entry, Standing
 
 
 def standing(*rows: str) -> Standing:
-    """Of "session id" or "session id order"."""
+    """A standing from rows of "session id" or "session id order"."""
     return Standing(tuple(Entry(row.split()[0], row.split()[1], int((row + " 0").split()[2])) for row in rows))
 
 

@@ -1,4 +1,4 @@
-"""How sessions are stored: functions keep their shared globals, and a payload of another version is never misread."""
+"""The storage of sessions: functions keep their shared globals, and no worker misreads another version's payload."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_is_left_of_a_session_is_taken_up_under_its_ids() -> None:
     left = with_ids(stored.restore({}), ["r-1"])
     assert list(left.registrations) == ["r-1"]
     assert list(stored.only(left).restore({}).registrations) == ["r-1"]
-    # run again by another Python, the source has made new ids
+    # another Python has run the source again, which has made new ids
     renamed = with_ids(stored.restore({}), ["old-0", "old-1"])
     assert [(known, made.id) for known, made in renamed.registrations.items()] == [("old-0",) * 2, ("old-1",) * 2]
     with pytest.raises(GearsError, match="registers 2 functions and 1 are left of them: run the script again"):
@@ -124,7 +124,7 @@ FIELDS = {
 
 
 class Named(pickle.Unpickler):
-    """Notes what a pickle names in this package: it cannot be loaded where one of these has another name."""
+    """Notes the names in this package that a pickle uses: it cannot load where one of these is missing."""
 
     def __init__(self, payload: bytes) -> None:
         super().__init__(io.BytesIO(payload))
@@ -132,12 +132,12 @@ class Named(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         self.names.add(f"{module}.{name}")
-        # a module itself is imported by a call
+        # a call imports a module itself
         return self.names.add if name == "subimport" else super().find_class(module, name)
 
 
 def named(registrations: Iterable[Registration]) -> dict[str, str]:
-    """What a payload names in this package, by module."""
+    """The names in this package that a payload uses, by module."""
     unpickler = Named(dump(registrations).removeprefix(stored_sessions._PREFIX))
     unpickler.load()
     found: dict[str, list[str]] = {}
@@ -149,7 +149,7 @@ def named(registrations: Iterable[Registration]) -> dict[str, str]:
 
 
 def test_what_payloads_name_belongs_to_their_format() -> None:
-    """Whoever moves or renames one of these raises `FORMAT`, so that what is stored already is not misread."""
+    """A change that moves or renames one of these must raise `FORMAT`, so that no worker misreads stored payloads."""
     namespace: dict[str, Any] = {"__name__": "gears_session_t", **script_globals()}
     used = ", ".join(name for name in script_globals())
     exec(f"def function(x): return ({used})", namespace)

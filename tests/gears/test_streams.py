@@ -1,4 +1,4 @@
-"""Registrations on streams: batches in order, acknowledged and trimmed; what fails; what outlives a worker."""
+"""Registrations on streams: order, acknowledging and trimming of batches; failures; survival of a worker's death."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_failed_batch_is_retried_until_it_works(client: Any) -> None:
         client.xadd("in", {"n": number})
     eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
     first, *others = client.lrange("seen", 0, -1)
-    assert (first, set(others)) == ("1", {"bad"})  # more than once, if this took longer than the interval
+    assert (first, set(others)) == ("1", {"bad"})  # more than once, if this takes longer than the interval
     client.set("healed", 1)
     eventually(lambda: client.lrange("seen", 0, -1)[-2:] == ["bad", "2"])
     eventually(lambda: data(client)["status"] == "OK")
@@ -122,7 +122,7 @@ def test_a_failed_batch_ends_the_registration(client: Any) -> None:
     eventually(lambda: data(client)["status"] == "ABORTED")
     client.xadd("in", {"n": "3"})
     assert client.lrange("seen", 0, -1) == ["1", "bad"]
-    assert client.xlen("in") == 3  # the failed one and those behind it are kept
+    assert client.xlen("in") == 3  # the failed entry and those after it stay
 
 
 def test_a_function_pauses_its_registration(client: Any, shared_shard: Server) -> None:
@@ -214,7 +214,7 @@ GB('StreamReader').foreach(step).register(prefix='in:*')
     eventually(lambda: client.sismember("begun", "in:new"))
     client.set("go", 1)
     eventually(lambda: client.scard("begun") == 65)
-    # all of them: one that still runs holds up the batches of the tests behind this one
+    # wait for all of them: one that still runs would delay the batches of the following tests
     eventually(lambda: not any(client.xlen(f"in:{number}") for number in range(64)))
 
 

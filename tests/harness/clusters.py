@@ -50,7 +50,7 @@ class Cluster:
 
         def met() -> bool:
             nonlocal told_at
-            if time.monotonic() - told_at >= MEET_AGAIN_SECONDS:  # a handshake that fails is forgotten
+            if time.monotonic() - told_at >= MEET_AGAIN_SECONDS:  # a server forgets a handshake that fails
                 told_at = time.monotonic()
                 for node in self.nodes[1:]:
                     with node.client() as client:
@@ -79,7 +79,7 @@ class Cluster:
 
 
 def reaches(node: Server, shards: int) -> bool:
-    """Whether a run that is started on this node gets the records of all shards (a young bus loses messages)."""
+    """Whether a run that starts on this node gets the records of all shards (a young bus loses messages)."""
     with node.client() as client:
         client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
         results, errors = client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').repartition(str).run()")
@@ -91,7 +91,7 @@ def reaches(node: Server, shards: int) -> bool:
 def ready_cluster(
     binary: Path, settings: Mapping[str, object] | None = None, *, worker: str = WORKER, size: int = 3
 ) -> Iterator[Cluster]:
-    """A cluster whose workers are ready and whose runs reach all shards from each."""
+    """A cluster whose workers are ready and whose runs reach all shards from each shard."""
     with Cluster(binary, settings, worker=worker, size=size) as cluster:
         for node in cluster.nodes:
             node.wait_ready()

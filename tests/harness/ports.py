@@ -1,8 +1,8 @@
 """Ports for the servers that tests start.
 
-A server of a cluster needs two, its own and its bus (port + 10000). Both are looked for below the range from which
-systems take the ports of outgoing connections, so that none of these is there when the server starts. Test processes
-that run beside each other (pytest-xdist) have ranges of their own.
+A server of a cluster needs two, its own and that of its bus (port + 10000). Both are below the range from which systems
+take the ports of outgoing connections, so that no such connection has one when the server starts. Test processes that
+run beside each other (pytest-xdist) have separate ranges.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIRST, LAST = 11_000, 19_000
 BUS_OFFSET = 10_000
 PROCESSES = 8
 
-# a server that was just told to end, or is about to start, has its port for itself
+# no other server gets one of these: a server may just be ending or about to start on it
 _recent: deque[int] = deque(maxlen=200)
 
 
@@ -31,7 +31,7 @@ def _is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that is free now, whose cluster bus port is too, and that this process has not handed out lately."""
+    """A port that is free now, with a free bus port, and that this process has not returned lately."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PROCESSES
     size = (LAST - FIRST) // PROCESSES
     first = FIRST + number * size

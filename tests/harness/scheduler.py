@@ -1,4 +1,4 @@
-"""pytest-xdist hands tests out as `distribution.py` says."""
+"""Lets pytest-xdist distribute tests as `distribution.py` says."""
 
 from __future__ import annotations
 

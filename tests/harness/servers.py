@@ -1,7 +1,7 @@
-"""One real server with the module, for tests: in a directory of its own, ended in any case.
+"""One real server with the module, for tests: it has a directory of its own, and ends in any case.
 
-Tests take the fixture `server_binary` (each server program in turn) and start what they need with `Server`, or a few
-that form a cluster with `clusters.Cluster`.
+Tests take the fixture `server_binary` (each server program in turn) and start servers with `Server`, or a cluster with
+`clusters.Cluster`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_SECONDS = 60.0
 
 
 class Pending:
-    """A command that was sent and whose reply is not waited for; a context manager that hangs up."""
+    """A command that was sent without waiting for its reply; a context manager that hangs up."""
 
     def __init__(self, server: Server, *words: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -39,11 +39,11 @@ class Pending:
         self.socket.sendall((f"*{len(words)}\r\n" + "".join(parts)).encode())
 
     def reply(self) -> bytes:
-        """What has come of its reply (at least one byte, unless the server has hung up)."""
+        """The received part of its reply (at least one byte, unless the server has hung up)."""
         return self.socket.recv(65536)
 
     def hang_up(self) -> None:
-        """Leaves without having read the reply."""
+        """Leaves without reading the reply."""
         self.socket.close()
 
     def __enter__(self) -> Self:
@@ -54,7 +54,7 @@ class Pending:
 
 
 class Later:
-    """A command in another thread, and what it replies; texts stay bytes."""
+    """A command in another thread, and its reply; texts stay bytes."""
 
     def __init__(self, server: Server, *command: Any, **options: Any) -> None:
         self._reply: Any = None
@@ -76,13 +76,13 @@ class Later:
 
 
 def execute(server: Server, *words: object) -> Any:
-    """One command on a connection of its own."""
+    """Runs one command on a connection of its own."""
     with server.client() as client:
         return client.execute_command(*words)
 
 
 def quote(value: object) -> str:
-    """A value as the configuration file wants it."""
+    """A value in the syntax of the configuration file."""
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -159,7 +159,7 @@ class Server:
                 return True
 
     def output(self) -> str:
-        """The end of its log, and what it wrote to stderr."""
+        """The end of its log, and its stderr."""
         paths = (self.log, self.directory / "stderr.log")
         parts = [path.read_text(errors="replace") for path in paths if path.exists()]
         return "\n".join(part[-4000:] for part in parts)
@@ -187,12 +187,12 @@ class Server:
         return self.info()[f"qa_{name}"]
 
     def fields(self, *names: str) -> tuple[Any, ...]:
-        """Several fields as they were at one moment."""
+        """Several fields of one moment."""
         info = self.info()
         return tuple(info[f"qa_{name}"] for name in names)
 
     def signal_worker(self, number: int) -> int:
-        """Sends a signal to the worker and returns its process id; waits for one where it is just being restarted.
+        """Sends a signal to the worker and returns its process id; during a restart it waits for the new one.
 
         Between two workers the id is 0, and a signal to process 0 would reach the whole test run.
         """

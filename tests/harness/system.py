@@ -25,7 +25,7 @@ from tests.harness.workers import FEW_TOKENS
 
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 START_SECONDS = 120.0
-SMALL_BATCHES = {"QA_MAX_BATCH_TOKENS": str(FEW_TOKENS)}  # settings of a system whose load is no subject
+SMALL_BATCHES = {"QA_MAX_BATCH_TOKENS": str(FEW_TOKENS)}  # settings of a system whose load does not matter
 SHARDS = 3  # as many as `qa-cluster up` starts by default
 
 
@@ -77,19 +77,19 @@ class System:
         return self
 
     def client(self, index: int, **options: Any) -> Any:
-        """A redis.Redis of one shard, closed at the end (whose execute_command has no types)."""
+        """A redis.Redis of one shard, which closes at the end (its execute_command has no types)."""
         host, port = self.addresses[index]
         values: dict[str, Any] = {"decode_responses": True, "encoding_errors": "backslashreplace", "socket_timeout": 30}
         self._clients.append(redis.Redis(host=host, port=port, **(values | options)))
         return self._clients[-1]
 
     def clients(self, **options: Any) -> list[Any]:
-        """One of every shard."""
+        """A client of every shard."""
         return [self.client(index, **options) for index in range(len(self.addresses))]
 
     @property
     def url(self) -> str:
-        """Address of the first shard."""
+        """The address of the first shard."""
         return "redis://{}:{}".format(*self.addresses[0])
 
     def info(self, node: redis.Redis) -> dict[str, Any]:
@@ -97,11 +97,11 @@ class System:
         return dict(node.info("everything"))
 
     def total(self, name: str) -> int:
-        """Sum of a counter of INFO over the shards."""
+        """The sum of a counter of INFO over the shards."""
         return sum(int(self.info(node)[name]) for node in self.nodes)
 
     def worker_pid(self, node: redis.Redis) -> int:
-        """The process of a shard's worker; waits for one where it is just being restarted."""
+        """The process id of a shard's worker; during a restart it waits for the new one."""
         return int(eventually(lambda: self.info(node)["qa_worker_pid"]))
 
     def start_service(self, **settings: str) -> None:
@@ -166,6 +166,6 @@ class System:
 
 
 def resume(pid: int) -> None:
-    """Lets a stopped worker go on; one that stood still for too long has been replaced meanwhile."""
+    """Lets a stopped worker go on; if it was stopped for too long, another has replaced it."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)

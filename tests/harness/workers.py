@@ -1,4 +1,4 @@
-"""The commands that servers start their worker with: the real worker, or the scriptable one of `fake_worker/`."""
+"""The commands with which servers start their worker: the real one, or the scriptable one of `fake_worker/`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 FAKE_WORKER = Path(__file__).with_name("fake_worker")
 
 FEW_TOKENS = 128
-"""`qa.max-batch-tokens` where batches are not the subject: the bundled reader is warm after 20 small runs, not 47."""
+"""`qa.max-batch-tokens` for tests not about batches: the bundled reader is warm after 20 small runs, not 47."""
 
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 """The real worker, as a user's server starts it."""
 
 
 def fake_worker(behaviour: str, *options: object) -> str:
-    """The scriptable worker with a behaviour: a module of `fake_worker/`, or one by its full name."""
-    # without site: the standard library is enough, and the worker is there in a fraction of the time
+    """The command of the scriptable worker with a behaviour: a module of `fake_worker/`, or one by its full name."""
+    # without site: the worker needs only the standard library, and so starts in a fraction of the time
     return " ".join([f'"{sys.executable}" -S "{FAKE_WORKER}"', behaviour, *map(str, options)])

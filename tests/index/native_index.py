@@ -64,7 +64,7 @@ class NativeIndex:
     """One index; freed by `close`."""
 
     def __init__(self, key: int) -> None:
-        """An empty one whose hash tables use the key."""
+        """Makes an empty one whose hash tables use the key."""
         self.lib = library()
         self.key = key
         self.pointer = self.lib.shim_new(key)
@@ -98,7 +98,7 @@ class NativeIndex:
         return int(self.lib.shim_remove(self.pointer, identifier.encode(), len(identifier.encode())))
 
     def maintain(self, budget: int) -> bool:
-        """Whether more is to be done."""
+        """Whether work is left."""
         return bool(self.lib.shim_maintain(self.pointer, budget))
 
     def rank(
@@ -165,11 +165,11 @@ class NativeIndex:
         return dict(zip(names.split(), out, strict=True))
 
     def digest(self) -> int:
-        """Of the logical content."""
+        """A digest of the logical content."""
         return int(self.lib.shim_digest(self.pointer))
 
     def again(self) -> NativeIndex:
-        """What a save and a load make of it, with another key; this one stays."""
+        """A saved and loaded copy with another key; this one stays."""
         other = object.__new__(NativeIndex)
         other.lib, other.key = self.lib, self.key + 1
         other.pointer = self.lib.shim_again(self.pointer, other.key)

@@ -1,4 +1,4 @@
-"""What the native index should answer, computed from everything each time; and its arguments in binary."""
+"""The right answers of the native index, computed from all data each time; and its arguments in binary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 K1, B, REFERENCE_LENGTH, EDGE_WEIGHT = 1.2, 0.75, 15.0, 0.3
-# The code table by its definition; the native one is spelt out.
+# The code table by its formula; the native one is spelt out.
 CODE_WEIGHTS = [0.0] + [round(2**20 * 0.02 * 110 ** ((code - 1) / 254)) / 2**20 for code in range(1, 256)]
 
 Value = bool | float | int | str
@@ -20,7 +20,7 @@ Condition = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Date:
-    """Seconds since 1970, a type of its own."""
+    """Seconds since 1970, as a separate type."""
 
     seconds: int
 
@@ -66,7 +66,7 @@ class Oracle:
         self.live: dict[str, Document] = {}
 
     def begin(self, identifier: str, fields: Fields) -> Document:
-        """A document that is not found yet."""
+        """A document that searches do not find yet."""
         self.next_id += 1
         return Document(self.next_id - 1, identifier, fields)
 

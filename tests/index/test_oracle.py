@@ -1,4 +1,4 @@
-"""Random histories of an index: at every moment it answers as the oracle does, which scores everything."""
+"""Random histories of an index: it always answers as the oracle, which scores every sentence."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ NAMES = ["year", "lang", "draft", "day", "tags"]
 
 
 def test_code_table_is_the_documented_one() -> None:
-    """The spelt-out table follows its formula, and no step in it is above 2 %."""
+    """The spelt-out table follows its formula, and no step of it is above 2 %."""
     native = [library().shim_code_weight(code) for code in range(256)]
     assert native == CODE_WEIGHTS
     assert all(1 < b / a < 1.02 for a, b in itertools.pairwise(native[1:]))
 
 
 class History:
-    """One random history, done to the index, to a twin that is maintained differently, and to the oracle."""
+    """One random history of the index, of a twin with other maintenance, and of the oracle."""
 
     def __init__(self, seed: int) -> None:
-        """Everything follows from the seed."""
+        """Begins a history, which follows from the seed."""
         self.random = random.Random(seed)
         self.oracle = Oracle()
         self.indexes = [NativeIndex(seed), NativeIndex(seed + 1000)]
@@ -40,7 +40,7 @@ class History:
             index.close()
 
     def sentence(self) -> Sentence:
-        """Few terms are common, most are rare."""
+        """A sentence: few terms are common, most are rare."""
         length = self.random.choice([0, 1, 3, 8, 8, 8, 15, 40])
         drawn = [TERMS[int(len(TERMS) * self.random.random() ** 2.5)] for _ in range(length)]
         if length == 1 and self.random.random() < 0.5:
@@ -48,7 +48,7 @@ class History:
         return Sentence(dict(Counter(drawn)), length * self.random.choice([1, 1, 1, 50]))
 
     def value(self, name: str) -> object:
-        """A value of a field, now and then of another field's type."""
+        """A value of a field, sometimes of another field's type."""
         if self.random.random() < 0.05:
             name = self.random.choice(NAMES)
         return {
@@ -60,7 +60,7 @@ class History:
         }[name]()
 
     def fields(self) -> Fields:
-        """Some have no fields, some arrays."""
+        """The fields of a document: sometimes none, sometimes arrays."""
         chosen = self.random.sample(NAMES, self.random.choice([0, 0, 2, 5]))
         return {
             name: [self.value(name) for _ in range(self.random.choice([0, 2, 3]) if name == "tags" else 1)]  # type: ignore[misc]
@@ -92,7 +92,7 @@ class History:
     # ---- Operations ----
 
     def begin(self) -> None:
-        """A new document, or a new version of one."""
+        """Begins a new document, or a new version of one."""
         name = (
             self.random.choice(self.known)
             if self.known and self.random.random() < 0.3
@@ -104,7 +104,7 @@ class History:
         self.open.append(([index.begin(name, fields) for index in self.indexes], self.oracle.begin(name, fields)))
 
     def add(self) -> None:
-        """Sentences to any open document, sometimes many."""
+        """Adds sentences to any open document, sometimes many."""
         if not self.open:
             return self.begin()
         handles, document = self.random.choice(self.open)
@@ -115,7 +115,7 @@ class History:
         return None
 
     def commit(self) -> None:
-        """The version before is removed if there is one, in the same moment."""
+        """Commits a document; removes the version before, if any, at the same moment."""
         if not self.open:
             return
         handles, document = self.open.pop(self.random.randrange(len(self.open)))
@@ -128,14 +128,14 @@ class History:
         self.oracle.live[document.id] = document
 
     def abort(self) -> None:
-        """Nothing of it is ever found."""
+        """Aborts a document, of which no search ever finds anything."""
         if self.open:
             handles, _ = self.open.pop(self.random.randrange(len(self.open)))
             for index, handle in zip(self.indexes, handles, strict=True):
                 index.abort(handle)
 
     def refuse(self) -> None:
-        """A sentence that holds a term twice, as the same text in two spellings of a dict, spoils its document."""
+        """Adds a sentence with a term that is too long, which spoils its document."""
         handles = [index.begin("refused", {}) for index in self.indexes]
         self.oracle.begin("refused", {})
         bad = Sentence({"term0": 1, "x" * 257: 1}, 2)
@@ -145,20 +145,20 @@ class History:
             index.abort(handle)
 
     def remove(self) -> None:
-        """Any document, known or not; now and then many."""
+        """Removes any document, known or not; sometimes many."""
         for _ in range(self.random.choice([1, 1, 1, 10])):
             name = self.random.choice([*self.known, "none"])
             status = OK if self.oracle.live.pop(name, None) else MISSING
             assert [index.remove(name) for index in self.indexes] == [status, status]
 
     def maintain(self) -> None:
-        """Only one of the twins, in tiny steps."""
+        """Maintains only one of the twins, in tiny steps."""
         for _ in range(self.random.choice([1, 5, 300])):
             if not self.indexes[0].maintain(self.random.choice([0, 1, 50, 1000])):
                 break
 
     def reload(self) -> None:
-        """What is open is lost, as in a restart."""
+        """Saves and loads; open documents are lost, as in a restart."""
         while self.open:
             self.abort()
         for i, index in enumerate(self.indexes):
@@ -168,7 +168,7 @@ class History:
     # ---- Checks ----
 
     def ask(self) -> None:
-        """One question, with or without a filter and the corpus's frequencies."""
+        """Asks one question, with or without a filter and the corpus's frequencies."""
         pool = [*TERMS, "unknown", *[f"rare{self.random.randrange(10**6)}"]]
         few = TERMS[:5] if self.random.random() < 0.3 else pool
         terms = self.random.sample(few, self.random.choice([1, 2, 4, 5, 5] if len(few) == 5 else [1, 4, 6, 9, 20, 32]))
@@ -186,7 +186,7 @@ class History:
             assert totals == (sentences, total)
 
     def check(self) -> None:
-        """Counts, digests, memory and listing; a reloaded index is the same."""
+        """Checks counts, digests, memory and listing; a reloaded index is the same."""
         documents, sentences, total = self.oracle.totals()
         for index in self.indexes:
             counts = index.counts()
@@ -211,7 +211,7 @@ class History:
 
 @pytest.fixture
 def histories() -> Iterator[list[History]]:
-    """Closes what a test made, and counts that nothing is left."""
+    """Collects the histories of a test, closes them, and checks that no memory is left."""
     made: list[History] = []
     yield made
     for history in made:
@@ -221,7 +221,7 @@ def histories() -> Iterator[list[History]]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_history_answers_as_the_oracle(histories: list[History], seed: int) -> None:
-    """Of about a thousand operations and as many sentences at a time that lists are packed, purged and repacked."""
+    """A history has about a thousand operations, and enough sentences to pack, purge and repack lists."""
     history = History(seed)
     histories.append(history)
     operations = {

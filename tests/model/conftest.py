@@ -1,4 +1,4 @@
-"""What the tests of models share: texts, a base to train, and one thread, as networks so small only wait for more."""
+"""Fixtures for tests of models: texts, a base to train, and one thread, because more only slow small networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub of our own for the tests: the few requests the hub's library sends, answered from a folder."""
+"""A hub for the tests: it answers the few requests of the hub's library from a folder."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ COMMIT = "c0ffee" + "0" * 34
 
 @dataclass(slots=True)
 class Hub:
-    """What the hub has and what it was asked for.
+    """The content of the hub, and its requests.
 
     Attributes:
         models: folder of each checkpoint by its id; `revisions` are the names of the only commit.
-        private: ids that only those with a token may see; `gated` that need the owner's leave.
-        delay: seconds before any answer; `nonsense`: that it says what no hub says.
-        damage: what becomes of the content of a file on its way, by its name; `sizes`: what it is said to take.
-        stray: names of files it says that every checkpoint has.
-        asked: paths, in order.
+        private: ids that only users with a token may see; `gated` need the owner's permission.
+        delay: seconds before any answer; `nonsense`: whether it answers as no hub does.
+        damage: changes of files' content on the way, by name; `sizes`: the sizes that it reports.
+        stray: names of files that it reports for every checkpoint.
+        asked: the requested paths, in order.
     """
 
     url: str
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _api(self, hub: Hub, name: str, rest: list[str]) -> None:
         if name in hub.gated:
@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, json.dumps({"error": message}).encode(), "application/json", headers)
 
     def _answer(self, status: int, content: bytes, kind: str, headers: dict[str, str]) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # who asked may have gone
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client may have left
             self._send(status, content, {**headers, "Content-Type": kind})
 
     def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
@@ -138,6 +138,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _etag(path: Path) -> str:
-    """As the hub's: the SHA-256 of large files, something else of small ones."""
+    """A tag like the hub's: the SHA-256 of large files, something else for small ones."""
     large = path.suffix in (".safetensors", ".bin")
     return (hashlib.sha256 if large else hashlib.sha1)(path.read_bytes()).hexdigest()

@@ -30,7 +30,7 @@ def place(name: str) -> Path:
 
 
 def measure(out: Path, options: dict[str, object]) -> ExportReport:
-    """Export the checkpoint, whatever it loses, and return the report."""
+    """Export the checkpoint, whatever the loss, and return the report."""
     shown: list[ExportReport] = []
     fixed = {"evaluation": (place("QA_TEST_QUESTIONS"),), "limit": None if FULL else SOME, "report": shown.append}
     export(str(place("QA_TEST_CHECKPOINT")), out, ExportOptions(**{**fixed, "force": True, **options}))  # type: ignore[arg-type]
@@ -51,6 +51,6 @@ def test_int8_stays_near_the_checkpoint(tmp_path: Path) -> None:
     for way in files:
         for name, found in way.scored.items():
             lost = before.scored[name].score.f1 - found.score.f1
-            # one answer in so few is most of a point
+            # with so few questions one answer is most of a point
             assert lost < (TOLERANCE / 100 if FULL else 0.02), (way.runtime, lost)
             assert found.agreement > 0.9

@@ -1,4 +1,4 @@
-"""Thresholds and calibration are found where they are known, and refused where there is nothing to find."""
+"""The fit finds known thresholds and calibrations, and refuses where there is nothing to find."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_separable_scores_still_give_a_finite_logistic() -> None:
         ([1.0, 2.0], [True, True], "nothing to calibrate"),
         ([1.0, 2.0], [False, False], "nothing to calibrate"),
         ([1.0, 2.0, 3.0, 4.0], [True, True, False, False], "not a usable reader"),
-        ([1e9, 2e9, 3e9, 4e9], [False, True, False, True], "not a usable reader"),  # a slope that rounds to none
+        ([1e9, 2e9, 3e9, 4e9], [False, True, False, True], "not a usable reader"),  # a slope that rounds to zero
     ],
 )
 def test_scores_that_mean_nothing_are_refused(scores: list[float], right: list[bool], message: str) -> None:

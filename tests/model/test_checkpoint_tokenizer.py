@@ -1,4 +1,4 @@
-"""A checkpoint is tokenized as it was trained: as its own files say, not as the library at hand would build it anew.
+"""A reader tokenizes as its checkpoint's own files say, not as the present library would rebuild the tokenizer.
 
 Needs the `export` extra.
 """
@@ -29,7 +29,7 @@ def tokenizer_of(checkpoint: Checkpoint) -> Tokenizer:
 
 
 def with_settings(folder: Path, **changes: Any) -> Path:
-    """Change what the tokenizer's config says."""
+    """Change the tokenizer's config."""
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     return folder
@@ -37,10 +37,10 @@ def with_settings(folder: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "xlm-roberta"])
 def test_texts_and_pairs_are_what_tokenizer_json_makes_of_them(family: str, tmp_path: Path) -> None:
-    """Of these transformers 5 takes the vocabulary only; DeBERTa's pairs get a second separator, too."""
+    """From these transformers 5 takes the vocabulary only; it also gives DeBERTa's pairs a second separator."""
     folder = FAMILIES[family].save(tmp_path / "checkpoint")
     stored = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-    # no library would guess it
+    # no library could guess this
     stored.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("wrote", "made")])
     stored.save(str(folder / TOKENIZER_FILE))
     loaded = load_checkpoint(str(folder))

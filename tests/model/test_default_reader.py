@@ -48,7 +48,7 @@ def test_what_is_not_in_the_text_scores_below_the_threshold(
 
 
 class Batches:
-    """Reads any of the pairs together and decodes each."""
+    """Reads any of the pairs in one batch and decodes each."""
 
     def __init__(self, runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]) -> None:
         self._runner = runner

@@ -1,4 +1,4 @@
-"""The evaluation finds an answer wherever it stands in a long context, and refuses what it cannot read."""
+"""The evaluation finds an answer anywhere in a long context, and refuses files that it cannot read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export of small checkpoints made here, and the refusal of what is not a usable one. Needs the `export` extra."""
+"""Export of small checkpoints made here, and refusals of unusable ones. Needs the `export` extra."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(checkpoint: Path, tmp_pa
         ModelError, match=r"'mine', which transformers .*: it brings code of its own, which is never run"
     ):
         export(str(folder), tmp_path / "out")
-    # of a known architecture transformers has code of its own: that is used
+    # for a known architecture the export uses transformers' own code
     native = with_config(folder, model_type="bert")
     assert export(str(native), tmp_path / "out", FAST).family == "bert"
     assert not (tmp_path / "ran").exists()
@@ -158,7 +158,7 @@ def test_pickled_weights_are_read_without_running_what_is_in_them(checkpoint: Pa
 
 
 class Touching:
-    """What, unpickled, makes a file."""
+    """An object whose unpickling makes a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -174,7 +174,7 @@ def test_a_pair_layout_shards_cannot_build_is_refused(checkpoint: Path, tmp_path
     pair.insert(3, {"SpecialToken": {"id": "[SEP]", "type_id": 1}})
     (tmp_path / "other" / TOKENIZER_FILE).write_text(json.dumps(tokenizer), encoding="utf-8")
     config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text())
-    generic = {**config, "tokenizer_class": "PreTrainedTokenizerFast"}  # BertTokenizer would lay pairs out its own way
+    generic = {**config, "tokenizer_class": "PreTrainedTokenizerFast"}  # BertTokenizer would lay out pairs its own way
     (tmp_path / "other" / "tokenizer_config.json").write_text(json.dumps(generic))
     with pytest.raises(ModelError, match="does not lay out pairs"):
         export(str(tmp_path / "other"), tmp_path / "out")
@@ -268,7 +268,7 @@ def test_a_reader_is_written_into_a_folder_of_another_file_system(tmp_path: Path
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is one file system only")
-    short = FAMILIES["bert"].save(tmp_path / "short", max_position_embeddings=20)  # no room for a longest answer
+    short = FAMILIES["bert"].save(tmp_path / "short", max_position_embeddings=20)  # no room for the longest answer
     with TemporaryDirectory(dir=elsewhere) as name:
         (tmp_path / "out").symlink_to(name)
         manifest = export(str(short), tmp_path / "out", FAST)

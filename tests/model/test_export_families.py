@@ -1,6 +1,6 @@
-"""Every family's checkpoint becomes a file that gives the network's logits, in both runtimes, padded and not.
+"""Every family's exported file gives the network's logits, in both runtimes, with and without padding.
 
-The reference is what the checkpoint's own `tokenizer.json` makes of a pair alone, and its network in float32, as
+The reference is the result of the checkpoint's own `tokenizer.json` for a pair alone, and its network in float32, as
 transformers runs it. Needs the `export` extra.
 """
 
@@ -37,7 +37,7 @@ PAIRS = [
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A family's checkpoint, the reader made of it, and network and tokenizer of the former."""
+    """A family's checkpoint with its network and tokenizer, and its exported reader."""
 
     family: str
     folder: Path
@@ -47,7 +47,7 @@ class Exported:
     tokenizer: Tokenizer
 
     def reference(self, question: str, context: str) -> dict[str, Any]:
-        """Inputs of one pair as the tokenizer makes them, with its token types where the network has some."""
+        """The tokenizer's inputs for one pair, with token types if the network has them."""
         encoded = self.tokenizer.encode(question, context)
         inputs = {"input_ids": torch.tensor([encoded.ids]), "attention_mask": torch.tensor([encoded.attention_mask])}
         types = torch.tensor([encoded.type_ids])
@@ -98,7 +98,7 @@ def test_a_padded_batch_gives_the_network_s_logits_of_every_pair_alone(exported:
 
 
 def test_the_longest_input_is_as_long_as_there_are_positions(exported: Exported) -> None:
-    """RoBERTa, XLM-R and MPNet have 130 rows of positions here, of which two are none: 128 tokens, as the others."""
+    """RoBERTa, XLM-R and MPNet have 130 rows of positions here, two of them unused: 128 tokens, like the others."""
     assert exported.manifest.max_tokens == 128
     question, context = "Who wrote it?", "Ada wrote it. " * 200
     encoder = TextPairEncoder(exported.encoder.tokenizer, PairEncoder(exported.manifest, window_tokens=128))
@@ -120,7 +120,7 @@ def test_offsets_are_code_points_of_the_text(exported: Exported) -> None:
     assert list(tokens.starts) == sorted(tokens.starts)
     covered = {place for s, e in zip(tokens.starts, tokens.ends, strict=True) for place in range(s, e)}
     unseen = "".join(char for place, char in enumerate(text) if place not in covered and not char.isspace())
-    # accents and joiners are taken off by BERT's normalization, nothing else may be lost
+    # BERT's normalization removes accents and joiners; nothing else may be lost
     assert set(unseen) <= {"\u0301", "\u200d"}, (unseen, pieces)
     moon = text.index("🌙")
     assert any(start <= moon < end for start, end in zip(tokens.starts, tokens.ends, strict=True))

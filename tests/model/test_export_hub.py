@@ -1,4 +1,4 @@
-"""Checkpoints from a hub: fetched where there is one, refused in one line and within seconds where there is not."""
+"""Checkpoints from a hub: the export fetches existing ones, and refuses others in one line within seconds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def served(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def refused(tmp_path: Path, source: str) -> str:
-    """The error of an export, which wrote nothing."""
+    """The error of an export, which must write nothing."""
     with pytest.raises(ModelError) as raised:
         export(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()

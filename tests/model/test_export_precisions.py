@@ -1,4 +1,4 @@
-"""Every precision: the file is what it says, answers like the checkpoint in both runtimes, and alone as in a batch.
+"""Every precision: the file has it, answers like the checkpoint in both runtimes, and alone as in a batch.
 
 Needs the `export` extra.
 """
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 WIDE = {"hidden_size": 128, "intermediate_size": 256, "vocab_size": 5000, "initializer_range": 0.06}
 FURTHEST = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 0.06, "int8": 0.15, "int8-dynamic": 0.06}
-"""Largest error of the logits, as a share of their range."""
+"""The largest error of the logits, as a share of their range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Readers:
 
     @property
     def counted(self) -> Any:
-        """Which positions are no padding."""
+        """The positions that are not padding."""
         return self.batch["attention_mask"] == 1
 
 
@@ -117,7 +117,7 @@ def test_files_are_as_small_as_they_can_be(readers: Readers) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_worker_runs_the_file_as_its_precision_asks(readers: Readers, precision: str) -> None:
-    """A worker gets bytes, no manifest: the file itself says what it is."""
+    """A worker gets bytes and no manifest: the file itself states its precision."""
     import onnx
 
     path = readers.folders[precision] / MODEL_FILE
@@ -131,7 +131,7 @@ def test_a_worker_runs_the_file_as_its_precision_asks(readers: Readers, precisio
 
 
 def test_bfloat16_and_groups_are_switched_on_by_the_file(readers: Readers) -> None:
-    """Without its metadata the same file gives other logits, so the settings are in effect."""
+    """Without its metadata the same file gives other logits, so the settings have an effect."""
     import onnx
 
     for precision in ("bfloat16", "int8-dynamic"):

@@ -1,4 +1,4 @@
-"""The reference ranks with bm25s and reads with plain PyTorch what it is compared with. Needs the `bench` extra."""
+"""The reference ranks with bm25s and reads with plain PyTorch. Needs the `bench` extra."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SENTENCES = ["Ada wrote the first program.", "The Nile flows north.", "Rome is t
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory, reader: Path) -> Path:
-    """A small network of random weights; with QA_TEST_CHECKPOINT a real one."""
+    """A small network with random weights; with QA_TEST_CHECKPOINT a real one."""
     if given := os.environ.get("QA_TEST_CHECKPOINT"):
         return Path(given)
     folder = tmp_path_factory.mktemp("tiny")

@@ -1,4 +1,4 @@
-"""The report of an export: the same figures in every form, and a file that loses too much is refused.
+"""The report of an export has the same figures in every form; the export refuses a file that loses too much.
 
 The exports need the `export` extra.
 """
@@ -104,7 +104,7 @@ def test_latency_is_measured_at_lengths_the_model_takes(reader: Path, manifest: 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A checkpoint with random weights, and a question set whose answers are what it happens to answer."""
+    """A checkpoint with random weights, and a question set whose right answers are those of the checkpoint."""
 
     checkpoint: Path
     questions: Path
@@ -169,7 +169,7 @@ def test_an_export_that_loses_too_much_writes_nothing_unless_forced(
 
 
 def spoiled(model: Any, precision: str, examples: object) -> Any:
-    """The model with its words mixed up."""
+    """The model with reversed word embeddings."""
     from onnx import numpy_helper
 
     words = next(tensor for tensor in model.graph.initializer if "word_embeddings" in tensor.name)

@@ -1,4 +1,4 @@
-"""Training of small networks made here: it learns, whatever the family, and refuses what it cannot train."""
+"""Training of small networks made here: every family learns, and the command refuses what it cannot train."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_learns_and_leaves_a_checkpoint_that_can_be_exported(
     assert sorted(path.name for path in out.iterdir()) == sorted(
         ["config.json", HELD_OUT_FILE, "model.safetensors", "tokenizer.json", "tokenizer_config.json", RECORD_FILE]
     )
-    assert "step 204 of 204" in printed.err  # steps, where there is no terminal to draw a bar on
+    assert "step 204 of 204" in printed.err  # lines with steps, because there is no terminal for a bar
     assert load_checkpoint(str(out)).family == "bert"
     assert json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["truncation"] is None
 
@@ -95,7 +95,7 @@ def test_answers_are_found_in_the_tokens(family: str, tmp_path: Path) -> None:
             spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
             assert context[spans[windows.starts[row], 0] : spans[windows.ends[row], 1]] == answer
     cut = encoder.windows([Labelled("which?", context, context, 0), Labelled("which?", context, "", -1)])
-    assert cut.unanswered == len(cut)  # no window holds all of it
+    assert cut.unanswered == len(cut)  # no window holds the whole answer
     padded = " the old map was red. "
     blanks = encoder.windows([Labelled("which?", padded, " the", 0), Labelled("which?", padded, "red. ", 17)])
     held = [blanks.spans[blanks.bounds[row] :][[blanks.starts[row], blanks.ends[row]]] for row in (0, 1)]
@@ -115,7 +115,7 @@ def lose_weights(base: Path) -> None:
 
 def join_nothing(base: Path) -> None:
     stated = json.loads((base / "tokenizer_config.json").read_text(encoding="utf-8"))
-    stated["tokenizer_class"] = "PreTrainedTokenizerFast"  # that of BERT knows how BERT joins
+    stated["tokenizer_class"] = "PreTrainedTokenizerFast"  # BERT's own class knows how BERT joins
     (base / "tokenizer_config.json").write_text(json.dumps(stated), encoding="utf-8")
     tokenizer = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
     (base / "tokenizer.json").write_text(json.dumps({**tokenizer, "post_processor": None}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Runs of the training that stop: by a signal, a full disk or a caller; each goes on where it was, to the same bits."""
+"""Training runs that a signal, a full disk or a caller stops: each resumes with the same bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 @dataclass(frozen=True, slots=True)
 class Straight:
-    """A run that was not stopped."""
+    """A run without a stop."""
 
     settings: TrainingSettings
     losses: list[float]
@@ -54,7 +54,7 @@ def straight(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
 def test_a_resumed_run_ends_with_the_same_bits(
     straight: Straight, base: Path, tmp_path: Path, stops: tuple[int, ...]
 ) -> None:
-    """Stopped in each epoch and where a stage ends."""
+    """The run stops in each epoch and at the end of a stage."""
     out, seen = tmp_path / "stopped", Silent()
     for number, steps in enumerate(stops):
         with pytest.raises(Interrupted, match="stopped at step"):
@@ -72,7 +72,7 @@ def test_a_resumed_run_ends_with_the_same_bits(
 
 def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "out", Silent()
-    with pytest.raises(InvalidInput, match="nothing to resume"):  # before anything is loaded
+    with pytest.raises(InvalidInput, match="nothing to resume"):  # before the command loads anything
         train("no base", out, settings(data), seen, resume=True, stopping=lambda: False)
     with pytest.raises(Interrupted):
         train(str(base), out, settings(data), seen, stopping=seen.after(2))
@@ -94,7 +94,7 @@ def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) ->
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Let writing fail beyond so many bytes of a file, as it does on a full disk."""
+    """Make writing fail beyond `size` bytes of a file, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_cannot_be_written_is_not_lost(
         return {}
 
     with ExitStack() as limits, monkeypatch.context() as patched:
-        patched.setattr("qa_cluster.models.training.train.versions", short_of_room)  # the last before the files
+        patched.setattr("qa_cluster.models.training.train.versions", short_of_room)  # the last step before the files
         with pytest.raises(ModelError, match=r"cannot write the checkpoint .* with --resume"):
             train(str(base), out, chosen, seen, stopping=lambda: False)
     assert [path.name for path in out.iterdir()] == [STATE_FILE]
@@ -150,7 +150,7 @@ def test_a_stop_while_it_measures_is_heeded(base: Path, data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_and_sigterm_save_the_run(base: Path, data: Path, tmp_path: Path, number: int, code: int) -> None:
-    """Ctrl-C goes to the whole group of processes, as a terminal does it; SIGTERM to the command alone."""
+    """Ctrl-C goes to the whole process group, as from a terminal; SIGTERM to the command alone."""
     out = tmp_path / "out"
     command = [str(Path(sys.executable).with_name("qa-cluster")), "model", "train", str(base), str(out)]
     options = ["--data", f"{data}:400:1e-4", "--max-tokens", "48", "--max-question-tokens", "8", "--doc-stride", "8"]

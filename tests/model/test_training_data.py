@@ -1,4 +1,4 @@
-"""What a training run makes of its files before a network sees them. Needs no torch."""
+"""The preparation of a training run's files for the network. Needs no torch."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_no_sentence_of_what_is_held_out_is_trained_on(overlapping: list[Labelle
 
 
 def test_long_paragraphs_with_several_questions_are_held_out() -> None:
-    """What is lost are other examples, however many sentences they share with the one that is held out."""
+    """The run loses other examples, however many sentences they share with the held-out one."""
     examples = []
     for number in range(20):
         context = " ".join(f"Line {line} of paragraph {number} is about a map." for line in range(15))
@@ -194,7 +194,7 @@ def test_every_window_is_read_once_an_epoch_with_its_like(batch_size: int, batch
     assert all(map(np.array_equal, epoch, again))
     assert not all(map(np.array_equal, epoch, other))
     means = [lengths[rows].mean() for rows in epoch]
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.5  # short ones do not all come first
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.5  # short batches do not all come first
 
 
 def test_learning_rate_rises_then_falls_to_zero() -> None:

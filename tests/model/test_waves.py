@@ -1,4 +1,4 @@
-"""The wave threshold is the lowest that costs nothing on held-out questions; too few of them fit nothing."""
+"""The wave threshold is the lowest that costs nothing on held-out questions; too few of them give no fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def prediction(text: str, score: float) -> Prediction:
 
 
 def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
-    """Questions whose first sentence answers rightly from a score on; else a later one does, with a better score."""
+    """Questions whose first sentence is right from a score on; else a later one is, with a better score."""
     examples = [Example(f"q{i}", "c", ("right",)) for i in range(len(scores))]
     readings = [
         [

@@ -1,4 +1,4 @@
-"""The written passages are what their card says, keep apart from the yardstick, and can be trained on as they are."""
+"""The written passages agree with their card, share nothing with the yardstick, and are ready for training."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Random checkpoints of every family, a few kilobytes each, with tokenizers trained here on a few sentences.
 
-Their `tokenizer.json` says all that a real one says: how texts are normalized and split, and how pairs are joined.
+Their `tokenizer.json` says all that a real one says: how to normalize and split texts, and how to join pairs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TAG_NAMES = {
 
 
 def word_pieces(texts: Sequence[str], special: tuple[str, ...] = BRACKETS) -> Tokenizer:
-    """Lower-cased WordPiece, as BERT's."""
+    """Lower-cased WordPiece like BERT's."""
     unknown = next(token for token in special if "unk" in token.lower())
     tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -52,7 +52,7 @@ def word_pieces(texts: Sequence[str], special: tuple[str, ...] = BRACKETS) -> To
 
 
 def byte_pairs(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
-    """Byte-level BPE, as RoBERTa's: a character beyond ASCII is several tokens."""
+    """Byte-level BPE like RoBERTa's: a character beyond ASCII is several tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -65,7 +65,7 @@ def byte_pairs(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokeniz
 
 
 def pieces(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
-    """Unigram pieces with white space in them, as SentencePiece makes them."""
+    """Unigram pieces with white space in them, like SentencePiece's."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -79,7 +79,7 @@ def pieces(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
 
 
 def joining(tokenizer: Tokenizer) -> Any:
-    """How the tokenizer joins pairs: as BERT's, or as RoBERTa's."""
+    """How the tokenizer joins pairs: like BERT's, or like RoBERTa's."""
     bert = tokenizer.token_to_id("[CLS]") is not None
     first, last = ((name, tokenizer.token_to_id(name)) for name in (("[CLS]", "[SEP]") if bert else ("<s>", "</s>")))
     if not bert and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
@@ -91,7 +91,7 @@ def joining(tokenizer: Tokenizer) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a checkpoint of one family is made: its classes' prefix, its tokenizer, its sizes."""
+    """The parts of a checkpoint of one family: its classes' prefix, its tokenizer, its sizes."""
 
     prefix: str
     tokenizer_class: str
@@ -103,7 +103,7 @@ class Family:
     def save(
         self, folder: Path, head: str = "ForQuestionAnswering", texts: Sequence[str] = TEXTS, **config: Any
     ) -> Path:
-        """Write a checkpoint with random weights, large enough for spans to differ, and a tokenizer of `texts`."""
+        """Write a checkpoint with random weights, large enough to make spans differ, and a tokenizer for `texts`."""
         import torch
         import transformers
 

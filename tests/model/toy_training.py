@@ -17,7 +17,7 @@ FILLER = (
     *("old", "new", "red", "blue", "green", "small", "large"),
 )
 COLOURS = ("crimson", "violet", "amber")
-# every word is a token: often enough for tokenizers that are trained, with the letters for all others
+# often enough to make every word a token of trained tokenizers, with the letters for all other words
 TEXTS = [" ".join([*FILLER, *COLOURS, "which colour?"])] * 50 + [" ".join(string.ascii_lowercase + string.digits)]
 
 
@@ -27,7 +27,7 @@ def save_base(folder: Path, family: str = "bert") -> Path:
 
 
 def toy(count: int, seed: int = 0) -> list[Labelled]:
-    """`which colour ?` over random words; a fifth of them without a colour."""
+    """Questions `which colour ?` on random words; a fifth of these have no colour."""
     order = random.Random(seed)
     found = []
     for _ in range(count):
@@ -43,7 +43,7 @@ def toy(count: int, seed: int = 0) -> list[Labelled]:
 
 
 class Silent:
-    """Watches a run and keeps what happens in it."""
+    """Watches a run and keeps its events."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -59,7 +59,7 @@ class Silent:
             self.losses.append(loss)
 
     def after(self, steps: int) -> Callable[[], bool]:
-        """Ask for a stop once so many steps are done."""
+        """Ask for a stop after this many steps."""
         return lambda: len(self.losses) >= steps
 
 

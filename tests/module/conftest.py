@@ -14,7 +14,7 @@ from tests.harness.workers import fake_worker
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
-    """A server whose worker obeys triggers and scripts, and is ready."""
+    """A server whose ready worker obeys triggers and scripts."""
     with Server(server_binary, worker=fake_worker("functions")) as running:
         running.wait_ready()
         yield running
@@ -30,7 +30,7 @@ def shared(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def ai_server(server_binary: Path) -> Iterator[Server]:
-    """A server whose worker is the one that obeys the bytes of models, and ready."""
+    """A server whose ready worker obeys the bytes of models."""
     with Server(server_binary, {"appendonly": "yes"}, worker=fake_worker("models")) as running:
         running.wait_ready()
         yield running
@@ -46,7 +46,7 @@ def ai(ai_server: Server) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="module")
 def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
-    """As `ai_server`, one for all tests of a file that ask for it."""
+    """As `ai_server`, but one for all tests of a file."""
     with Server(shared_binary, worker=fake_worker("models")) as running:
         running.wait_ready()
         yield running
@@ -54,7 +54,7 @@ def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def shared_ai(shared_ai_server: Server) -> Iterator[redis.Redis]:
-    """As `ai`, of that server and without any keys; who changes its settings puts them back."""
+    """As `ai`, for that server and without any keys; a test that changes settings resets them."""
     with shared_ai_server.client(decode_responses=False, protocol=2) as client:
         client.response_callbacks.pop("COMMAND", None)
         client.flushall()

@@ -1,4 +1,4 @@
-"""Commands of AI.DAGEXECUTE, and what the tests of them run on."""
+"""Commands of AI.DAGEXECUTE, and the keys that their tests use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def store(client: redis.Redis, key: str, blob: str) -> None:
 
 
 def prepare(client: redis.Redis) -> None:
-    """Models, each named for what it does, a script, and two tensors."""
+    """Store models, each named for its behaviour, a script, and two tensors."""
     store(client, "m", "identity")
     for word in ("fail", "slow", "die", "busy"):
         store(client, word, word)
@@ -29,7 +29,7 @@ def run(model: str, source: str = "a", target: str = "b") -> list[Any]:
 
 
 def dag(*parts: Any) -> list[Any]:
-    """The words of a command whose operations are given as lists."""
+    """The words of a command from its operations as lists."""
     words: list[Any] = [DAG]
     for part in parts:
         words += ["|>", *part] if isinstance(part, list) else [part]

@@ -1,4 +1,4 @@
-"""Indexes on a server beside the oracle that scores everything, and their arguments in binary."""
+"""Indexes on a server beside the oracle that scores every sentence, and their arguments in binary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def packed(sentences: Iterable[Sentence]) -> bytes:
 
 
 def some_sentences(chance: random.Random, count: int, terms: Sequence[str] = TERMS) -> list[Sentence]:
-    """Of a few terms, of which the first are common."""
+    """Sentences of a few terms, of which the first are common."""
     made = []
     for _ in range(count):
         words = [terms[int(len(terms) * chance.random() ** 2)] for _ in range(chance.choice([0, 1, 3, 8, 15]))]
@@ -44,14 +44,14 @@ def some_sentences(chance: random.Random, count: int, terms: Sequence[str] = TER
 
 
 class Twins:
-    """The index at a key, and the oracle, to which the same is done."""
+    """The index at a key, and an oracle with the same history."""
 
     def __init__(self, client: redis.Redis, key: str = "index:{t}") -> None:
-        """An empty one; the client does not decode."""
+        """Makes an empty index and oracle; the client must not decode."""
         self.client, self.key, self.oracle = client, key, Oracle()
 
     def put(self, *documents: tuple[str, Fields, Sequence[Sentence]]) -> Any:
-        """The reply."""
+        """Writes documents; returns the reply."""
         words: list[bytes] = []
         for name, fields, sentences in documents:
             words += [name.encode(), pack_fields(fields), packed(sentences)]
@@ -61,13 +61,13 @@ class Twins:
         return self.client.execute_command("QA.INDEX.PUT", self.key, *words)
 
     def delete(self, *names: str) -> int:
-        """How many the server says it has removed."""
+        """Removes documents; returns the number in the reply."""
         for name in names:
             self.oracle.live.pop(name, None)
         return int(self.client.execute_command("QA.INDEX.DEL", self.key, *names))
 
     def fill(self, seed: int, documents: int, sentences: int = 8) -> None:
-        """Random documents, some of them written twice, some removed."""
+        """Writes random documents, some of them twice, and removes some."""
         chance = random.Random(seed)
         names = [f"document{number}" for number in range(documents)]
         for name in [*names, *chance.sample(names, documents // 5)]:
@@ -83,7 +83,7 @@ class Twins:
         condition: Condition | None = None,
         client: redis.Redis | None = None,
     ) -> tuple[list[Hit], list[int], tuple[int, int]]:
-        """Hits, frequencies, and live sentences and terms, as the server says."""
+        """Hits, frequencies, and live sentences and terms in the server's reply."""
         total, given = corpus or (0, [0] * len(terms))
         chosen = ["FILTER", pack_condition(condition)] if condition else []
         pairs = [word for pair in zip(terms, given, strict=True) for word in pair]
@@ -99,18 +99,18 @@ class Twins:
         corpus: tuple[int, Sequence[int]] | None = None,
         condition: Condition | None = None,
     ) -> list[Hit]:
-        """The hits that `rank` should return."""
+        """The hits that `rank` must return."""
         return self.oracle.rank(terms, k, corpus, lambda one: condition is None or admits(condition, one))
 
     def check(self, terms: Sequence[str] = TERMS[:6], client: redis.Redis | None = None) -> None:
-        """A question that the server answers as the oracle does."""
+        """Checks that the server answers a question as the oracle does."""
         _, sentences, total = self.oracle.totals()
         hits, frequencies, totals = self.rank(terms, 50, client=client)
         assert hits == self.best(terms, 50)
         assert (frequencies, totals) == (self.oracle.frequencies(terms), (sentences, total))
 
     def digest(self, client: redis.Redis | None = None) -> bytes:
-        """Of the key's value."""
+        """The digest of the key's value."""
         return bytes((client or self.client).execute_command("DEBUG", "DIGEST-VALUE", self.key)[0])
 
     def listed(self, condition: Condition | None = None, count: int = 7) -> list[str]:
@@ -125,7 +125,7 @@ class Twins:
                 return names
 
     def expected(self, condition: Condition | None = None) -> list[str]:
-        """What `listed` should return."""
+        """The documents that `listed` must return."""
         documents = sorted(self.oracle.live.values(), key=lambda document: document.head)
         return [document.id for document in documents if condition is None or admits(condition, document)]
 

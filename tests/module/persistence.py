@@ -1,4 +1,4 @@
-"""Data that a server writes and loads again: the append-only file, and DUMP payloads, some of them corrupted."""
+"""Data that a server writes and loads again: the append-only file, and DUMP payloads, intact and corrupted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.polling import eventually
 
 
 def rewrite_and_load_aof(client: redis.Redis) -> None:
-    """Has the AOF written anew, as commands, and loads the data from it."""
+    """Rewrites the AOF as commands, and loads the data from it."""
     client.config_set("aof-use-rdb-preamble", "no")
     client.bgrewriteaof()
 

@@ -26,9 +26,9 @@ def dump(server: Server) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bus(cluster: Cluster) -> None:
-    """Waits until every server hears of each other's changes: the bus of a young cluster loses messages.
+    """Waits until all servers get each other's changes: the bus of a young cluster loses messages.
 
-    The change is one that may be repeated: that statistics (of `echo`, of the scriptable worker) are cleared.
+    It repeats a change that may come twice: clearing the statistics of the scriptable worker's `echo`.
     """
 
     def counted(server: Server) -> int:
@@ -36,7 +36,7 @@ def wait_for_bus(cluster: Cluster) -> None:
 
     def cleared(by: Server) -> bool:
         execute(by, "RG.CLEARREGISTRATIONSSTATS")
-        # only once that is lost for certain it is repeated: what comes late would clear what a test counts
+        # repeat it only once it is certainly lost: a late message would clear what a test counts
         return eventually(lambda: not any(map(counted, cluster.nodes)), 3)
 
     for teller in cluster.nodes:
@@ -52,7 +52,7 @@ def run(server: Server, *commands: list[object]) -> list[Any]:
 
 
 def register(server: Server, session: str, *registrations: list[str]) -> str:
-    """What QA.REGISTER replies."""
+    """Sends QA.REGISTER and returns its reply."""
     arguments = [word for registration in registrations for word in registration]
     return str(run(server, ["QA.REGISTER", session, "", "source", "payload", len(registrations), *arguments])[0])
 

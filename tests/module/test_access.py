@@ -56,7 +56,7 @@ def test_table_is_what_the_server_says(guarded: Server) -> None:
     actual = commands(guarded)
     assert sorted(actual) == sorted(TABLE)
     if not knows_categories(guarded):
-        assert not any(actual.values())  # the reason for the table's last column
+        assert not any(actual.values())  # which is why the table has its last column
         return
     lines = [f"| `{name}` | {' '.join(found)} |" for name, found in actual.items() if TABLE[name][0] != found]
     assert lines == []
@@ -66,7 +66,7 @@ def test_table_is_what_the_server_says(guarded: Server) -> None:
 
 
 def refusal(client: Any, *words: str) -> str:
-    """The error of a command, without its code where redis-py takes it off."""
+    """The error of a command, without its code if redis-py removes that."""
     try:
         client.execute_command(*words)
     except redis.exceptions.NoPermissionError as error:
@@ -200,7 +200,7 @@ def test_right_to_read_a_key_is_enough_to_read_it(guarded: Server, command: str)
     with guarded.client(username="reads", password="pw") as client:
         assert re.search("empty|cannot find", refusal(client, command, "t:none"))
         assert "NOPERM" in refusal(client, command, "secret")
-        refusal(client, command)  # asked for keys that are not there
+        refusal(client, command)  # its keys are missing
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_right_to_read_a_key_is_none_to_write_it(guarded: Server, command: str) 
 
 
 def observed(server: Server) -> str:
-    """All that an administrator can see of the worker."""
+    """Everything that an administrator can see of the worker."""
     with server.client(protocol=2) as client:
         client.response_callbacks.clear()
         orders = "ACL LIST,ACL USERS,ACL LOG,CLIENT LIST,SLOWLOG GET 1000,LATENCY LATEST,INFO everything,CONFIG GET *"
@@ -228,7 +228,7 @@ def observed(server: Server) -> str:
 
 
 def test_credentials_of_the_worker_are_invisible(guarded: Server) -> None:
-    """Any 64 hexadecimal digits could be the token; none may be seen while a fresh worker connects."""
+    """Any 64 hexadecimal digits could be the token; none may be visible while a fresh worker connects."""
     token = re.compile(r"\b[0-9a-f]{64}\b")
     with Pending(guarded, "MONITOR") as monitor:
         assert monitor.reply() == b"+OK\r\n"

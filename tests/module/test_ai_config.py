@@ -118,7 +118,7 @@ def test_size_of_tensors(ai: redis.Redis) -> None:
 
 
 def test_zeros_respect_maxmemory(ai: redis.Redis) -> None:
-    """40 bytes that ask for 200 MiB while 64 are allowed; and what is loaded must not be refused."""
+    """A command of 40 bytes asks for 200 MiB with a limit of 64 MiB; but loading must not refuse stored tensors."""
     words = ["AI.TENSORSET", "t", "INT8", 200 * MIB]
     ai.config_set("maxmemory", 64 * MIB)
     for policy in ("noeviction", "allkeys-lru"):
@@ -136,7 +136,7 @@ def test_zeros_respect_maxmemory(ai: redis.Redis) -> None:
 
 
 def test_small_pieces_of_a_large_model(ai: redis.Redis) -> None:
-    """No client makes the server answer one string per byte."""
+    """No client can make the server reply with one string per byte."""
     blob = bytes(range(256)) * 4096
     ai.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", blob)
     ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 64)

@@ -45,7 +45,7 @@ def test_lease_is_bounded_by_the_setting(server_binary: Path) -> None:
 
 
 def test_worker_death_ends_the_block_at_once(server: Server) -> None:
-    """While the block lasts nobody is answered, and its lease is twice as long as a client of this test waits."""
+    """During the block no client gets an answer, and its lease is twice the timeout of this test's clients."""
     orders = json.dumps({"atomic": [["SET", "a", "1"]], "lease": 60000, "die": 1})
     with server.client() as client:
         client.config_set("qa.atomic-lease-ms", 60000)

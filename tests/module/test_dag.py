@@ -1,4 +1,4 @@
-"""AI.DAGEXECUTE: what it replies, what it persists, and a worker that lies about it."""
+"""AI.DAGEXECUTE: its replies, what it persists, and workers that lie."""
 
 from __future__ import annotations
 

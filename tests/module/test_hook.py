@@ -78,7 +78,7 @@ def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
     with Server(server_binary, {"qa.hook-timeout-ms": 150}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with server.client() as client:
-            assert client.get("hook:hang:x") is None  # after its 3 s the function has an answer
+            assert client.get("hook:hang:x") is None  # the function has an answer after its 3 s
         assert server.field("jobs_event")["deadline"] == 1
 
 
@@ -120,7 +120,7 @@ def test_script_of_the_worker_is_not_hooked(server: Server) -> None:
 
 
 def test_read_of_another_module_is_answered_without_waiting(server_binary: Path, tmp_path: Path) -> None:
-    """Such a read has no user at all."""
+    """Such a read has no user."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -140,7 +140,7 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
 
 
 def test_wrapped_in_itself(server: Server) -> None:
-    """Asked for its keys it would ask itself again and again: 20,000 words were more than the server's stack holds."""
+    """Reporting its keys would recurse: 20,000 words would overflow the server's stack."""
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "asks", "on", ">pw", "~hook:*", "-@all", "+rg.innerhook")
     with server.client(username="asks", password="pw") as client:
@@ -166,7 +166,7 @@ def test_rights_are_those_of_the_caller(server: Server) -> None:
     with server.client() as client:
         rules = ["on", ">pw", "resetkeys", "%R~hook:*", "-@all", "+@read"]
         if server.binary.name == "redis-server":
-            rules.append("+rg.innerhook")  # modules' commands are in no category there
+            rules.append("+rg.innerhook")  # there modules' commands are in no category
         client.execute_command("ACL", "SETUSER", "reader", *rules)
         client.execute_command("ACL", "SETUSER", "noget", "on", ">pw", "~*", "-@all", "+ping", "+rg.innerhook", "+mget")
         client.execute_command("ACL", "SETUSER", "elsewhere", "on", ">pw", "~other*", "+@all")

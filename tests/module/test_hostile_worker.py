@@ -1,4 +1,4 @@
-"""Workers that misbehave: whatever they do, clients get an answer or an error and the server goes on."""
+"""Workers that misbehave: clients always get an answer or an error, and the server goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
 SETTINGS: dict[str, object] = {
-    # time for a fresh worker to do an honest job on a busy machine
+    # enough for a fresh worker's honest job on a busy machine
     "qa.job-timeout-ms": 2000,
     "qa.script-timeout-ms": 2000,
     "qa.hook-timeout-ms": 2000,
@@ -69,7 +69,7 @@ GARBAGE: list[list[Any]] = [
     ["ERR", "a\r\n+two lines"],
     ["TIMEDOUT", "x"],
 ]
-# What is wrong with the link a job is reported on may differ by kind; what is wrong with the worker does not.
+# Faults of the link that reports a job may differ by kind; faults of the worker do not.
 MISBEHAVIOURS = [(what, kind) for what in ("die", "half") for kind in ("trigger", "event", "dag.run")]
 MISBEHAVIOURS += [(what, "trigger") for what in ("close control", "half control", "long control", "stay in atomic")]
 
@@ -84,7 +84,7 @@ def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]
 
 @pytest.fixture(scope="module")
 def rogue(shared_binary: Path) -> Iterator[Server]:
-    """One server for all that can be told to a worker that runs; it has a tensor, a model and a script."""
+    """One server for all orders to a running worker; it has a tensor, a model and a script."""
     with started(shared_binary) as server:
         server.wait_ready()
         with server.client() as client:
@@ -99,7 +99,7 @@ def rogue(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def honest(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Nothing that was told outlives its test."""
+    """No order outlives its test."""
     yield
     if "rogue" in request.fixturenames:
         server: Server = request.getfixturevalue("rogue")
@@ -108,14 +108,14 @@ def honest(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def tell(server: Server, kind: str, answer: list[Any]) -> None:
-    """What the worker is to answer."""
+    """Tell the worker what to answer."""
     words = ["hex:" + word.hex() if isinstance(word, bytes) else word for word in answer]
     with server.client() as client:
         client.set(f"answer:{kind}", json.dumps(words))
 
 
 def ask(server: Server, kind: str) -> Any:
-    """The client's side of such a job: the reply, or the error."""
+    """The reply, or the error, that the client of such a job gets."""
     with server.client(socket_timeout=8) as client:
         try:
             return client.execute_command(*COMMANDS[kind])
@@ -124,7 +124,7 @@ def ask(server: Server, kind: str) -> Any:
 
 
 def is_well(server: Server) -> None:
-    """It answers, nobody waits, and the next job is done by a worker that is ready."""
+    """Checks that it answers, no client waits, and a ready worker does the next job."""
     with server.client() as client:
         client.delete(*[f"answer:{kind}" for kind in COMMANDS])
         assert client.ping()

@@ -1,4 +1,4 @@
-"""QA.INDEX.*: what each command refuses, and that a refused one changes nothing; scripts, transactions and blocks."""
+"""QA.INDEX.*: the refusals of each command, which change nothing; scripts, transactions and blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPEN_ENDED = {"PUT", "DEL", "RANK", "STATS", "LIST", "WATCH"}
 
 
 def refusal(client: redis.Redis, *words: Any) -> str:
-    """The error of a command; redis-py takes `ERR` off."""
+    """The error of a command; redis-py removes `ERR`."""
     with pytest.raises(redis.ResponseError) as error:
         client.execute_command(*words)
     return str(error.value)
@@ -78,7 +78,7 @@ def test_one_document_that_is_not_valid_refuses_all(twins: Twins, document: Any,
 
 
 def test_every_cut_of_a_document_is_valid_or_refused(twins: Twins) -> None:
-    """A cut at the end of a sentence is a shorter document."""
+    """A cut at the end of a sentence gives a shorter document."""
     blob = packed([Sentence({"a": 1, "b": 2}, 3), Sentence({}, 0), Sentence({"c" * 200: 300}, 65535)])
     taken = []
     for length in range(len(blob)):
@@ -131,7 +131,7 @@ TOO_MANY = [word for number in range(33) for word in (f"t{number}", 0)]
 def test_wrong_arguments(twins: Twins, words: list[Any], error: str) -> None:
     said = refusal(twins.client, f"QA.INDEX.{words[0]}", *words[1:])
     assert said.removeprefix("BUSYKEY ") == error
-    if words[0] in ("RANK", "LIST"):  # whether or not the key is there
+    if words[0] in ("RANK", "LIST"):  # with or without the key
         assert refusal(twins.client, f"QA.INDEX.{words[0]}", "none", *words[2:]) == error
     assert twins.client.exists("new") == 0
     twins.check(["a", "b"])
@@ -228,7 +228,7 @@ def test_changes_are_announced(twins: Twins) -> None:
 
 
 def test_an_atomic_block_writes_and_reads(server_binary: Path) -> None:
-    """As the worker's user, which gets them by name where commands of modules are in no category."""
+    """The block runs as the worker's user, which has these commands by name where they are in no category."""
     with Server(server_binary, worker=fake_worker("functions")) as server:
         server.wait_ready()
         commands = [["QA.INDEX.PUT", "k", "d", "", GOOD.decode()], ["QA.INDEX.STATS", "k", "TERMS", "1", "a"]]

@@ -30,7 +30,7 @@ def small(shared_ai: redis.Redis) -> Twins:
 
 
 def load_commands(server: Server) -> list[bytes]:
-    """The parts of indexes in the base of the append-only file."""
+    """The commands with parts of indexes in the base of the append-only file."""
     text = next(server.directory.glob("appendonlydir/*.base.aof")).read_bytes()
     parts = []
     for found in re.finditer(rb"QA\.INDEX\.LOAD\r\n\$\d+\r\n[^\r]*\r\n\$\d+\r\n\d+\r\n\$(\d+)\r\n", text):
@@ -53,7 +53,7 @@ def test_rdb_and_aof(ai: redis.Redis, ai_server: Server) -> None:
 
     ai.execute_command("DEBUG", "RELOAD")
     check()
-    ai.execute_command("DEBUG", "LOADAOF")  # as it was written, command by command
+    ai.execute_command("DEBUG", "LOADAOF")  # as the commands that were written
     check()
     twins.put(("after", {}, some_sentences(random.Random(8), 3)))
     digest, listed = twins.digest(), twins.listed()
@@ -113,7 +113,7 @@ def test_dump_copy_and_memory(small: Twins) -> None:
 
 
 def use(client: redis.Redis, key: str) -> None:
-    """Reads and changes an index that was accepted, and removes all that is in it."""
+    """Reads and changes an index that the server has accepted, and removes all of it."""
     if client.execute_command("DEBUG", "OBJECT", key) and not complete(client, key):
         return
     client.execute_command("QA.INDEX.RANK", key, 10, 0, "TERMS", 2, TERMS[0], 0, TERMS[1], 0)
@@ -133,7 +133,7 @@ def complete(client: redis.Redis, key: str) -> bool:
 
 
 def test_damaged_dumps(small: Twins) -> None:
-    """Every one that is cut off is refused; bytes that are changed are, or leave an index that can be used."""
+    """The server refuses every cut; it refuses changed bytes, too, or the index is usable."""
     client = small.client
     dump = client.dump(small.key)
     assert isinstance(dump, bytes) and 200 < len(dump) < 4000
@@ -251,7 +251,7 @@ def test_a_renamed_index_is_cleaned_and_counted(shared_ai_server: Server, shared
 
 
 def test_frequencies_of_a_large_document_become_exact(shared_ai: redis.Redis) -> None:
-    """Both of the new one and of that which it replaces."""
+    """This holds for the new document and for the one that it replaces."""
     twins = Twins(shared_ai)
     words = [f"w{number:05}" for number in range(20000)]
     rows = [words[at : at + 20] for at in range(0, len(words), 20)]
@@ -265,7 +265,7 @@ def test_frequencies_of_a_large_document_become_exact(shared_ai: redis.Redis) ->
 
 
 def test_nothing_is_cleaned_while_a_child_saves(ai: redis.Redis) -> None:
-    """The pages that it shares with the child would be copied."""
+    """Cleaning would copy the pages that the server shares with the child."""
     twins = Twins(ai)
     twins.fill(1, 60)
     ai.mset({f"key{number}": 1 for number in range(10)})
@@ -293,7 +293,7 @@ def test_info_counts_all_indexes(shared_ai: redis.Redis, shared_ai_server: Serve
     shared_ai.execute_command("QA.INDEX.LOAD", "part", 0, b"QAINDEX1")
     totals = [each.oracle.totals() for each in twins]
     assert counted()[:3] == (3, sum(one[0] for one in totals), sum(one[1] for one in totals))
-    eventually(lambda: counted()[3] == sum(info(shared_ai, each.key)["bytes"] for each in twins))  # when all is clean
+    eventually(lambda: counted()[3] == sum(info(shared_ai, each.key)["bytes"] for each in twins))  # once all is clean
     shared_ai.unlink(*(each.key for each in twins[1:]))
     eventually(lambda: counted()[:2] == (1, totals[0][0]))
     shared_ai.flushall(asynchronous=True)

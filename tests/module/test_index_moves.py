@@ -1,4 +1,4 @@
-"""Indexes move with their slots: key by key, and all at once where the server can do that."""
+"""Indexes move with their slots: key by key, and all at once if the server can do that."""
 
 from __future__ import annotations
 

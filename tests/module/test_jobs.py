@@ -121,7 +121,7 @@ def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
 
 
 def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
-    # a limit within which the worker has begun, and an end well within the time it has to stop
+    # the worker begins within this limit, and stops well within its grace time
     with Server(server_binary, {"qa.job-timeout-ms": 1000}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with pytest.raises(redis.ResponseError, match=r"DEADLINE job ran \d+ ms, limit 1000 ms"):

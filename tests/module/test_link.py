@@ -1,4 +1,4 @@
-"""The worker's links: who may be one, and what the internal commands refuse."""
+"""The worker's links: which connections may be one, and the refusals of the internal commands."""
 
 from __future__ import annotations
 

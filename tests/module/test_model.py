@@ -51,7 +51,7 @@ def test_chunk_size_of_clients_is_not_that_of_the_log(ai: redis.Redis, ai_server
     def log_of() -> bytes:
         return b"".join(path.read_bytes() for path in ai_server.directory.glob("appendonlydir/*incr*"))
 
-    eventually(lambda: b"AI.MODELSTORE" in log_of())  # not written while the disk is busy with the last second
+    eventually(lambda: b"AI.MODELSTORE" in log_of())  # a busy disk delays the write
     log = log_of()
     count = log[: log.index(b"AI.MODELSTORE")].rsplit(b"*", 1)[1].split(b"\r\n")[0]
     assert int(count) < 25

@@ -1,4 +1,4 @@
-"""The file of a model: kept in the client's chunks, given to the worker in parts."""
+"""The file of a model: the module keeps the client's chunks, and the worker gets parts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_worker_gets_parts(shared: Server) -> None:
 
 
 def test_chunks_are_nobodys_affair(ai: redis.Redis) -> None:
-    """Digits, so that the server would like to keep short chunks as numbers."""
+    """Chunks are digits, because the server could store short ones as numbers."""
     blob = b"bytes" + b"0123456789" * 100
     store(ai, "whole", blob)
     store(ai, "split", blob[:5], b"", b"012", *[blob[at : at + 1] for at in range(8, 100)], blob[100:])
@@ -71,7 +71,7 @@ def test_chunks_are_nobodys_affair(ai: redis.Redis) -> None:
 
 
 def test_a_file_of_several_saved_pieces(ai: redis.Redis) -> None:
-    """Pieces of an RDB file begin and end inside chunks."""
+    """The pieces in an RDB file begin and end inside chunks."""
     blob = bytes(range(256)) * (SAVED_PIECE // 256) + b"the end"
     store(ai, "whole", blob)
     store(ai, "split", blob[:1000], blob[1000 : SAVED_PIECE + 3], blob[SAVED_PIECE + 3 :])
@@ -84,7 +84,7 @@ def test_a_file_of_several_saved_pieces(ai: redis.Redis) -> None:
 
 
 def test_chunks_are_the_clients_arguments_too(ai: redis.Redis, ai_server: Server) -> None:
-    """Keys go, on the server's threads too, while clients whose arguments they hold are still blocked, or leave."""
+    """Keys go, even on the server's threads, while clients whose arguments they hold are still blocked, or leave."""
     chunks = [bytes([n]) * 150_000 for n in range(10)]
     over = threading.Event()
 

@@ -85,7 +85,7 @@ def test_events_reach_the_worker(server: Server) -> None:
         expected = {"id-ev set ev:a", "id-ev del ev:a", "id-miss keymiss miss:a", "id-ev set ev:chain"}
         eventually(lambda: client.llen("seen") >= 4)
         assert set(client.lrange("seen", 0, -1)) == expected
-    # the function has written before its end is counted
+    # the function writes before the module counts its end
     eventually(lambda: dump(server)["id-ev"]["RegistrationData"]["numSuccess"] >= 3)
     data = dump(server)["id-ev"]["RegistrationData"]
     assert (data["numTriggered"], data["numSuccess"]) == (3, 3)
@@ -148,7 +148,7 @@ def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> Non
         replica.client() as other,
     ):
         server.wait_ready()
-        replica.wait_ready()  # one that starts later knows what has been loaded
+        replica.wait_ready()  # a worker that starts later knows the loaded sessions
         assert register(server, "s", trigger("a", "ta"), stream_reader("b", "b:*")) == "OK"
         assert client.execute_command("RG.PAUSEREGISTRATIONS", "b") == "OK"
         other.execute_command("REPLICAOF", "127.0.0.1", server.port)
@@ -161,7 +161,7 @@ def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> Non
         eventually(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
         client.set("x", "1")
         assert client.wait(1, 5000) == 1
-        assert replica.field("worker_restarts") == 1  # it was told what it knew
+        assert replica.field("worker_restarts") == 1  # it already knew what came
         assert replica.field("worker_state") == "ready"
         server.restart()
         assert sorted(dump(server)) == ["a", "b"]
@@ -199,7 +199,7 @@ def test_replica_of_an_empty_primary_forgets_its_own(server_binary: Path) -> Non
         other.execute_command("REPLICAOF", "127.0.0.1", primary.port)
         eventually(lambda: other.info("replication")["master_link_status"] == "up")
         assert dump(replica) == {}
-        eventually(lambda: replica.field("worker_number") == 2)  # the first would go on for the session
+        eventually(lambda: replica.field("worker_number") == 2)  # the first would go on working for the session
 
 
 def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> None:
@@ -211,7 +211,7 @@ def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> Non
                 client.execute_command("REPLICAOF", "127.0.0.1", primary.port)
                 eventually(lambda: client.info("replication")["master_link_status"] == "up")
             eventually(lambda: sorted(dump(replica)) == sorted(dump(primary)))
-            eventually(lambda: replica.field("worker_number") == 2)  # the first does not know what was loaded
+            eventually(lambda: replica.field("worker_number") == 2)  # the first does not know the loaded sessions
             replica.wait_ready()
             with primary.client() as client:
                 client.set("ev:x", "1")

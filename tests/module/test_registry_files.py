@@ -12,7 +12,7 @@ from tests.module.registrations import NO_ARGS, dump, run
 
 FUNCTIONS = fake_worker("functions", "--bare")
 MODULE_AUX, MODULE_END, FILE_END, BEFORE_KEYS = 247, 0, 255, 1
-UNSIGNED, STRING = 2, 5  # what comes next of a module's values
+UNSIGNED, STRING = 2, 5  # the kinds of a module's values
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 PAUSED = 1
 SESSION = ["s", "description", "source", "payload"]
@@ -20,12 +20,12 @@ REGISTRATIONS = {name: [name, "StreamReader", "async", "", f"{name}*", "", "", N
 
 
 def length(number: int) -> bytes:
-    """As a file has lengths and numbers."""
+    """A length or number in the format of the file."""
     return bytes([number]) if number < 64 else b"\x81" + number.to_bytes(8, "big")
 
 
 def values(*parts: int | str) -> bytes:
-    """Numbers and texts as a module saves them."""
+    """Numbers and texts in the format of a module's data."""
     return b"".join(
         length(UNSIGNED) + length(part)
         if isinstance(part, int)
@@ -35,7 +35,7 @@ def values(*parts: int | str) -> bytes:
 
 
 def file_of(encoding: int, *parts: int | str) -> bytes:
-    """An RDB file of no keys, with that as the module's own data; the checksum 0 is not looked at."""
+    """An RDB file without keys, with this as the module's own data; servers do not check a checksum of 0."""
     number = 0
     for letter in "qa-regstr":
         number = number << 6 | NAMES.index(letter)
@@ -44,13 +44,13 @@ def file_of(encoding: int, *parts: int | str) -> bytes:
 
 
 def registrations(*status: int) -> list[int | str]:
-    """A session with two streams; `status` is what follows each."""
+    """A session with two streams; `status` follows each."""
     rows = [[*fields, *status] for fields in REGISTRATIONS.values()]
     return [1, *SESSION, len(rows), *[part for row in rows for part in row]]
 
 
 def with_file(binary: Path, content: bytes) -> Server:
-    """A server that has yet to start with a file."""
+    """A server with such a file, before its start."""
     server = Server(binary, worker=FUNCTIONS)
     (server.directory / "dump.rdb").write_bytes(content)
     return server
@@ -76,7 +76,7 @@ def test_files_of_all_encodings_load(
         }
         (_, *fields), found = run(server, ["QA.REGISTRATIONS", 0], ["QA.UNREGISTERED", "x", "y", "a"])
         assert (fields[1::3], fields[2::3], found) == (["a", "b"], orders, buried)
-        execute(server, "DEBUG", "RELOAD")  # it is written as the newest, too
+        execute(server, "DEBUG", "RELOAD")  # the server writes the newest format
 
 
 @pytest.mark.parametrize(

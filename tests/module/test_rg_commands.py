@@ -1,4 +1,4 @@
-"""The RG.* commands that the module answers or checks by itself, triggers on keys and in order, ABORTPENDING."""
+"""The RG.* commands that the module itself answers or checks, triggers on keys and in order, ABORTPENDING."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_order_survives_the_worker(server: Server) -> None:
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_clients_that_are_killed_free_their_places(server: Server, everybody: bool) -> None:
-    """Everybody: the worker's links too, with which it ends and is started again."""
+    """`everybody` includes the worker's links, whose loss ends the worker; the module starts it again."""
     assert register(server, "killed", trigger("killed", "killed", in_order=True)) == "OK"
     with server.client(client_name="waiter") as waiter, server.client(client_name="waiter") as other:
         for client in (waiter, other):
@@ -246,7 +246,7 @@ def test_one_shard_changes_all(server_binary: Path) -> None:
 
 
 def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> None:
-    """As one that listens for TLS only: the worker speaks none, and a relative path is of no use to it."""
+    """Such a server listens for TLS only: the worker speaks none, and cannot use a relative path."""
     server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker("functions"))
     server.socket = server.directory / "relative.sock"
     with server, server.client() as client:

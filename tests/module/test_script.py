@@ -1,4 +1,4 @@
-"""AI.SCRIPT*: storing, reading, running, and what becomes of scripts when a server restarts or replicates."""
+"""AI.SCRIPT*: storing, reading and running scripts, and their persistence and replication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamReader registrations: notices of additions, their bounds, statistics, pausing, and what a promotion tells."""
+"""StreamReader registrations: notices of additions, their bounds, statistics, pauses, and promotions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_additions_are_announced_whoever_adds(shared: Server) -> None:
 
 
 def stopped_while_it_waits(server: Server) -> int:
-    """Stops the worker in a QA.NEXT that has just begun, so that this takes what comes next; 0 if it had returned."""
+    """Stops the worker in a QA.NEXT that has just begun and so takes what comes next; 0 if that had returned."""
     assert execute(server, "RG.TRIGGER", "echo", "x") == ["x"]
     eventually(lambda: server.info()["blocked_clients"])
     pid = server.signal_worker(signal.SIGSTOP)
@@ -58,7 +58,7 @@ def test_additions_that_nobody_has_heard_of_yet_are_one_notice(server: Server) -
     execute(server, "CONFIG", "SET", "qa.worker-silence-ms", 60_000)
     pid = eventually(lambda: stopped_while_it_waits(server))
     with server.client() as client:
-        client.xadd("st:a", {"f": "v"})  # taken by the link that waits
+        client.xadd("st:a", {"f": "v"})  # the waiting link takes it
         eventually(lambda: server.field("queued_events") == 0)
         for _ in range(20):
             client.xadd("st:a", {"f": "v"})
@@ -138,7 +138,7 @@ def test_pause_outlives_the_worker_and_the_server(server_binary: Path) -> None:
         assert status(server, "s") == "OK"
         assert client.execute_command("RG.PAUSEREGISTRATIONS", "s") == "OK"
         eventually(lambda: notices(server, "pause") == ["pause s 1"])
-        assert run(server, ["QA.STREAM", "s", "OK", "OK", 1, 1, ""]) == ["OK"]  # the batch that was under way
+        assert run(server, ["QA.STREAM", "s", "OK", "OK", 1, 1, ""]) == ["OK"]  # a batch from before the pause
         assert status(server, "s") == "PAUSED"
         server.signal_worker(signal.SIGKILL)
         eventually(lambda: server.field("worker_number") == 2)
@@ -223,7 +223,7 @@ def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> Non
         eventually(lambda: other.execute_command("CLUSTER", "REPLICATE", primary_id), ignore=redis.ResponseError)
         eventually(lambda: other.info("replication").get("master_link_status") == "up", 30)
         replica.wait_ready()
-        # both must know who follows whom: a failover that its primary does not know of times out
+        # both must know of the replica: a failover that its primary does not know of times out
         eventually(lambda: client.execute_command("CLUSTER REPLICAS", primary_id))
         for one in (client, other):
             eventually(lambda one=one: one.execute_command("CLUSTER INFO")["cluster_state"] == "ok")  # type: ignore[misc]

@@ -24,7 +24,7 @@ def ended(pid: int) -> bool:
 
 def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None:
     with Pending(server, "RG.TRIGGER", "do", "sleep", "1000") as pending, server.client() as client:
-        client.config_set("qa.worker-silence-ms", 600_000)  # its end is noticed, not its silence
+        client.config_set("qa.worker-silence-ms", 600_000)  # so that the module notices its end, not its silence
         eventually(lambda: server.field("in_flight") == 1)
         first = server.signal_worker(signal.SIGKILL)
         assert pending.reply() == b"*3\r\n$5\r\nsleep\r\n$4\r\n1000\r\n$1\r\n2\r\n"
@@ -84,7 +84,7 @@ def test_worker_ends_with_the_server(server_binary: Path) -> None:
 
 
 def test_output_is_in_the_log(server: Server) -> None:
-    eventually(lambda: "worker: fake worker is ready" in server.output())  # it says so after having told the server
+    eventually(lambda: "worker: fake worker is ready" in server.output())  # it prints this after it has told the server
 
 
 def test_restarts_leak_nothing(server_binary: Path) -> None:

@@ -137,7 +137,7 @@ def test_events_and_watch(ai: redis.Redis) -> None:
     ai.config_set("notify-keyspace-events", "KEAm")
     with ai.pubsub(ignore_subscribe_messages=True) as pubsub, ai.pipeline() as pipeline:
         pubsub.psubscribe("__keyspace@0__:t")
-        pubsub.get_message(timeout=10)  # that it is subscribed
+        pubsub.get_message(timeout=10)  # the confirmation of the subscription
         pipeline.watch("t")
         ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
         message = pubsub.get_message(timeout=10)

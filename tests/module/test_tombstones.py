@@ -1,4 +1,4 @@
-"""What was unregistered stays away: tombstones and numbered pauses, on the wire, in files and on replicas."""
+"""Unregistered ids stay away: tombstones and numbered pauses, on the wire, in files and on replicas."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_later_order_holds(bare: Server) -> None:
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     paused = orders(bare)["a"]
     assert (paused > resumed, paused % 2) == (True, 1)
-    # in the far future of a shard whose clock is wrong: what comes here still counts as later
+    # from a shard whose clock is far ahead: new orders here still count as later
     assert run(bare, ["QA.PAUSE", "a", 2**59]) == ["OK"]
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     assert (orders(bare)["a"], status(bare, "a")) == (2**59 + 3, "PAUSED")
@@ -128,7 +128,7 @@ def reload(server: Server) -> None:
 
 
 def rewrite(server: Server) -> None:
-    """Has the AOF rewritten, and goes on from what it holds."""
+    """Rewrites the AOF, and continues with the data in it."""
     with server.client() as client:
         client.bgrewriteaof()
         eventually(lambda: "Background AOF rewrite finished successfully" in server.output())
@@ -208,7 +208,7 @@ def test_a_replica_has_them_when_it_is_promoted(server_binary: Path) -> None:
         replica.wait_ready()
         assert register(primary, "s", trigger("a", "ta"), trigger("b", "tb"), stream_reader("c", "c*")) == "OK"
         assert execute(primary, "RG.UNREGISTER", "a") == "OK"
-        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # gets the first in a file
+        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # it gets the first in a file
         eventually(lambda: sorted(dump(replica)) == ["b", "c"])
         assert execute(primary, "RG.UNREGISTER", "b") == "OK"
         assert run(primary, ["QA.UNREGISTER", "later"]) == ["OK"]

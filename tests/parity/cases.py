@@ -1,4 +1,4 @@
-"""Questions and contexts written for these tests, and the parameters they are asked with. Imports nothing of ours."""
+"""Questions and contexts written for these tests, with their parameters. This file imports nothing of ours."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python -m tests.parity.compare READER REFERENCE [--json OUT] [--show N]
 
-READER is the folder of an exported reader, REFERENCE what `reference.py` wrote for the checkpoint it was made from.
+READER is the folder of an exported reader, REFERENCE the output of `reference.py` for the reader's checkpoint.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from qa_cluster.reading.runtimes import Logits
 from qa_cluster.reading.windows import Window
 
 SCORE_TOLERANCE = 1e-4
-# Two candidates whose scores differ by less than this may change places between runtimes.
+# Two candidates whose scores differ by less than this may swap places between runtimes.
 TIE = 1e-4
 
 
 @dataclass
 class Report:
-    """How many results were the same."""
+    """Counts equal results."""
 
     cases: int = 0
     same: int = 0
@@ -72,20 +72,20 @@ def span(answer: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def is_tie(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
-    """Whether both have the same scores, place by place: only equally good answers are different."""
+    """Whether both have the same scores, place by place, so that only equally good answers differ."""
     return len(left) == len(right) and all(
         abs(a["score"] - b["score"]) <= TIE for a, b in zip(left, right, strict=True)
     )
 
 
 def is_filled(theirs: list[dict[str, Any]], ours: list[dict[str, Any]]) -> bool:
-    """Whether theirs only has more answers of score 0: the release filled up where a context has few tokens."""
+    """Whether theirs only has more answers of score 0, with which the release filled up lists for short contexts."""
     kept = [answer for answer in theirs if answer["score"] > 0]
     return len(kept) < len(theirs) and list(map(span, kept)) == list(map(span, ours))
 
 
 class Reading:
-    """Reads pairs with one reader; the logits of the last windows are kept: cases that differ in decoding are quick."""
+    """Reads pairs with one reader; keeps the last logits, so that cases that differ only in decoding are quick."""
 
     def __init__(self, reader: LocalReader) -> None:
         self._reader = reader

@@ -2,9 +2,9 @@
 
     python -m tests.parity.full --reference PYTHON CHECKPOINT QUESTIONS.. [--pairs N] [--out FOLDER]
 
-PYTHON is that of the environment of requirements.txt. CHECKPOINT is exported in float32 first, which needs the extra
-`export` here. QUESTIONS are SQuAD-format files; nothing of their text is kept but in FOLDER. The exit status is 1 when
-an answer differs that is not as good as the other.
+PYTHON is that of the environment of requirements.txt. The program first exports CHECKPOINT in float32, which needs the
+extra `export` here. QUESTIONS are SQuAD-format files; it keeps their text in FOLDER only. The exit status is 1 when an
+answer differs that is not as good as the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARAMETERS: list[dict[str, Any]] = [
 
 
 def pairs_of(questions: Path) -> list[tuple[str, str]]:
-    """Questions and contexts of a SQuAD-format file."""
+    """The questions and contexts of a SQuAD-format file."""
     document = json.loads(questions.read_text(encoding="utf-8"))
     paragraphs = [paragraph for article in document["data"] for paragraph in article["paragraphs"]]
     return [(asked["question"], paragraph["context"]) for paragraph in paragraphs for asked in paragraph["qas"]]

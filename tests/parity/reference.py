@@ -1,10 +1,10 @@
-"""What the last released question-answering pipeline of transformers answers; runs in an environment of its own.
+"""Answers of the last released question-answering pipeline of transformers; runs in an environment of its own.
 
     python tests/parity/reference.py CHECKPOINT CASES OUT [--logits]
 
 CASES has one JSON object a line: `question`, `context` and, in `parameters`, the keyword arguments. OUT gets the same
-objects with `result` or, where it fails, `error`; with `--logits` also `windows`: the token ids, start and end logits
-of each window the model was given. Needs the packages of requirements.txt and nothing of this project.
+objects with `result` or, on a failure, `error`; with `--logits` also `windows`: the token ids, start and end logits of
+each window that the model got. It needs the packages of requirements.txt and nothing of this project.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THREADS = 1
 
 
 class Recorder:
-    """A model that remembers what it was given, and what came out: cases that differ in decoding only are quick.
+    """A model that remembers its inputs and outputs, so that cases that differ in decoding only are quick.
 
     `decimals`: round the logits, so that a file of them holds exactly what the pipeline decoded.
     """
@@ -65,7 +65,7 @@ def asked(qa: Any, recorder: Recorder, case: dict[str, Any]) -> dict[str, Any]:
     recorder.windows.clear()
     try:
         result = qa(question=case["question"], context=case["context"], **case["parameters"])
-    except BaseException as error:  # a panic of the tokenizer is no Exception
+    except BaseException as error:  # a panic of the tokenizer is not an Exception
         if isinstance(error, KeyboardInterrupt):
             raise
         return {"error": f"{type(error).__name__}: {error}"[:200], "windows": []}

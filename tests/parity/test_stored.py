@@ -1,7 +1,7 @@
-"""Windows and decoding are those of transformers 4.57.6, for every family, on text and logits stored beside this test.
+"""Windows and decoding are those of transformers 4.57.6 for every family, on text and logits beside this test.
 
-`tiny_families.py` wrote the files: random models answer nothing sensible, which is the point, as every rule of windows,
-ties, words and merging gets its turn. QA_TEST_PARITY names a folder of files written anew (`make parity`).
+`tiny_families.py` wrote the files. Answers of random models make no sense, and so exercise every rule of windows, ties,
+words and merging. QA_TEST_PARITY names a folder of new files (`make parity`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "mpnet", "r
 
 
 class Family:
-    """A stored family: what it takes to prepare and decode as its reader would."""
+    """A stored family, which prepares and decodes as its reader would."""
 
     def __init__(self, name: str, bundled: Manifest) -> None:
         with gzip.open(STORED / f"{name}.json.gz") as file:
@@ -68,7 +68,7 @@ def test_windows_are_the_same(family: Family) -> None:
     for case in answered(family):
         prepared, _ = family.prepare(case)
         expected = case["windows"]
-        if not prepared.windows:  # without a context token there is nothing to read
+        if not prepared.windows:  # a context without tokens has no windows
             assert len(expected) == 1, case["context"]
             continue
         assert [window.input_ids.tolist() for window in prepared.windows] == [window["ids"] for window in expected]
@@ -86,13 +86,13 @@ def test_answers_are_the_same(family: Family) -> None:
         ours, theirs = answers.result(), case["result"]
         shown = (case["question"], case["context"][:60], case["parameters"], ours, theirs)
         if not same(ours, theirs):
-            # The release filled up with empty answers of score 0 where a context has few tokens; we do not.
+            # The release filled up lists for short contexts with empty answers of score 0; we do not.
             kept = [answer for answer in listed(theirs) if answer["score"] > 0]
             assert len(kept) < len(listed(theirs)) and same(listed(ours), kept), shown
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """The same answers and scores, place by place; those whose scores differ in the last bit may change places."""
+    """Whether answers and scores are the same, place by place; those that differ in the last bit may swap places."""
     if isinstance(ours, list) != isinstance(theirs, list):
         return False
     left, right = listed(ours), listed(theirs)

@@ -1,9 +1,10 @@
-"""Tiny checkpoints of every family with random weights, and what the pipeline of transformers answers with them.
+"""Tiny checkpoints of every family with random weights, and the answers of transformers' pipeline with them.
 
     .venv-parity/bin/python -m tests.parity.tiny_families OUT
 
-Writes OUT/<family>.json.gz: the tokenizer, how it joins a pair, and for every case the windows the model was given, its
-logits and the result. Runs in the environment of requirements.txt; the tests decode the same logits with our code.
+It writes OUT/<family>.json.gz: the tokenizer, how it joins a pair, and for every case the windows that the model got,
+its logits and the result. It runs in the environment of requirements.txt; the tests decode the same logits with our
+code.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tests.parity.reference import Recorder, asked
 MAX_TOKENS = 128
 VOCABULARY = 400
 DECIMALS = 3
-# What tells families apart is their tokens: the others answer one case in so many.
+# Families differ only in their tokens, so all but BERT answer one case in this many.
 SHARE = 4
 # Random heads give logits near zero; real ones spread over some ten units.
 HEAD_SCALE = 60.0

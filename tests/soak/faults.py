@@ -1,4 +1,4 @@
-"""Faults at random, one every second or two, each undone again."""
+"""Random faults, one every second or two, each of which is undone again."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.soak.gate import Gate
 
 HOG = "hog = [bytearray(64 << 20) for _ in range(64)]"
 BUSY = "local n = 0 for i = 1, 20000000 do n = n + i end return n"  # some tenths of a second
-# Commands whose random forms would take away what the load uses.
+# Commands whose random forms would remove what the load uses.
 HARMFUL = {"RG.UNREGISTER", "RG.PAUSEREGISTRATIONS", "RG.CONFIGSET", "AI.CONFIG", "RG.CLEARREGISTRATIONSSTATS"}
-MEMORY_MB = 2048  # what a worker may have: HOG wants twice as much
+MEMORY_MB = 2048  # the limit of a worker: HOG wants twice as much
 
 
 class Faults:
-    """A thread that injects them."""
+    """A thread that injects faults."""
 
     def __init__(self, system: System, seed: int, pause_seconds: float, gate: Gate) -> None:
         self.system = system
@@ -58,7 +58,7 @@ class Faults:
         self.thread.start()
 
     def stop(self) -> None:
-        """Ends; everything is undone."""
+        """Ends, and undoes everything."""
         self.ending.set()
         self.thread.join(60)
 
@@ -70,11 +70,11 @@ class Faults:
                     kind(index)
                 self.counts[kind.__name__] += 1
             except (OSError, redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as error:
-                # A fault may hit what injects the next one; what it could not do it has not done.
+                # A fault may hit the connection that injects the next one, which then does nothing.
                 self.failed.append(f"{kind.__name__}: {error}")
 
     def worker(self, index: int) -> int:
-        """Process id of the worker; 0 between two."""
+        """The process id of the worker; 0 between two workers."""
         return int(self.clients[index].info("everything")["qa_worker_pid"])
 
     def kill_worker(self, index: int) -> None:
@@ -82,7 +82,7 @@ class Faults:
             os.kill(pid, signal.SIGKILL)
 
     def stop_worker(self, index: int) -> None:
-        """Stands still for a while; half of the time so long that the server ends it."""
+        """Stops the worker for a while; half of the times so long that the server kills it."""
         pid = self.worker(index)
         if not pid:
             return
@@ -95,7 +95,7 @@ class Faults:
         self.clients[index].execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     def small_queue(self, index: int) -> None:
-        """Room for two jobs."""
+        """Leaves room for two jobs only."""
         before = self.clients[index].config_get("qa.max-queue")["qa.max-queue"]
         self.clients[index].config_set("qa.max-queue", 2)
         try:
@@ -104,7 +104,7 @@ class Faults:
             self.restore_queue(index, before)
 
     def restore_queue(self, index: int, value: str) -> None:
-        """Tried again: a connection may have been killed in between."""
+        """Restores the limit, with retries, because a connection may have been killed in between."""
         for _ in range(5):
             try:
                 self.clients[index].config_set("qa.max-queue", value)
@@ -118,11 +118,11 @@ class Faults:
         self.clients[index].execute_command("CLIENT", "PAUSE", 400, self.chance.choice(["WRITE", "ALL"]))
 
     def busy(self, index: int) -> None:
-        """The server does nothing else for a while."""
+        """Keeps the server busy for a while."""
         self.clients[index].eval(BUSY, 0)
 
     def wrong_input(self, index: int) -> None:
-        """What the fuzzer sends, without that which would spoil the load."""
+        """Sends commands of the fuzzer, except those that would spoil the load."""
         made: list[Command] = [
             self.generator.of(self.chance, self.chance.choice(self.generator.public)) for _ in range(20)
         ]
@@ -131,7 +131,7 @@ class Faults:
                 try:
                     client.execute_command(*[part if isinstance(part, bytes) else str(part) for part in command])
                 except redis.ResponseError:
-                    continue  # it is wrong, after all
+                    continue  # errors are expected
 
     def save(self, index: int) -> None:
         self.clients[index].execute_command("BGSAVE", "SCHEDULE")
@@ -140,7 +140,7 @@ class Faults:
         self.clients[index].execute_command("BGREWRITEAOF")
 
     def hog(self, index: int) -> None:
-        """A function that wants more memory than there is."""
+        """Runs a function that wants more memory than the limit."""
         try:
             self.clients[index].execute_command("RG.PYEXECUTE", HOG)
         except redis.ResponseError:

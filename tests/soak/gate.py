@@ -27,7 +27,7 @@ class Gate:
 
     @contextmanager
     def closed(self, seconds: float) -> Iterator[bool]:
-        """Nobody is in a turn; False when somebody's did not end in time."""
+        """Closes the gate and waits until no thread is in a turn; False when one did not end in time."""
         with self.changed:
             self.is_closed = True
             alone = self.changed.wait_for(lambda: not self.inside, seconds)

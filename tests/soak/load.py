@@ -1,4 +1,4 @@
-"""The load: questions with known answers, documents that come, change and go, tensors and models, functions.
+"""The load: questions with known answers; documents that come, change and go; tensors and models; functions.
 
 Every thread knows what the right answers are; `Verdicts` judges.
 """
@@ -31,7 +31,7 @@ REGISTER = "GB('CommandReader').map(lambda words: '/'.join(words[1:])).register(
 
 
 def town(number: int) -> tuple[str, str, str, str]:
-    """Id, text, question and answer of a document that stays."""
+    """The id, text, question and answer of a document that stays."""
     text = f"The city of Town{number} was founded in {1500 + number} by the explorer Number{number} Smith."
     return f"town-{number}", text, f"When was the city of Town{number} founded?", str(1500 + number)
 
@@ -52,11 +52,11 @@ class Load:
         self.opened = ExitStack()
 
     def rest(self) -> Client:
-        """A client of the service, closed at the end."""
+        """A client of the service, which closes at the end."""
         return self.opened.enter_context(Client(f"http://127.0.0.1:{self.system.port}"))
 
     def prepare(self) -> None:
-        """What must be there before; which questions the reader answers rightly when nothing disturbs it."""
+        """Stores documents, models and a trigger, and finds the questions that the reader answers rightly."""
         client = self.rest()
         for number in range(TOWNS):
             client.put_document(*town(number)[:2])
@@ -73,7 +73,7 @@ class Load:
         self.system.nodes[0].execute_command("RG.PYEXECUTE", REGISTER.format(name="soak.echo"), "ID", "soak")
 
     def start(self) -> None:
-        """Everybody begins."""
+        """Starts all threads."""
         bodies: list[Callable[[random.Random], Callable[[], None]]] = [
             self.asker,
             self.asker,
@@ -90,7 +90,7 @@ class Load:
             thread.start()
 
     def stop(self) -> None:
-        """Everybody ends."""
+        """Ends all threads."""
         self.ending.set()
         for thread in self.threads:
             thread.join(90)
@@ -108,7 +108,7 @@ class Load:
             self.broken.append(f"{body.__name__}: {error!r}")
 
     def asker(self, chance: random.Random) -> Callable[[], None]:
-        """Questions over HTTP."""
+        """Asks questions over HTTP."""
         client = self.rest()
 
         def ask() -> None:
@@ -123,7 +123,7 @@ class Load:
         self.verdicts.attempt(kind, call)
 
     def writer(self, chance: random.Random) -> Callable[[], None]:
-        """Documents written, asked and deleted. A write that failed may have been done or not."""
+        """Writes, asks and deletes documents. A failed write may or may not have taken effect."""
         client = self.rest()
         stands: dict[str, set[str | None]] = {f"book{number}": {None} for number in range(BOOKS)}
         steps = iter(range(10**9))
@@ -157,7 +157,7 @@ class Load:
         return turn
 
     def runner(self, chance: random.Random) -> Callable[[], None]:
-        """Tensors and a tiny model, on each shard."""
+        """Runs tensor commands and a tiny model on each shard."""
         clients = [self.system.client(index) for index in range(SHARDS)]
 
         def run() -> None:
@@ -176,7 +176,7 @@ class Load:
         return lambda: self._note("model", run)
 
     def caller(self, chance: random.Random) -> Callable[[], None]:
-        """A trigger, and runs over the whole cluster."""
+        """Calls a trigger, and starts runs over the whole cluster."""
         clients = [self.system.client(index) for index in range(SHARDS)]
 
         def trigger() -> None:
@@ -199,7 +199,7 @@ class Load:
         return turn
 
     def registrar(self, chance: random.Random) -> Callable[[], None]:
-        """Registrations that come and go."""
+        """Makes registrations come and go."""
         client = self.system.client(0)
 
         def turn() -> None:
@@ -224,14 +224,14 @@ class Load:
 
 
 def registered(reply: object) -> None:
-    """Wrong, if it is no answer of RG.PYEXECUTE to a registration; what its shards could not do is an error."""
+    """Raises Wrong unless this is RG.PYEXECUTE's answer to a registration; failures of its shards are errors."""
     if isinstance(reply, list) and reply:
         raise redis.ResponseError(str(reply[0]))
     expect(reply, "OK")
 
 
 def expect(found: object, wanted: object) -> None:
-    """Wrong, if it is another."""
+    """Raises Wrong unless both are equal."""
     if found != wanted:
         raise Wrong(f"{found!r}, expected {wanted!r}")
 

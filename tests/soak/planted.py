@@ -18,7 +18,7 @@ SECONDS = 600
 
 @dataclass(frozen=True)
 class Proof:
-    """A mistake and the words of the problem that it must be reported as."""
+    """A mistake, and the words that the reported problem must contain."""
 
     mistake: Mistake
     problem: str
@@ -48,7 +48,7 @@ PROOFS = [
 
 
 def found(proof: Proof, server: str) -> bool:
-    """Whether the soak goes red for this, and why; what it said is printed."""
+    """Whether the soak goes red for this reason; prints its output."""
     with tempfile.TemporaryDirectory(prefix="qa-planted-") as folder:
         module = build([proof.mistake], Path(folder), "qa.so")
         command = [sys.executable, "-m", "tests.soak.soak", "--minutes", str(MINUTES), "--seed", "1"]
@@ -70,7 +70,7 @@ def found(proof: Proof, server: str) -> bool:
 
 
 def prove(server: str) -> int:
-    """All of them; the exit status."""
+    """Proves all of them; returns the exit status."""
     missed = [proof.mistake.name for proof in PROOFS if not found(proof, server)]
     print(f"planted: {len(PROOFS) - len(missed)} of {len(PROOFS)} mistakes were found")
     return 1 if missed else 0

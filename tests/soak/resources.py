@@ -1,9 +1,9 @@
-"""What processes use when nothing is going on, and whether that has grown over the run.
+"""The resources of idle processes, and whether they have grown over the run.
 
-It is looked at while load and faults rest and every queue is empty: what there is more of than the last time has been
-kept. Growth is a trend (the median slope between all pairs of looks, times the time they span), so that a single look
-that is high or low counts little; the first looks, while caches fill, do not count. Workers are replaced all the time
-while there are faults: theirs is judged by the looks of the calm end alone.
+Each look comes while load and faults rest and every queue is empty: what has grown since the last look has been kept.
+Growth is a trend (the median slope between all pairs of looks, times the time they span), so that a single high or low
+look counts little; the first looks, while caches fill, do not count. Faults replace workers all the time, so only the
+looks of the calm end judge the workers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from tests.harness.processes import descendants
 from tests.harness.system import SHARDS, System
 
-WARM_UP = 1 / 3  # of the looks that are judged
-FEWEST = 4  # looks that make a trend; with fewer only what never changes can be judged
+WARM_UP = 1 / 3  # the share of the looks that does not count
+FEWEST = 4  # looks that make a trend; fewer can judge only constants
 LOOKS = 5
 PAUSE_SECONDS = 0.4  # clients' buffers shrink when they have been idle for two seconds
 KB, MB = 1 << 10, 1 << 20
@@ -29,7 +29,7 @@ KB, MB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much more there may be of something at the end, over all shards; `calm`: by the looks without faults."""
+    """How much a resource may grow until the end, over all shards; `calm`: by the looks without faults."""
 
     growth: float
     calm: bool = False
@@ -40,10 +40,10 @@ TOLERANCES = {
     "server memory": Tolerance(256 * KB),
     "server RSS": Tolerance(16 * MB),
     "server descriptors": Tolerance(2, constant=True),  # without those of its clients
-    "server threads": Tolerance(SHARDS, constant=True),  # the allocator's own, which begins when it likes
+    "server threads": Tolerance(SHARDS, constant=True),  # the allocator's own thread, which begins at any time
     "worker RSS": Tolerance(48 * MB, calm=True),
     "worker descriptors": Tolerance(6, calm=True),
-    "worker threads": Tolerance(6, calm=True),  # pools fill as they are needed
+    "worker threads": Tolerance(6, calm=True),  # pools fill on demand
     "api RSS": Tolerance(8 * MB),
     "api descriptors": Tolerance(12),  # it pools connections
     "api threads": Tolerance(4),
@@ -64,13 +64,13 @@ class Row:
 
     @property
     def grown(self) -> bool:
-        """Whether there is too much of it."""
+        """Whether it has grown too much."""
         return self.judged and self.growth > self.limit
 
 
 @dataclass(frozen=True)
 class Look:
-    """What there was at one moment."""
+    """The resources of one moment."""
 
     at: float
     calm: bool
@@ -78,7 +78,7 @@ class Look:
 
 
 def process_use(pid: int) -> dict[str, float]:
-    """Memory, descriptors and threads of a process; OSError when it has gone."""
+    """The memory, descriptors and threads of a process; OSError when it has ended."""
     folder = Path("/proc") / str(pid)
     resident = int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return {
@@ -89,7 +89,7 @@ def process_use(pid: int) -> dict[str, float]:
 
 
 def own_memory(fields: dict[str, Any]) -> int:
-    """What a server has allocated, without what it gives and takes as it likes."""
+    """The memory of a server, without buffers that it takes and gives back at any time."""
     names = ("mem_clients_normal", "mem_aof_buffer", "mem_cluster_links", "used_memory_scripts_eval")
     return int(fields["used_memory"]) - sum(int(fields.get(name, 0)) for name in names)
 
@@ -102,7 +102,7 @@ class Watch:
         self.looks: list[Look] = []
 
     def look(self, *, calm: bool = False) -> None:
-        """One look at everything, summed over the shards; the least of some, for timers and buffers come and go."""
+        """Looks at everything, summed over the shards; takes the least of some, as timers and buffers come and go."""
         samples = []
         for _ in range(LOOKS):
             time.sleep(PAUSE_SECONDS)
@@ -130,7 +130,7 @@ class Watch:
         return sums
 
     def judge(self) -> list[Row]:
-        """Everything that has a tolerance."""
+        """Judges everything that has a tolerance."""
         rows = []
         for name, tolerance in TOLERANCES.items():
             points = [(look.at, look.use[name]) for look in self.looks if look.calm or not tolerance.calm]
@@ -145,6 +145,6 @@ class Watch:
 
 
 def trend_of(points: list[tuple[float, float]]) -> float:
-    """The median slope, times the whole time."""
+    """The median slope times the whole time."""
     slopes = [(b - a) / (later - before) for (before, a), (later, b) in itertools.combinations(points, 2)]
     return statistics.median(slopes) * (points[-1][0] - points[0][0])

@@ -1,16 +1,16 @@
-"""The soak: half an hour of use with faults at random, and the account at the end.
+"""The soak: half an hour of use with random faults, and an account at the end.
 
     python -m tests.soak.soak [--minutes 30] [--seed N] [--server valkey]
     python -m tests.soak.soak --planted
 
-A cluster of three shards with real workers and the bundled reader, the REST service before it. Questions with known
-answers, documents that come and go, AI.* and RG.* load, registrations that come and go; every second or two a fault
-(faults.py). At the end the faults stop and it must hold: every question has its right answer again, every queue is
-empty, no client is blocked; every answer on the way was right or an error that clients may get (verdicts.py lists
-them); and no memory, descriptors, threads or processes have grown (resources.py has the tolerances). A table says so,
-and the exit status. Once a minute everything rests for some seconds: queues must be empty then, all shards have the
-same registrations, and what is still held is compared with the other rests. After the faults the load goes on for a
-while without any, which shows what the workers keep.
+It runs a cluster of three shards with real workers and the bundled reader, and the REST service before it. The load is
+questions with known answers, documents and registrations that come and go, AI.* and RG.* commands; every second or two
+there is a fault (faults.py). When the faults stop, every question must have its right answer again, every queue must be
+empty, and no client may be blocked; every answer on the way must be right or an error that clients may get (verdicts.py
+lists them); and no memory, descriptors, threads or processes may have grown (resources.py has the tolerances). A table
+and the exit status report this. Once a minute everything rests for some seconds: then queues must be empty, all shards
+must have the same registrations, and the resources still held are compared with the other rests. After the faults the
+load goes on for a while without any, which shows what the workers keep.
 
 `--planted` shows that the gate can fail: short runs with modules that have one deliberate mistake each (planted.py)
 must end badly.
@@ -43,8 +43,8 @@ RECOVERY_SECONDS = 60.0
 TURN_SECONDS = 120.0
 SETTINGS = {
     "qa.worker-memory-mb": MEMORY_MB,
-    "qa.worker-silence-ms": 4000,  # what hangs is replaced sooner than by default, for the next fault
-    # The server fills these up for a long time, which looks like a leak.
+    "qa.worker-silence-ms": 4000,  # replaces a hanging worker sooner than by default, before the next fault
+    # The server fills these for a long time, which would look like a leak.
     "slowlog-max-len": 0,
     "latency-tracking": "no",
 }
@@ -56,7 +56,7 @@ BUSY_FIELDS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How long, how often everything rests meanwhile, and how many faults there are at least, if it takes longer."""
+    """The length of a run, its number of rests, and its least number of faults, even if these take longer."""
 
     seconds: float
     rests: int
@@ -66,7 +66,7 @@ class Plan:
 
     @classmethod
     def of(cls, seconds: float) -> Plan:
-        """For a run of this length, and a calm end."""
+        """A plan for a run of this length, and a calm end."""
         return cls(seconds, max(8, round(seconds / 60)), max(seconds / 10, 40.0), 8)
 
 
@@ -78,7 +78,7 @@ class Soak:
         for node in system.nodes:
             for name, value in SETTINGS.items():
                 node.config_set(name, value)
-            # the next one has the limit (between two the id is 0, which is every process of this run)
+            # the next one has the limit (between two workers the id is 0, which means every process of this run)
             os.kill(system.worker_pid(node), signal.SIGKILL)
         eventually(self.has_new_workers, RECOVERY_SECONDS)
         self.gate = Gate()
@@ -94,7 +94,7 @@ class Soak:
         return all(int(field["qa_worker_number"]) > 1 and field["qa_worker_state"] == "ready" for field in fields)
 
     def run(self, plan: Plan) -> None:
-        """The load and the faults, the load without faults, the end."""
+        """Runs the load with faults, then the load without faults, then the end."""
         self.rest(calm=False)
         self.load.start()
         self.faults.start()
@@ -110,14 +110,14 @@ class Soak:
         self.load.opened.close()
 
     def go_on(self, seconds: float, rests: int, *, calm: bool) -> None:
-        """So long, with so many rests."""
+        """Goes on for this long, with this many rests."""
         begun = time.monotonic()
         for number in range(1, rests + 1):
             time.sleep(max(0.0, begun + seconds * number / rests - time.monotonic()))
             self.rest(calm=calm)
 
     def rest(self, *, calm: bool) -> None:
-        """Nobody does anything: every queue must be empty, and one can see what is kept."""
+        """Stops all work: then every queue must be empty, and one look shows what is kept."""
         with self.gate.closed(TURN_SECONDS) as alone:
             if not alone:
                 self.problems.append(f"a client still waits after {TURN_SECONDS:g} s")
@@ -131,14 +131,14 @@ class Soak:
         )
 
     def look(self, *, calm: bool) -> None:
-        """A look; left out when a worker is replaced in the middle of it, for something it did before."""
+        """Takes a look; leaves it out when the module replaces a worker meanwhile, for something before the look."""
         try:
             self.watch.look(calm=calm)
         except OSError as error:
             print(f"no look: {error}", flush=True)
 
     def is_idle(self) -> bool:
-        """Whether all shards come to rest; a problem if not."""
+        """Whether all shards come to rest; notes a problem if not."""
         try:
             eventually(lambda: not self.leftovers(), RECOVERY_SECONDS, ignore=redis.RedisError)
         except AssertionError:
@@ -147,7 +147,7 @@ class Soak:
         return True
 
     def recovers(self) -> None:
-        """At the end all is as it was."""
+        """Checks that at the end all is as at the beginning."""
         self.is_idle()
         client = self.load.rest()
         for number in self.load.known:
@@ -161,7 +161,7 @@ class Soak:
                 self.problems.append(f"afterwards {question!r} has the answer {found and found[0].answer!r}")
 
     def leftovers(self) -> dict[str, int]:
-        """What idle shards should not have, and what has not ended yet."""
+        """What idle shards must not have, and what has not ended yet."""
         found: dict[str, int] = {}
         registered = []
         for index in range(SHARDS):
@@ -178,7 +178,7 @@ class Soak:
         return found
 
     def report(self) -> bool:
-        """Prints the account; whether all is well."""
+        """Prints the account; returns whether all is well."""
         print("\nfaults: " + ", ".join(f"{name} {count}" for name, count in sorted(self.faults.counts.items())))
         for failure in self.faults.failed[:5]:
             print(f"fault that could not be injected: {failure}")
@@ -200,15 +200,15 @@ class Soak:
 
 
 def stands_still(pid: int) -> bool:
-    """Whether a process is stopped: a worker so looks ready until the server ends it."""
+    """Whether a process is stopped: a stopped worker looks ready until the server kills it."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:
-        return False  # it has just gone, as its state will say
+        return False  # it has just ended, as its state will show
 
 
 def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5, **settings: str) -> Soak:
-    """One run on a cluster of its own; its account is printed."""
+    """Does one run on a cluster of its own, and prints its account."""
     with System(binary, **settings) as system:
         system.start_service()
         run = Soak(system, seed, fault_pause_seconds)
@@ -218,7 +218,7 @@ def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5, 
 
 
 def main() -> None:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))

@@ -1,4 +1,4 @@
-"""Some seconds of the soak. Most resources are for the long run to judge; everything else is as there."""
+"""Some seconds of the soak. The long run judges most resources; everything else is the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.harness.programs import chosen_servers, find_binary
 from tests.harness.system import SMALL_BATCHES
 from tests.soak.soak import Plan, soak
 
-# On a busy machine some kinds of requests need the calm end to be answered at all.
+# On a busy machine some kinds of requests get right answers only at the calm end.
 PLAN = Plan(seconds=8, rests=1, calm_seconds=5, calm_rests=1, faults=5)
 
 

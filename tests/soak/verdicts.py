@@ -1,4 +1,4 @@
-"""What became of each request: right, an error that a client may get, or wrong."""
+"""The outcome of each request: right, an error that a client may get, or wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qa_cluster.errors import ModelError, ProtocolError, QAError
 
 T = TypeVar("T")
 
-# The errors that clients may get while faults are injected. Everything else is a finding.
+# The errors that clients may get during faults. Everything else is a finding.
 ALLOWED_CODES = {
     "OVERLOADED": "a queue was full",
     "DEADLINE": "a job's time was up",
@@ -25,7 +25,7 @@ ALLOWED_CODES = {
     "INFERENCE": "a worker was killed in the middle of a batch",
 }
 ALLOWED_TEXTS = {
-    # a registration or a run needs every shard, and a worker that hangs is given up only after some seconds
+    # a registration or a run needs every shard, and gives up a hanging worker only after some seconds
     "did not answer within": "the worker of another shard was not there",
     "execution plan does not exist": "the worker of another shard was replaced during a run",
     "execution does not exist": "the worker of another shard was replaced during a run",
@@ -40,7 +40,7 @@ class Wrong(Exception):
 
 
 class Verdicts:
-    """Counts, by kind of request; thread-safe."""
+    """Counts verdicts by kind of request; thread-safe."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -48,12 +48,12 @@ class Verdicts:
         self.lock = threading.Lock()
 
     def note(self, kind: str, verdict: str) -> None:
-        """One more."""
+        """Counts one more."""
         with self.lock:
             self.counts[kind, verdict] += 1
 
     def attempt(self, kind: str, call: Callable[[], T]) -> T | None:
-        """Makes a request and notes what became of it; None when it failed in a way that it may."""
+        """Makes a request and notes the outcome; None when it failed in an allowed way."""
         try:
             value = call()
         except (OSError, redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterDownError) as error:
@@ -79,11 +79,11 @@ class Verdicts:
         return None
 
     def fail(self, kind: str, error: Exception) -> None:
-        """A finding."""
+        """Notes a finding."""
         with self.lock:
             self.counts[kind, "WRONG"] += 1
             self.wrong.append(f"{time.strftime('%H:%M:%S')} {kind}: {type(error).__name__}: {error}")
 
     def right(self, kind: str) -> int:
-        """How many were right."""
+        """The number of right answers."""
         return self.counts[kind, "right"]

@@ -1,4 +1,4 @@
-"""Clients that ask and write while the cluster changes under them, and what they saw."""
+"""Clients that ask and write while the cluster changes, and their records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FACTS = {
 
 @dataclass
 class Seen:
-    """What all clients saw: when each right answer came, what else came, and what was written and acknowledged."""
+    """The records of all clients: the time of each right answer, other outcomes, and acknowledged writes."""
 
     right: list[tuple[float, float, str]] = field(default_factory=list)  # sent, answered, document
     wrong: list[str] = field(default_factory=list)
@@ -44,11 +44,11 @@ class Seen:
     redirects: Counter[str] = field(default_factory=Counter)
 
     def slowest(self) -> float:
-        """Seconds of the slowest right answer."""
+        """The seconds of the slowest right answer."""
         return max(answered - sent for sent, answered, _ in self.right)
 
     def longest_gap(self, documents: set[str], begun: float, ended: float) -> float:
-        """Longest time between two right answers from any one of these documents."""
+        """The longest time between two right answers from any one of these documents."""
         longest = 0.0
         for document in documents:
             times = [begun, *sorted(answered for _, answered, of in self.right if of == document), ended]
@@ -57,7 +57,7 @@ class Seen:
 
 
 class Load:
-    """Threads that ask through our client and through a stock one, and write documents, until told to stop."""
+    """Threads that ask through our client and through a stock one, and write documents, until a stop."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -66,7 +66,7 @@ class Load:
         self._stop = threading.Event()
 
     def store_facts(self) -> None:
-        """Store what is asked about, and keep what is answered."""
+        """Store the documents of the questions, and keep their answers."""
         with ClusterClient(self.url) as client:
             for name, (text, _) in FACTS.items():
                 client.put_document(name, text)
@@ -94,7 +94,7 @@ class Load:
             self.seen.redirects.update(client._client.engine.shards.redirects)
 
     def get(self) -> None:
-        """Read answers of sentences with a stock client, cached ones and new ones."""
+        """Read answers of sentences with a stock client, both cached and new ones."""
         host, _, port = self.url.removeprefix("redis://").partition(",")[0].partition(":")
         with redis.RedisCluster(host=host, port=int(port), decode_responses=True, socket_timeout=20) as client:
             number = 0
@@ -106,7 +106,7 @@ class Load:
                     try:
                         value = client.get(f"bertqa{{{tag}}}_{name}:{{{tag}}}:0_{asked}")
                     except AttributeError:
-                        # redis-py's own: it follows a redirection to a server it has not met with None for a node.
+                        # A fault of redis-py: on a redirection to an unknown server it uses None as the node.
                         client.nodes_manager.initialize()
                         continue
                     except redis.RedisError as error:
@@ -131,7 +131,7 @@ class Load:
 
     @contextmanager
     def running(self, *work: Callable[[], None]) -> Iterator[None]:
-        """Run all of them in threads of their own."""
+        """Run each of them in a thread of its own."""
         threads = [threading.Thread(target=one) for one in work]
         for thread in threads:
             thread.start()
@@ -143,7 +143,7 @@ class Load:
                 thread.join(60)
 
     def lost_writes(self) -> list[str]:
-        """Documents whose storing was acknowledged and that are not there, or not found."""
+        """Documents with an acknowledged write that are missing, or that questions do not find."""
         with ClusterClient(self.url) as client:
             lost = []
             for name, text in self.seen.stored.items():

@@ -1,4 +1,4 @@
-"""Three primaries with a replica each, functions and reader: what failovers are tried on."""
+"""Three primaries with a replica each, functions and reader, for tests of failovers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 class Replicated(Shards):
-    """The primaries are `nodes` at first, the replica of each is at the same place in `replicas`."""
+    """At first the primaries are `nodes`, and the replica of each is at the same place in `replicas`."""
 
     def __init__(self, cluster: Cluster, replicas: list[Server]) -> None:
         super().__init__(cluster)
@@ -46,11 +46,11 @@ class Replicated(Shards):
             return "down"
 
     def pairs(self) -> list[tuple[Server, Server]]:
-        """Primary and replica of each shard, as they are now."""
+        """The present primary and replica of each shard."""
         return [(b, a) if self.role(b) == "master" else (a, b) for a, b in zip(self.nodes, self.replicas, strict=True)]
 
     def pair_of(self, document_id: str) -> tuple[Server, Server]:
-        """Primary and replica of the shard that a document is on."""
+        """Primary and replica of the shard that has a document."""
         return self.pair_of_slot(keys.slot(keys.partition_of(document_id, PARTITIONS)))
 
     def pair_of_slot(self, slot: int) -> tuple[Server, Server]:
@@ -58,7 +58,7 @@ class Replicated(Shards):
         return self.pairs()[min(slot // (16384 // 3), 2)]
 
     def in_sync(self, seconds: float = 30) -> None:
-        """Wait until every replica has what its primary has, the values of all keys included."""
+        """Wait until every replica has all data of its primary, the values of all keys included."""
         for primary, replica in self.pairs():
             eventually(lambda p=primary, r=replica: self._same(p, r), seconds, 0.1, redis.RedisError)
 

@@ -1,4 +1,4 @@
-"""Servers that end, restart, resync and are killed: nothing is forgotten, and the promoted shard answers by itself."""
+"""Servers that end, restart, resync or die lose nothing, and a promoted replica answers by itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCRIPT = "def twice(tensors: List[Tensor], keys: List[str], args: List[str]):\n 
 
 @pytest.fixture(scope="module")
 def shards(shared_binary: Path) -> Iterator[Replicated]:
-    """One cluster for all: each test leaves it whole."""
+    """One cluster for all tests: each leaves it complete."""
     with replicated(shared_binary) as found:
         Load(found.url).store_facts()
         store_scripts(found)
@@ -33,7 +33,7 @@ def shards(shared_binary: Path) -> Iterator[Replicated]:
 
 
 def store_scripts(shards: Replicated) -> None:
-    """A TorchScript on every shard, where the workers' environment has torch."""
+    """Store a TorchScript on every shard if the workers' environment has torch."""
     if find_spec("torch") is not None:
         for partition in keys.partition_tags(PARTITIONS):
             node, _ = shards.pair_of_slot(keys.slot(partition))
@@ -43,7 +43,7 @@ def store_scripts(shards: Replicated) -> None:
 
 
 def kept(shards: Replicated, server: Server) -> dict[str, object]:
-    """What a server must not forget, as it tells it itself."""
+    """The data that a server must not lose, in its own replies."""
     view: dict[str, object] = {}
     with server.client(decode_responses=False) as client:
         client.execute_command("READONLY")
@@ -68,12 +68,12 @@ def kept(shards: Replicated, server: Server) -> dict[str, object]:
 
 
 def cached_answer(shards: Replicated, document_id: str) -> None:
-    """Have an answer of a sentence in the cache of its shard."""
+    """Put an answer of a sentence into the cache of its shard."""
     assert shards.ask(document_id, 0, FACTS[document_id][1]) is not None
 
 
 def answers(shards: Replicated) -> None:
-    """Every question is answered as before, by the models and not from caches."""
+    """Checks that every question has its answer as before, from the models and not from caches."""
     load = Load(shards.url)
     load.store_facts()
 
@@ -120,7 +120,7 @@ def test_a_primary_forgets_nothing(shards: Replicated, how: str) -> None:
     else:
         if how.startswith("rewrite"):
             rewrite(shards, primary, "no" if how == "rewrite as commands" else "yes")
-        # back before the others take it for dead
+        # it is back before the others take it for dead
         restart(shards, primary)
         primary, _ = shards.pair_of("nile")
     eventually(lambda: kept(shards, primary) == before, 20)

@@ -1,4 +1,4 @@
-"""A changed or deleted document is never answered from, through whichever process it was changed."""
+"""No answer comes from a changed or deleted document, whichever process has changed it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_random_interleavings_of_two_processes_give_no_stale_answer(service: Sys
                 result = client.ask(question(name), doc_id=name, top_k=1, no_answer=False)
                 hits += result.cache.status == "hit"
                 found = result.answers[0].answer if result.answers else None
-                # A document that is not tokenized yet may not be found; an older one may never be.
+                # Questions may miss a document that is not tokenized yet; they must never find an older one.
                 assert found in (stands[name], None), f"step {step}: {found}, stored is {stands[name]}: {result.cache}"
                 if result.answers:
                     text = rest.get_document(name).text

@@ -1,4 +1,4 @@
-"""Processes killed with SIGKILL under load: what was asked is retried, the next succeed, nothing is left over."""
+"""Processes killed with SIGKILL under load: the module retries jobs, later ones succeed, nothing is left over."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outcome:
 
 @dataclass
 class Load:
-    """Threads that ask new questions about stored sentences until told to stop."""
+    """Threads that ask new questions about stored sentences until a stop."""
 
     system: System
     outcomes: list[Outcome] = field(default_factory=list)
@@ -82,7 +82,7 @@ def load(stored: System) -> Iterator[Load]:
 
 @pytest.fixture
 def patient(stored: System) -> Iterator[System]:
-    """A system whose shards miss no worker for its silence: what is noticed sooner is noticed by the end itself."""
+    """A system whose shards ignore a worker's silence, so that only its death itself can tell them of that."""
     for node in stored.nodes:
         node.config_set("qa.worker-silence-ms", 600_000)
     yield stored
@@ -133,7 +133,7 @@ def test_client_killed_while_it_waits(stored: System) -> None:
 
 
 def test_service_killed_leaves_nothing_behind(service: System) -> None:
-    # with the connections of all workers: one may just be replaced after the test before
+    # wait for the connections of all workers: the module may be replacing one after the test before
     eventually(lambda: all(service.info(node)["qa_worker_state"] == "ready" for node in service.nodes))
     clients = [len(node.client_list()) for node in service.nodes]
     with ThreadPoolExecutor(16) as pool:
@@ -154,4 +154,4 @@ def _ask_ignoring_loss(system: System, number: int) -> None:
     try:
         system.http(f"/qa?question=Who+founded+Town{number}%3F+{number}")
     except OSError:
-        return  # the service was killed while it answered: that is the test
+        return  # the service died while it answered, which is the test

@@ -1,7 +1,8 @@
-"""The default reader is changed while questions are asked: no error, no pause, no answer of one under another's name.
+"""The default reader changes under questions: no error, no pause, no answer of one reader under another's name.
 
-The two readers answer differently on purpose, always the first word of the sentence or always the last, so whoever
-answered shows. When the command has reported the change, only the new one may answer, stock clients included.
+The two readers answer differently on purpose, one always the first word of the sentence and one always the last, so
+each answer shows its reader. Once the command has reported the change, only the new one may answer, stock clients
+included.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shar
 
 DOCUMENTS = 6
 QUESTION = "Who discovered radium in {}?"
-# Generous: the machine that runs this may do much else.
+# It is generous, because the machine may do much else.
 LONGEST_PAUSE_SECONDS = 3.0
 
 
 @dataclass
 class Watchers:
-    """Clients that ask all the time, and what they got: when it was sent, when it came, and which reader it is of."""
+    """Clients that ask all the time, and their answers: times of sending and arrival, and the reader of each."""
 
     shards: TinyShards
     seen: list[tuple[float, float, str, str]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    # (from, reader): whoever asks from then on must be answered by that reader; empty: by either
+    # (from, reader): questions from then on must get answers of that reader; empty: of either
     rules: list[tuple[float, str]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -54,7 +55,7 @@ class Watchers:
             number = 0
             while not self.stop.is_set():
                 number += 1
-                # the same questions again and again: from the near cache, from the shards' caches, and from neither
+                # repeated questions: from the near cache, from the shards' caches, and from neither
                 cache = ("use", "use", "off")[number % 3]
                 only = f"radium{number % DOCUMENTS}" if number % 2 else ()  # one shard, or all of them
                 asked, sent = QUESTION.format(f"city {number % DOCUMENTS}"), time.monotonic()
@@ -83,21 +84,21 @@ class Watchers:
                     self.errors.append(f"GET: {error!r}")
                     continue
                 except AttributeError:
-                    # redis-py's own: it follows a redirection to a server it has not met with None for a node
+                    # a fault of redis-py: on a redirection to an unknown server it uses None as the node
                     client.nodes_manager.initialize()
                     continue
                 found = json.loads(value) if value is not None else {"model": {"revision": ""}, "answer": None}
                 self.took("GET", sent, found["model"]["revision"], found["answer"])
 
     def change(self, work: Callable[[], object], to: str) -> None:
-        """Change the default, while either may answer; from its report on only the new one may."""
+        """Change the default: meanwhile either may answer, after the report only the new one."""
         self.rules.append((time.monotonic(), ""))
         work()
         self.rules.append((time.monotonic(), to))
         time.sleep(0.3)
 
     def late(self) -> list[str]:
-        """Answers of the former reader to who asked after the report of the change."""
+        """Answers of the former reader to questions after the report of the change."""
         found = []
         for (since, revision), (until, _) in pairwise([*self.rules, (float("inf"), "")]):
             found += [
@@ -151,7 +152,7 @@ def test_questions_go_on_while_the_default_is_changed_to_and_fro(shards: TinySha
         watchers.change(lambda: shards.load("last", keep_old=True), last)
         watchers.change(lambda: shards.use("first"), first)
         watchers.change(lambda: shards.use("last"), last)
-        # in one go: stored, warmed, changed over, and the former one removed, on which questions may still be
+        # one command stores, warms and switches, and removes the former, which may still read questions
         watchers.change(lambda: shards.unload("first"), last)
         watchers.change(lambda: shards.load("first"), first)
         watchers.change(lambda: shards.load("last"), last)
@@ -172,7 +173,7 @@ def test_questions_go_on_while_slots_move_and_a_reader_is_loaded(shards: TinySha
 
 
 def move_to_and_fro(shards: TinyShards) -> None:
-    """The lowest slots of the second shard, and the readers' keys with one of them, to the first shard and back."""
+    """Move the lowest slots of the second shard, one with the readers' keys, to the first shard and back."""
     clients = [node.client(decode_responses=False) for node in shards.nodes]
     try:
         by_port = {node.port: node for node in all_primaries(clients[0])}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.one_server("the queue is the module's; tests/module fil
 
 @pytest.fixture
 def stuck(service: System) -> Iterator[System]:
-    """Workers that stand still, and room for four jobs."""
+    """Stopped workers, and room for four jobs."""
     pids = [service.worker_pid(node) for node in service.nodes]
     for node in service.nodes:
         node.config_set("qa.max-queue", 4)
@@ -42,7 +42,7 @@ def test_full_queue_is_refused_at_once(stuck: System) -> None:
 
     with ThreadPoolExecutor(40) as pool:
         first = pool.submit(ask, 0)
-        # on every shard it waits, or its worker has just taken it
+        # on every shard the job waits, or the worker has just taken it
         eventually(lambda: stuck.total("qa_queued_clients") + stuck.total("qa_in_flight") >= len(stuck.nodes))
         outcomes = [*pool.map(ask, range(1, 40)), first.result()]
     refused = [o for o in outcomes if o[1] == 503]
@@ -55,14 +55,14 @@ def test_full_queue_is_refused_at_once(stuck: System) -> None:
         problem = json.loads(body)
         assert headers["content-type"].startswith("application/problem+json")
         assert problem["code"] == "OVERLOADED"
-    # even in a rush of forty threads on a small machine a refusal comes before any deadline does
+    # even with forty threads on a small machine a refusal comes before any deadline
     assert sorted(o[0] for o in refused)[len(refused) // 2] < min(o[0] for o in late)
 
 
 def test_full_queue_over_resp(stuck: System) -> None:
     host, port = stuck.addresses[0]
     waiting = []
-    for number in range(80):  # the worker may have taken some before it was stopped
+    for number in range(80):  # the worker may have taken some before its stop
         connection = redis.Connection(host=host, port=port)
         connection.send_command("RG.TRIGGER", "qa.rank", "8", f"full {number}?")
         waiting.append(connection)

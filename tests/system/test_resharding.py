@@ -1,4 +1,4 @@
-"""A fourth shard joins and gets its share of the slots while questions are asked and documents written."""
+"""A fourth shard joins and gets its share of the slots during questions and writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .load import Load
 
 @pytest.fixture
 def shards(server_binary: Path) -> Iterator[Shards]:
-    """A cluster of the test's own: its slots are moved."""
+    """A cluster of the test's own, because the test moves its slots."""
     with running(server_binary, 3) as found:
         yield found
 
@@ -49,7 +49,7 @@ def _trigger(shards: Shards, node: Server) -> bool:
 
 
 def from_the_lower_end(shards: Shards) -> int:
-    """As ``redis-cli --cluster rebalance`` does it: the lowest slots first, and the readers' keys with them."""
+    """Move like ``redis-cli --cluster rebalance``: the lowest slots first, with the readers' keys."""
     with_clients = [(node, shards.nodes[i].client(decode_responses=False)) for i, node in enumerate(ordered(shards))]
     try:
         counts = {node.id: node.slot_count for node, _ in with_clients}
@@ -76,7 +76,7 @@ def ordered(shards: Shards) -> list[Node]:
 
 
 def from_the_upper_end(shards: Shards) -> int:
-    """Our own way: what is under the tag of a shard's lowest slot stays."""
+    """Move like `qa-cluster scale`: keys under the tag of a shard's lowest slot stay."""
     with_clients = [(node, shards.nodes[i].client(decode_responses=False)) for i, node in enumerate(ordered(shards))]
     try:
         return rebalance(with_clients)
@@ -86,12 +86,12 @@ def from_the_upper_end(shards: Shards) -> int:
 
 
 def at_once(shards: Shards) -> int:
-    """Valkey's own way: the slots of each shard in one piece, with all their keys, while their source goes on."""
+    """Move like Valkey's CLUSTER MIGRATESLOTS: the slots of each shard in one piece, while their source goes on."""
     nodes = ordered(shards)
     moves = plan(nodes)
     for index, node in enumerate(nodes):
         owned = [slot for first, last in node.slots for slot in range(first, last + 1)]
-        # from the lower end, where the keys of the reader are
+        # from the lower end, where the reader's keys are
         slots = owned[: sum(move.source == node.id for move in moves)]
         if slots:
             arguments = ("SLOTSRANGE", slots[0], slots[-1], "NODE", moves[0].target)

@@ -1,4 +1,4 @@
-"""`qa-cluster scale`: one more shard joins, and it is all there after a restart too."""
+"""`qa-cluster scale`: one more shard joins, and all data is there, also after a restart."""
 
 from __future__ import annotations
 

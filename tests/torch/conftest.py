@@ -1,4 +1,4 @@
-"""TorchScript in the worker: these tests need the extra `torch` in the environment they (and so the workers) run in."""
+"""TorchScript in the worker: these tests, and so the workers, need the extra `torch` in their environment."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Add(torch.nn.Module):
 
 
 class AddAndOne(torch.nn.Module):
-    """Two outputs, the second of which has one row whatever the inputs."""
+    """Two outputs, the second of which always has one row."""
 
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return a + b, torch.ones(1)
@@ -64,7 +64,7 @@ class Saving(torch.nn.Module):
 
 
 class SavingAtLoad(torch.nn.Module):
-    """Writes a file while it is loaded."""
+    """Writes a file during loading."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class SavingAtLoad(torch.nn.Module):
 
 
 class Commanding(torch.nn.Module):
-    """Runs a command, as only a stored script may."""
+    """Runs a command, which only a stored script may."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         torch.ops.redis.execute("SET", "key", "value")
@@ -93,7 +93,7 @@ class Commanding(torch.nn.Module):
 
 
 class Unchecked(torch.nn.Module):
-    """Writes outside of its memory."""
+    """Writes outside its memory."""
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         index = torch.tensor([[10_000_000]])
@@ -110,7 +110,7 @@ class Flagged(torch.nn.Module):
 def file_of(module: torch.nn.Module) -> bytes:
     """The scripted module, saved."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch deprecates the format that stored models have
+        warnings.simplefilter("ignore")  # torch deprecates the format of stored models
         buffer = io.BytesIO()
         torch.jit.save(torch.jit.script(module), buffer)
     return buffer.getvalue()

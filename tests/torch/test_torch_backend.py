@@ -1,4 +1,4 @@
-"""TORCH models in process: names, types and shapes of what they take and return, and what is refused."""
+"""TORCH models in process: names, types and shapes of inputs and outputs, and refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_inputs_are_not_changed_and_threads_are_set() -> None:
 
 
 def newer_file() -> bytes:
-    """A file of a version that no torch reads yet."""
+    """A file of a version that is too new for torch."""
     source, target = io.BytesIO(models.file_of(models.Add())), io.BytesIO()
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
@@ -81,7 +81,7 @@ def test_refusals_are_one_line(blob: bytes, device: str, message: str) -> None:
 
 
 def changed_code(blob: bytes, old: bytes, new: bytes) -> bytes:
-    """A file whose code says something else."""
+    """A file with changed code."""
     source, target = io.BytesIO(blob), io.BytesIO()
     with zipfile.ZipFile(source) as before, zipfile.ZipFile(target, "w") as after:
         for name in before.namelist():

@@ -1,4 +1,4 @@
-"""TorchScripts in process: what compiles, which signatures are entry points, how functions are called."""
+"""TorchScripts in process: compilation, signatures of entry points, and calls of functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE = np.ones(2, "<f4")
 def call(
     source: str, function: str, tensors: Sequence[Array] = (ONE,), entry: Sequence[str] = (), **options: Any
 ) -> list[Array]:
-    no_shard: Any = None  # functions that ask the shard are tested on a server
+    no_shard: Any = None  # other tests run functions that ask the shard on a server
     return TorchScript("CPU", source, entry).call(TorchScriptCall(function, tensors, **options), no_shard, no_shard)
 
 
@@ -114,7 +114,7 @@ def test_torch_is_there() -> None:
 
 
 def test_commands_work_in_a_stored_script_only() -> None:
-    """A model's file can name the operators of scripts: nobody's rights are there to use."""
+    """A model's file can name the operators of scripts, but a run of it has no user whose rights apply."""
     from qa_cluster.gears.inference.torch_operators import _execute
 
     with pytest.raises(GearsError, match="by the functions of a stored script only"):

@@ -1,4 +1,4 @@
-"""TorchScript on a real server: models and scripts by commands and in functions, restarts, and loops without an end."""
+"""TorchScript on a real server: models and scripts by commands and in functions, restarts, and endless loops."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_script_has_the_rights_of_its_caller(shard: Server) -> None:
         with pytest.raises(redis.ResponseError, match="Redis command returned an error: NOPERM"):
             client.execute_command("AI.SCRIPTEXECUTE", "scr", "count", "KEYS", 1, "mine", "ARGS", 1, "7")
         with pytest.raises(redis.ResponseError, match="Redis command returned an error: NOPERM"):
-            # the key is no KEYS of the command: only the script's own call touches it
+            # the key is not among the command's KEYS: only the script's own call touches it
             source = "def peek(a):\n    redis.execute('LPUSH', 'yours', 'x')\n    return a\n"
             run(shard, "AI.SCRIPTSET", "mine:scr", "CPU", "SOURCE", source)
             client.execute_command("AI.SCRIPTEXECUTE", "mine:scr", "peek", "INPUTS", 1, "a", "OUTPUTS", 1, "mine:c")
@@ -196,7 +196,7 @@ def test_what_never_ends_costs_its_worker_and_nobody_else(shard: Server) -> None
         with pytest.raises(redis.ResponseError, match=r"DEADLINE|WORKERLOST"):
             run(shard, "AI.SCRIPTEXECUTE", "scr", "endless", "INPUTS", 1, "a", "OUTPUTS", 1, "c")
     finally:
-        # what the next worker has to import and to load takes longer
+        # the next worker needs longer, because it has to import and to load
         run(shard, "CONFIG", "SET", "qa.job-timeout-ms", 20000)
         run(shard, "CONFIG", "SET", "qa.cancel-grace-ms", 2000)
     eventually(lambda: shard.field("worker_pid") not in (0, before), 30)

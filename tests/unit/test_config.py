@@ -1,4 +1,4 @@
-"""Settings: where values come from, which wins, and what a wrong one is answered with."""
+"""Settings: their sources, which one wins, and the errors of wrong ones."""
 
 from __future__ import annotations
 

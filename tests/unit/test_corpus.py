@@ -1,4 +1,4 @@
-"""Reading users' files: every format, and an error that names file, place and reason for what cannot be read."""
+"""Reading users' files: every format, and errors that name file, place and reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key names: any id and question survive, and partitions are where they should be."""
+"""Key names: any id and question survive, and partitions are in their slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounding and smoothing lose less than rounding each weight for itself. Arrays only: no torch, no ONNX."""
+"""Rounding and smoothing lose less than rounding each weight by itself. The tests use arrays only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def random() -> np.random.Generator:
 
 
 def correlated(random: np.random.Generator, rows: int, channels: int) -> np.ndarray:
-    """Activations whose channels go together, as those of a network do."""
+    """Activations with correlated channels, like those of a network."""
     few = random.normal(size=(rows, channels // 8))
     mixed = few @ random.normal(size=(channels // 8, channels)) + 0.1 * random.normal(size=(rows, channels))
     return mixed.astype(np.float32)

@@ -69,11 +69,11 @@ def test_what_has_no_words_is_cut_anywhere() -> None:
 
 @pytest.mark.parametrize("part", ["a", ". ", "\n", "(", ", ", "“", " ", "!", "。", "a   b" + " " * 50, "x;\n", "\n- "])
 def test_no_text_takes_forever(part: str) -> None:
-    # Some of these once took time that grows with the square of the length.
+    # Some of these once took time that grew with the square of the length.
     split_sentences(part * (100_000 // len(part)))
 
 
-# Abbreviations, blocks, items, tables, code, full stops without spaces, and what is cut to a readable length.
+# Abbreviations, blocks, items, tables, code, full stops without spaces, and sentences cut to a readable length.
 CORPUS = (
     "Dr. Smith (b. 1950, Washington, D.C.) met Mr. Jones at 3.50 p.m. He left! Did she? \u201cNo.\u201d It was 4.2%.",
     "A title\n\nIts text goes\non here. Then ends.\r\n\r\nThe next.\fAfter the page.\u2029After the paragraph.",
@@ -85,8 +85,8 @@ CORPUS = (
     "x" * 3000 + " " + "字" * 700,
     "A sentence that repeats. " * 600,
 )
-# What this version of the splitter makes of them. Where the second moves, the first has to move along: documents that
-# are stored as they are now are split again only for another version.
+# The version of the splitter, and a hash of its results. When the hash changes, the version must change, too, because
+# shards split stored documents again only for another version.
 PINNED = ("1-nupunkt-0.8.0", "8d941fc20725b79e")
 
 

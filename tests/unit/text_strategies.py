@@ -38,7 +38,7 @@ FRAGMENTS = (
 
 
 def texts(max_fragments: int = 12) -> st.SearchStrategy[str]:
-    """Text of whole fragments and of single characters of any kind but lone surrogates."""
+    """Text of whole fragments and of single characters of any kind except lone surrogates."""
     anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
     part = st.one_of(st.sampled_from(FRAGMENTS), anything, st.just(" "))
     return st.lists(part, max_size=max_fragments).map("".join)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Check the yardstick against its documents: python3 check.py DOCUMENTS
 
-DOCUMENTS is the folder that fetch.py filled. The first accepted answer must stand in its document; the others are
-other ways to write it. The exit status is 1 if anything is wrong.
+DOCUMENTS is the folder that fetch.py filled. The first accepted answer must be in its document; the others are other
+ways to write it. The exit status is 1 if anything is wrong.
 """
 
 import html
@@ -83,7 +83,7 @@ def read_documents(folder, sources):
 
 
 def faults_of(row, documents, part_of, part):
-    """What is wrong with one question by itself."""
+    """The faults of one question by itself."""
     if row.keys() - FIELDS or not {"question", "answers", "kind", "style"} <= row.keys():
         return [f"its fields are {', '.join(row)}"]
     faults = [] if row["style"] in STYLES else [f"style {row['style']}"]
@@ -107,7 +107,7 @@ def faults_of(row, documents, part_of, part):
 
 
 def stands(answer, text):
-    """Whether the answer stands in the text, and not inside a word."""
+    """Whether the answer is in the text, and not inside a word."""
     return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text) is not None
 
 

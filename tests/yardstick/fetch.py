@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Fetch the documents of the yardstick: python3 fetch.py OUT [NAME ...]
 
-sources.toml names Debian packages and PyPI distributions and says which of their files are documents.
-This script downloads each package, unpacks it without installing it, and copies its documents to OUT/NAME/FILE.
-Compressed documents are stored uncompressed, without their .gz. A source that is there already is left alone.
+sources.toml names Debian packages and PyPI distributions and says which of their files are documents. This script
+downloads each package, unpacks it without installing it, and copies its documents to OUT/NAME/FILE. Compressed
+documents are stored uncompressed, without their .gz. The script leaves a source that is already there alone.
 """
 
 import gzip
@@ -23,11 +23,11 @@ MARK = ".complete"
 
 
 class SourceError(Exception):
-    """A source cannot be had, or it does not hold what sources.toml says."""
+    """A source is not available, or does not have what sources.toml says."""
 
 
 def run(command, folder):
-    """Run a command line tool in a folder; its last words become the error."""
+    """Run a command line tool in a folder; the last lines of its output become the error."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     except FileNotFoundError as error:
@@ -38,7 +38,7 @@ def run(command, folder):
 
 
 def only_file(folder, pattern):
-    """The one file that a download left behind."""
+    """The one file that a download has left."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         raise SourceError(f"the download left {len(found)} files {pattern}, not one")
@@ -46,7 +46,7 @@ def only_file(folder, pattern):
 
 
 def unpack_debian(source, folder):
-    """Download and unpack a Debian package; the tree, and the version that came."""
+    """Download and unpack a Debian package; returns the tree and the version."""
     run(["apt-get", "-q", "download", source["debian"]], folder)
     package = only_file(folder, "*.deb")
     tree = folder / "tree"
@@ -55,7 +55,7 @@ def unpack_debian(source, folder):
 
 
 def unpack_pypi(source, folder):
-    """Download and unpack a PyPI distribution; the tree, and the version that came."""
+    """Download and unpack a PyPI distribution; returns the tree and the version."""
     wanted = f"{source['pypi']}=={source['version']}"
     binary = "--only-binary" if source.get("wheel") else "--no-binary"
     run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", binary, ":all:", wanted], folder)
@@ -71,7 +71,7 @@ def unpack_pypi(source, folder):
 
 
 def documents(source, tree):
-    """The files under tree that are documents, by the name each gets."""
+    """The files under tree that are documents, by their new names."""
     named = {}
     skipped = {path for pattern in source.get("skip", []) for path in tree.glob(pattern)}
     for pattern in source["files"]:
@@ -86,12 +86,12 @@ def documents(source, tree):
 
 
 def fetch(source, out):
-    """Fetch one source into its folder; the number of documents, and a remark."""
+    """Fetch one source into its folder; returns the number of documents and a remark."""
     target = out / source["name"]
     if (target / MARK).exists():
         return len(list(target.iterdir())) - 1, "already there"
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=out) as scratch:
-        # apt downloads as another user where it can, and that user must be able to write here.
+        # apt downloads as another user if it can, and that user must be able to write here.
         os.chmod(scratch, 0o755)
         unpack = unpack_debian if "debian" in source else unpack_pypi
         tree, version = unpack(source, Path(scratch))

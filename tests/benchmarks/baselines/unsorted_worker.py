@@ -1,6 +1,6 @@
 """A shard's worker that forms batches as sentences come, up to the token budget, whatever their lengths.
 
-The real worker but for the choice of a batch; started by its path, as the server's folder is its working directory.
+All but the choice of a batch is the real worker. Servers start it by its path, because their folder is its directory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from qa_cluster.gears.inference.token_batches import BATCH_SIZES, padded_length,
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """The first items of one model, as many as fit the padded-token budget and a batch size of the worker."""
+    """As many first items of one model as fit the padded-token budget and a batch size of the worker."""
     head = items[0]
     if not head.model.is_token_model or head.rows != 1:
         return [head]

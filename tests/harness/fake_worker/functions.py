@@ -1,4 +1,4 @@
-"""Triggers, events and scripts that do what their words say.
+"""A worker whose triggers, events and scripts do what their words say.
 
 Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
 
@@ -6,8 +6,8 @@ Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its call
 (SIGKILL itself), `die-once` (only at the first attempt), `hang MS`, `sleep MS`, `garbage`, `raw RESP`, `error TEXT`,
 `status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else it
 remote-controls the worker: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease":
-ms, "pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. Events on keys `ev:*` are
-appended to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
+ms, "pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. It appends events on keys `ev:*`
+to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ARGS_TRIGGER = b"*4\r\n$7\r\ntrigger\r\n$4\r\necho\r\n$7\r\ninorder\r\n:0\r\n"
 
 
 def die() -> None:
-    """At once."""
+    """Ends the process at once."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -71,11 +71,11 @@ class Behaviour(Worker):
                 raise
 
     def notice(self, kind: str, arguments: list[Any]) -> None:
-        """Keeps what it heard."""
+        """Keeps the notice."""
         self.run_link.call("RPUSH", "notices", " ".join([kind, *map(str, arguments)]))
 
     def refused(self, _number: int, _kind: str, error: ReplyError) -> None:
-        """Keeps what came too late."""
+        """Keeps an outcome that came too late."""
         self.run_link.call("RPUSH", "late", str(error))
 
     def do_trigger(self, attempt: int, _id: str, user: str, name: str, *args: str) -> list[Word]:
@@ -85,7 +85,7 @@ class Behaviour(Worker):
         return self.behave(attempt, *args)
 
     def behave(self, attempt: int, word: str = "", value: str = "", *rest: str) -> list[Word]:
-        """What the word says."""
+        """Does what the word says."""
         if word == "die" or (word == "die-once" and attempt == 1):
             die()
         if word in ("hang", "sleep"):
@@ -153,5 +153,5 @@ class Behaviour(Worker):
         self.control.send("END")
         replies.append(link.read_element())
         if str(replies[-1]).startswith("-"):
-            replies.append(self.control.read_element())  # the END came to a block that was over
+            replies.append(self.control.read_element())  # the END came after the end of the block
         return replies

@@ -1,4 +1,4 @@
-"""RESP2 as a worker speaks it, over any socket."""
+"""RESP2 for a worker, over any socket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def array(texts: Sequence[str]) -> bytes:
 
 
 class Link:
-    """A connection; its replies are texts, or bytes as they came."""
+    """A connection; its replies are texts or bytes."""
 
     def __init__(self, connected: socket.socket, *, decode: bool = True) -> None:
         self.socket = connected
@@ -83,7 +83,7 @@ class Link:
             return f"-{error}"
 
     def attempt(self, *words: Word) -> Any:
-        """As `call`, with an error as data."""
+        """As `call`, but returns an error as data."""
         with self.lock:
             self.send(*words)
             return self.read_element()

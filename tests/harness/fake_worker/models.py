@@ -6,10 +6,10 @@
     bytes      the model's own bytes, asked for with QA.MODELPART    die   the process ends
     busy       it says TIMEDOUT                  fail        an error
 
-A script is refused if its source is `refuse`. What a step of it does is in the name of its function: `echo` puts out
-user, function, keys and arguments as strings, `source` the source, anything else what a model of that name does.
-A step `lie-..` makes the whole result of its DAG a lie (see LIES). Every `model.drop` is pushed to the list `drops`.
-Jobs are done one after the other.
+The worker refuses a script whose source is `refuse`. The name of a function says what its step does: `echo` puts out
+user, function, keys and arguments as strings, `source` the source; any other does what a model of that name does. A
+step `lie-..` makes the whole result of its DAG a lie (see LIES). The worker pushes every `model.drop` to the list
+`drops`. It does jobs one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLOW_SECONDS = 1.0
 Slots = dict[int, list[Any]]
 
 TENSOR: list[Word] = ["INT8", 1, 1, b"\1"]
-# What QA.DONE says of a DAG of one step and one result.
+# The words of QA.DONE for a DAG of one step and one result.
 LIES: dict[bytes, list[Word]] = {
     b"lie-ok": ["OK"],
     b"lie-tensors": ["TENSORS", 1, *TENSOR],
@@ -52,7 +52,7 @@ LIES: dict[bytes, list[Word]] = {
 
 
 def tensors_of(count: int, flat: list[Any]) -> list[list[Any]]:
-    """The tensors at the front of a job's arguments: type, rank, dimensions, blob; they are taken away."""
+    """Takes the tensors (type, rank, dimensions, blob) from the front of a job's arguments."""
     tensors = []
     for _ in range(count):
         width = 3 + flat[1]
@@ -62,7 +62,7 @@ def tensors_of(count: int, flat: list[Any]) -> list[list[Any]]:
 
 
 def act(word: bytes) -> None:
-    """What takes time, or the process."""
+    """Waits or dies, for the words that ask for it."""
     if word == b"slow":
         time.sleep(SLOW_SECONDS)
     if word == b"die":
@@ -115,12 +115,12 @@ class Behaviour(Worker):
         return model
 
     def notice(self, kind: str, arguments: list[Any]) -> None:
-        """Keeps which models were dropped."""
+        """Keeps the refs of dropped models."""
         if kind == "model.drop":
             self.run_link.call("RPUSH", "drops", arguments[0])
 
     def do_model_load(self, _attempt: int, ref: int, _backend: bytes, _device: bytes, size: int, *_: Any) -> list[Word]:
-        """Input x, output y."""
+        """The model has the input x and the output y."""
         model = self.fetch(ref)
         if model == b"refuse":
             return ["ERR", "No graph was found in the protobuf."]
@@ -131,7 +131,7 @@ class Behaviour(Worker):
         return ["OK", b"*2\r\n*1\r\n$1\r\nx\r\n*1\r\n$1\r\ny\r\n"]
 
     def do_model_run(self, _attempt: int, ref: int, *rest: Any) -> list[Word]:
-        """What the model's bytes say."""
+        """Does what the model's bytes say."""
         model = self.fetch(ref)
         tensors = tensors_of(rest[6], list(rest[8:]))
         act(model)
@@ -150,14 +150,14 @@ class Behaviour(Worker):
         return ["TENSORS", len(tensors), *(part for tensor in tensors for part in tensor)]
 
     def do_script_load(self, _attempt: int, *arguments: Any) -> list[Word]:
-        """Refused by its source."""
+        """Refuses the script if its source says so."""
         source, names = arguments[2], arguments[4:]
         if source == b"refuse":
             return ["ERR", f"Function {names[0].decode()} does not exist in the given script."]
         return ["SKIP"] if source == b"garbage" else ["OK"]
 
     def do_dag_run(self, _attempt: int, user: bytes, _timeout: Any, *arguments: Any) -> list[Word]:
-        """Its steps in their order; none runs after one that failed."""
+        """Runs its steps in their order; none runs after one that failed."""
         rest = list(arguments)
         slots: Slots = dict(enumerate(tensors_of(rest.pop(0), rest)))
         steps = [Step(rest) for _ in range(rest.pop(0))]

@@ -1,7 +1,7 @@
 """What every fake worker does: it connects, beats and takes jobs as docs/worker-protocol.md says.
 
-A behaviour is a class below `Worker` whose method `do_KIND` (dots are underlines) says how a job of a kind ends: it
-returns the words after `QA.DONE id`. A job of a kind without a method is never answered.
+A behaviour is a subclass of `Worker` whose method `do_KIND` (with underscores for dots) says how a job of a kind ends:
+it returns the words after `QA.DONE id`. A job of a kind without a method gets no answer.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Worker:
         self.next = self.link()
 
     def beating(self, _count: int) -> bool:
-        """Whether another beat follows so many."""
+        """Whether another beat follows this number of beats."""
         return True
 
     def beat(self) -> None:
-        """Sends beats for as long as it may."""
+        """Sends beats while `beating` allows it."""
         link = self.link()
         count = 0
         while self.beating(count):
@@ -65,13 +65,13 @@ class Worker:
             time.sleep(BEAT_SECONDS)
 
     def register(self) -> None:
-        """Registers what the jobs come from."""
+        """Registers the triggers and events that cause jobs."""
 
     def begin(self) -> None:
-        """From the first link to the ready worker."""
+        """Connects, registers and becomes ready."""
         self.connect()
         threading.Thread(target=self.beat, daemon=True).start()
-        self.run_link.call("QA.SESSIONS")  # else it is replaced when sessions were loaded before it came
+        self.run_link.call("QA.SESSIONS")  # else the module replaces it when sessions were loaded before it came
         self.register()
         self.run_link.call("QA.READY")
         print("fake worker is ready", flush=True)
@@ -82,21 +82,21 @@ class Worker:
         while True:
             try:
                 jobs = self.next.call("QA.NEXT", self.jobs_at_once, NEXT_MS) or []
-            except ReplyError:  # CLUSTERDOWN: the server unblocks everybody while the cluster is down
+            except ReplyError:  # CLUSTERDOWN: the server unblocks all clients while the cluster is down
                 time.sleep(AGAIN_SECONDS)
                 continue
             for job in jobs:
                 self.take(job)
 
     def take(self, job: list[Any]) -> None:
-        """Works on a job, now or beside others."""
+        """Works on a job, here or in a thread of its own."""
         if self.jobs_at_once == 1:
             self.work(job)
         else:
             threading.Thread(target=self.work, args=(job,), daemon=True).start()
 
     def work(self, job: list[Any]) -> None:
-        """Does one job, or takes notice."""
+        """Does one job, or takes a notice."""
         number, kind, attempt, _timeout, *arguments = job
         if not self.decode:
             kind = kind.decode()
@@ -116,7 +116,7 @@ class Worker:
             self.refused(number, kind, error)
 
     def notice(self, kind: str, arguments: list[Any]) -> None:
-        """Hears of what wants no answer."""
+        """Takes a notice, which wants no answer."""
 
     def refused(self, number: int, kind: str, error: ReplyError) -> None:
-        """Hears that the server does not take the outcome of a job."""
+        """Learns that the server did not take the outcome of a job."""

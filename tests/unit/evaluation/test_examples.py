@@ -1,4 +1,4 @@
-"""Question sets are read in both formats; what is wrong in one is named."""
+"""Reading question sets in both formats; errors name every fault."""
 
 from __future__ import annotations
 

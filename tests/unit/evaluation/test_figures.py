@@ -1,4 +1,4 @@
-"""Figures follow SQuAD's rules, per type too; recall is counted from the place of the sentence that answers."""
+"""Figures follow SQuAD's rules, also per type; recall counts from the rank of the sentence that answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals hold the truth as often as they say, are the same for the same seed, and respect the pairing."""
+"""Intervals contain the truth as often as they claim, are the same for the same seed, and respect the pairing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question set becomes a corpus with the documents that `ingest` makes, and the sentences that answer are known."""
+"""A question set gives a corpus with the documents that `ingest` makes, and the sentences that answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions are told apart by their question word."""
+"""The question word gives the type of a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration error is that of equal-mass bins; the surest answers are told apart from the others."""
+"""The calibration error uses equal-mass bins; the report separates the surest answers from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pipeline for the tests of a file, and what it answers to the pair that most of them ask."""
+"""One pipeline for the tests of a file, and its answer to the pair that most of them use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`qa_cluster.pipeline` gives what the pipeline of transformers gave, without it and torch.
 
-Numbers are issues of transformers, or of tokenizers where that is said: faults of earlier readers, each a test here.
+Numbers are issues of transformers, or of tokenizers if the text says so: each is a fault of an earlier reader.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_best_answers_come_first_and_differ(qa: QuestionAnsweringPipeline) -> No
 
 
 def test_no_answer_is_an_empty_one_where_it_is_asked_for(qa: QuestionAnsweringPipeline) -> None:
-    """14277, 14311, 18719, 5910: it raised, or was never given."""
+    """14277, 14311, 18719, 5910: the pipeline raised, or never gave it."""
     question, context = "What is the capital of Belarus?", "It rained yesterday."
     found = qa(question=question, context=context, handle_impossible_answer=True)
     assert (found["answer"], found["start"], found["end"]) == ("", 0, 0)
@@ -61,7 +61,7 @@ def test_a_context_without_words_has_no_answer(qa: QuestionAnsweringPipeline, co
 
 @pytest.mark.parametrize("before", [0, 20, 45, 70])
 def test_answers_are_found_anywhere_in_a_long_context(qa: QuestionAnsweringPipeline, before: int) -> None:
-    """2615, 7528, 6144: it failed, or looked at the beginning only."""
+    """2615, 7528, 6144: the pipeline failed, or read the beginning only."""
     context = FILLER * before + ADA + " " + FILLER * (70 - before)
     found = qa([PAIR, {"question": WHO, "context": context}])
     assert [answer["answer"] for answer in found] == ["Ada Lovelace"] * 2
@@ -96,7 +96,7 @@ def test_a_long_question_is_cut_only_where_that_is_asked_for(qa: QuestionAnsweri
 def test_the_context_of_many_questions_is_tokenized_once(
     qa: QuestionAnsweringPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4748: tokenizing the same context for every question took most of the time."""
+    """4748: tokenizing the context again for every question took most of the time."""
     texts = []
     encode = ReaderTokenizer.encode_words
     monkeypatch.setattr(ReaderTokenizer, "encode_words", lambda self, text: texts.append(text) or encode(self, text))

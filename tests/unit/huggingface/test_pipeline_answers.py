@@ -27,7 +27,7 @@ def preparer(manifest: Manifest) -> Preparer:
 
 
 def decoded(prepared: Prepared, parameters: Parameters, *rows: list[tuple[int, float, float]]) -> object:
-    """The result where each window has these start and end logits at positions, all others being -20."""
+    """The result if each window has these start and end logits at positions, and -20 elsewhere."""
     answers = Answers(prepared, parameters)
     for window, row in zip(prepared.windows, rows, strict=True):
         starts = np.full(len(window.input_ids), -20.0)

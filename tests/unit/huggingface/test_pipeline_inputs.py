@@ -1,4 +1,4 @@
-"""What may be given to `qa_cluster.pipeline`: pairs in every form that the pipeline of transformers took, and no other.
+"""Inputs of `qa_cluster.pipeline`: pairs in every form that the pipeline of transformers accepted, and no other.
 
 The number is an issue of transformers.
 """
@@ -18,7 +18,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Squad:
-    """Has what a SquadExample of transformers has."""
+    """An object with the attributes of transformers' SquadExample."""
 
     def __init__(self, question: str, context: str) -> None:
         self.question_text, self.context_text, self.qas_id = question, context, None
@@ -56,7 +56,7 @@ TWO: list[Call] = [
 def test_one_pair_in_any_form_gives_one_answer(
     qa: QuestionAnsweringPipeline, ada: dict[str, Any], args: tuple[Any, ...], named: dict[str, Any]
 ) -> None:
-    # an iterator can be read once only
+    # an iterator works only once
     given = [iter([PAIR]) if hasattr(value, "__next__") else value for value in args]
     assert qa(*given, **named) == ada
 
@@ -160,7 +160,7 @@ def test_a_dataset_of_torch_is_read_as_results_are_taken(qa: QuestionAnsweringPi
             return 2
 
         def __getitem__(self, index: int) -> dict[str, str]:
-            return PAIR  # for any index: that there are two is known from the length only
+            return PAIR  # for any index, so that only the length says that there are two
 
     results = qa(Rows())
     assert not isinstance(results, list)

@@ -1,4 +1,4 @@
-"""What `qa_cluster.pipeline` loads: task, runtime and device; folders with a reader, damaged files, or none."""
+"""Loading in `qa_cluster.pipeline`: task, runtime and device; folders with a reader, damaged files, or none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.huggingface.pairs import ADA, PAIR, WHO
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading is quick, and nothing can be read."""
+    """Makes loading quick and reading impossible."""
     monkeypatch.setattr("qa_cluster.reading.local_reader.open_runner", lambda *_args, **_named: None)
 
 
@@ -56,7 +56,7 @@ def test_a_device_that_is_not_there(device: object, kind: type[Exception], said:
 
 
 class TorchDevice:
-    """Shows itself as a device of torch does."""
+    """An object that prints like a device of torch."""
 
     def __str__(self) -> str:
         return "cpu"

@@ -1,4 +1,4 @@
-"""Ranking: shards merged are one index, and nothing is worse than BM25."""
+"""Ranking: merged shards rank as one index, and not worse than BM25."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_reply_that_cannot_be_read_is_an_error(bad: dict[str, Any]) -> None:
 
 
 def evaluation_files() -> list[Path]:
-    """The question sets beside the checkout, where there are any."""
+    """The question sets beside the checkout, if there are any."""
     return sorted((Path(__file__).parents[4] / "shared" / "data" / "eval").glob("*_a.json"))
 
 
@@ -130,5 +130,5 @@ def test_recall_is_not_worse_than_that_of_bm25s(path: Path) -> None:
         expected = [names[i] for i in reference.retrieve([terms], k=20, show_progress=False)[0][0]] if terms else []
         ours += [bool(gold & set(found[:depth])) for depth in depths]
         theirs += [bool(gold & set(expected[:depth])) for depth in depths]
-    # One question more or less is noise at these sizes.
+    # At these sizes one question more or less is noise.
     assert (ours >= theirs - 1).all(), (ours / len(questions), theirs / len(questions))

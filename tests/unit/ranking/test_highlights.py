@@ -1,4 +1,4 @@
-"""Which words of a text are shown as matches of a question's terms, and where they stand in the text as it is."""
+"""The words of a text that match a question's terms, and their places in the original text."""
 
 from __future__ import annotations
 

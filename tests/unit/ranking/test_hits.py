@@ -1,4 +1,4 @@
-"""Ranked sentences as they are shown: what still is what was ranked, and what stands around it."""
+"""Ranked sentences in a result: whether they are unchanged since the ranking, and the text around them."""
 
 from __future__ import annotations
 

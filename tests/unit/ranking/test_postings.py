@@ -1,4 +1,4 @@
-"""What the index is given of a sentence can be taken apart again, whatever the text."""
+"""The packed form of a sentence for the index can be unpacked again, whatever the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qa_cluster.ranking.terms import analyze
 
 
 def unpack(packed: bytes) -> list[tuple[int, dict[str, int]]]:
-    """Length and frequencies of each sentence; the terms must ascend as bytes."""
+    """The length and frequencies of each sentence; the terms must ascend as bytes."""
     at = 0
 
     def number() -> int:

@@ -1,6 +1,6 @@
-"""How the spans of several sentences become answers, or none.
+"""From the spans of several sentences to answers, or to none.
 
-Each test is a fault of the readers people had before; its docstring says whose it was.
+Each test is a fault of an earlier reader, which its docstring names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS = {name: CitedDocument("v", "", {}) for name in "abcd"}
 
 @pytest.mark.parametrize("readings", [[], [sentence_reading("a")], [sentence_reading("a"), sentence_reading("b")]])
 def test_nothing_found_is_no_answer_and_no_crash(manifest: Manifest, readings: list[SentenceReading]) -> None:
-    """Haystack: the removal of overlaps took `answers[0]` of a list that can be empty."""
+    """Haystack: the removal of overlaps took `answers[0]` of a list that could be empty."""
     chosen = distinct(readings, {}, manifest.no_answer_threshold)
     result = assemble(chosen, RECORDS, manifest, AskOptions(no_answer=False))
     assert (result.answers, result.answerable, result.no_answer_score) == ((), False, 1.0)
@@ -59,7 +59,7 @@ def test_every_answer_has_a_score_and_there_is_more_than_one(manifest: Manifest)
 def test_no_answer_is_when_none_of_all_texts_has_one(
     manifest: Manifest, scores: tuple[float, float], answerable: bool
 ) -> None:
-    """transformers #14277, #18719: no-answer was decided window by window; Haystack: by a product of (1 - score)."""
+    """transformers #14277, #18719: it decided no-answer window by window; Haystack: by a product of (1 - score)."""
     readings = [sentence_reading(name, (0, 3, score)) for name, score in zip("ab", scores, strict=True)]
     chosen = distinct(readings, {"a:{t}:0": 50.0}, manifest.no_answer_threshold)
     result = assemble(chosen, RECORDS, manifest, AskOptions())

@@ -1,6 +1,6 @@
-"""What a model is given: windows, token types and batches; and who may tokenize at the same time.
+"""The inputs of a model: windows, token types and batches; and tokenizing from several threads.
 
-Each test is a fault of the readers people had before; its docstring says whose it was.
+Each test is a fault of an earlier reader, which its docstring names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("family", list(LAYOUTS))
 def test_the_reader_is_told_which_tokens_are_the_context(manifest: Manifest, family: str) -> None:
-    """Haystack: the model was called without `token_type_ids`, so BERT and ELECTRA readers got zeros everywhere."""
+    """Haystack: it called the model without `token_type_ids`, so BERT and ELECTRA readers got zeros everywhere."""
     pair, expected = LAYOUTS[family]
     pairs = PairEncoder(replace(manifest, pair=pair))
     question = small_tokenizer().encode_question("who is", 64)
@@ -58,13 +58,13 @@ def test_the_reader_is_told_which_tokens_are_the_context(manifest: Manifest, fam
 @pytest.mark.parametrize("document", ["a_b", "_", "x_{y}_z", "tokenized_bert_qa"])
 @pytest.mark.parametrize("question", ["what_is_it", "_", "a:{t}:0_b"])
 def test_underscores_in_ids_and_questions(document: str, question: str) -> None:
-    """the-pattern: `key.split('_')` cut ids and questions that hold an underscore."""
+    """the-pattern: `key.split('_')` cut ids and questions with an underscore."""
     sentence = SentenceRef(document, "t", 3)
     assert parse_answer_key(answer_key(sentence, question)) == (sentence, question, "")
 
 
 def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> None:
-    """Haystack: documents without content were dropped and their questions were not, so answers went astray."""
+    """Haystack: it dropped documents without content but not their questions, so answers went astray."""
     texts = ["The cat sat.", "", " ", "The dog sat."]
     windows = [encoder.windows("Who sat?", text) for text in texts]
     assert [len(found) for found in windows] == [1, 0, 0, 1]
@@ -85,7 +85,7 @@ def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> 
 
 @pytest.mark.parametrize(("window_tokens", "stride"), [(70, 3), (70, 70), (70, -1), (67, 0), (0, 0), (10_000, 0)])
 def test_an_impossible_stride_is_refused_when_it_is_set(manifest: Manifest, window_tokens: int, stride: int) -> None:
-    """tokenizers #944: a stride that leaves no room panics, at the first text that is long enough."""
+    """tokenizers #944: a stride that leaves no room panics at the first text that is long enough."""
     with pytest.raises(InvalidInput, match=r"must be from \d+"):
         PairEncoder(manifest, window_tokens=window_tokens, doc_stride=stride)
 
@@ -93,7 +93,7 @@ def test_an_impossible_stride_is_refused_when_it_is_set(manifest: Manifest, wind
 @pytest.mark.parametrize("question", ["why", "why " * 300])
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 17, 1000])
 def test_long_texts_are_read_whole_in_windows_that_fit(encoder: TextPairEncoder, question: str, length: int) -> None:
-    """the-pattern: question and context could have more tokens than the model; transformers #2615: they were cut."""
+    """the-pattern: question and context could have more tokens than the model; transformers #2615: it cut them."""
     pairs = PairEncoder(encoder.pairs.manifest, window_tokens=70, doc_stride=2)
     found = TextPairEncoder(encoder.tokenizer, pairs).windows(question, "word " * length)
     covered = {token for each in found for token in range(each.first, each.first + each.tokens)}
@@ -102,7 +102,7 @@ def test_long_texts_are_read_whole_in_windows_that_fit(encoder: TextPairEncoder,
 
 
 def test_a_question_that_is_cut_off_says_so() -> None:
-    """TEI: what is too long is cut off silently by default."""
+    """TEI: by default it silently cuts off long inputs."""
     tokenizer = small_tokenizer()
     assert tokenizer.encode_question("why " * 65, 64).truncated
     assert not tokenizer.encode_question("w " * 64, 64).truncated
@@ -130,7 +130,7 @@ def test_eight_threads_share_one_tokenizer(encoder: TextPairEncoder) -> None:
 
 
 def test_each_pair_of_a_batch_gets_its_own_answer(encoder: TextPairEncoder) -> None:
-    """transformer-deploy #159: `question[0]` and `context[0]` of every batch were read."""
+    """transformer-deploy #159: it read only `question[0]` and `context[0]` of every batch."""
     texts = ["The cat sat.", "Dogs bark at night.", "It rains."]
     windows = [encoder.windows(f"What about {text}", text)[0] for text in texts]
     rows = encoder.pairs.batch(windows)["input_ids"]
@@ -141,13 +141,13 @@ def test_each_pair_of_a_batch_gets_its_own_answer(encoder: TextPairEncoder) -> N
 
 
 class _NoTokenizer:
-    """Has the fingerprint of the one that made the stored tokens, and can do nothing else."""
+    """A tokenizer with only the fingerprint of the one that made the stored tokens."""
 
     fingerprint = 5
 
 
 def test_stored_texts_are_not_tokenized_again() -> None:
-    """transformers #4748, #3007, #11126: the context was tokenized at every question, which took most of the time."""
+    """transformers #4748, #3007, #11126: it tokenized the context at every question, which took most of the time."""
     texts = ["The cat sat.", "Who is it?", "The dog."]
     starts = [0, 13, 24]
     blobs = [

@@ -1,6 +1,6 @@
-"""How spans are chosen, on logits made by hand: the highest are where an earlier reader let itself be misled.
+"""The choice of spans on logits made by hand: the highest are at places that misled an earlier reader.
 
-Each test is a fault of the readers people had before; its docstring says whose it was.
+Each test is a fault of an earlier reader, which its docstring names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def tokens_of(text: str) -> TextTokens:
 
 
 def logits(tokens: int, marks: Marks) -> np.ndarray:
-    """Low but for `marks`: negative positions are before the passage, those from `tokens` on are [SEP] and padding."""
+    """Low logits except at `marks`: negative positions are before the passage, those from `tokens` on after it."""
     row = np.full(PASSAGE_START + tokens + 4, LOW, dtype=np.float32)
     for position, value in marks.items():
         row[PASSAGE_START + position] = value
@@ -61,7 +61,7 @@ THE, CAT, MAT = (words(TEXT).index(word) for word in ("the", "Cat", "mat"))
 
 
 def test_the_question_is_not_echoed() -> None:
-    """the-pattern: argmax ran over the question's tokens too; its README expects the question as the answer."""
+    """the-pattern: argmax also ran over the question's tokens; its README expects the question as the answer."""
     found = read(TEXT, {CLS + 1: 9, THE: 1}, {CLS + 4: 9, CAT: 1})
     assert answers(TEXT, found) == ["the Cat"]
 
@@ -73,21 +73,21 @@ def test_start_and_end_are_chosen_together() -> None:
 
 
 def test_an_end_before_the_start_is_no_answer_turned_round() -> None:
-    """DJL: start and end were swapped when the end came first, which answers with what the reader refused."""
+    """DJL: it swapped start and end when the end came first, and so answered with what the reader refused."""
     found = read(TEXT, {MAT: 9, CAT: 3}, {CAT: 9, MAT: 2})
     # the two best valid spans: "Cat" (3 + 9), "mat" (9 + 2); "Cat, sat ON the mat" (3 + 2) is what swapping answers
     assert answers(TEXT, found) == ["Cat"]
 
 
 def test_a_start_at_the_null_position_is_a_low_score_and_no_crash() -> None:
-    """txtai: a start on [CLS] made `word_to_chars(None, 1)` raise before the score was looked at."""
+    """txtai: a start on [CLS] made `word_to_chars(None, 1)` raise before it checked the score."""
     found = read(TEXT, {CLS: 9}, {CLS: 9})
     assert found.null_logit == 18
     assert all(span.score < 0 for span in found.spans)
 
 
 def test_a_start_in_the_question_is_not_a_word_of_the_context() -> None:
-    """txtai: a start inside of the question was looked up as the number of a word of the context."""
+    """txtai: it took a start inside the question for the number of a word of the context."""
     found = read(TEXT, {CLS + 2: 9, 5: 1}, {CLS + 2: 9, 5: 1})
     assert answers(TEXT, found) == [words(TEXT)[5]]
 
@@ -103,7 +103,7 @@ def test_separator_and_padding_are_in_no_answer(behind: int) -> None:
 
 
 def test_the_answer_is_the_text_as_it_was_written() -> None:
-    """the-pattern, DJL: answers were put together from tokens again: lower case, without accents, spaces at "-"."""
+    """the-pattern, DJL: they rebuilt answers from tokens: lower case, without accents, with spaces at "-"."""
     count = len(words(TEXT))
     found = read(TEXT, {0: 5}, {CAT + 1: 5})
     assert answers(TEXT, found) == ["Élan, the Cat,"]
@@ -112,7 +112,7 @@ def test_the_answer_is_the_text_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("overlapping", [True, False])
 def test_more_answers_asked_for_than_there_are_spans(overlapping: bool) -> None:
-    """Haystack: asking for more answers than a text has valid spans failed; spans came twice or as -inf."""
+    """Haystack: it failed when asked for more answers than valid spans; spans came twice or as -inf."""
     found = read("the cat", {}, {}, n_best=1000, overlapping=overlapping)
     assert sorted(answers("the cat", found)) == (["cat", "the", "the cat"] if overlapping else ["cat", "the"])
     assert all(np.isfinite(span.score) for span in found.spans)
@@ -135,14 +135,14 @@ def test_null_is_the_least_of_all_windows() -> None:
 
 
 def test_answers_are_not_longer_than_the_manifest_allows() -> None:
-    """Haystack: no longest answer; whole paragraphs were answers."""
+    """Haystack: it had no longest answer; whole paragraphs were answers."""
     text = "the cat " * 40
     found = read(text, {0: 9}, {60: 9, 3: 1}, max_answer_tokens=5)
     assert answers(text, found) == ["the cat the cat"]
 
 
 def test_what_is_read_is_not_changed() -> None:
-    """Haystack: readers wrote into the documents and logits they were given."""
+    """Haystack: readers wrote into their input documents and logits."""
     tokens, count = tokens_of(TEXT), len(words(TEXT))
     start, end = logits(count, {2: 5}), logits(count, {4: 5})
     arrays: Sequence[np.ndarray] = (start, end, tokens.ids, tokens.starts, tokens.ends)
@@ -164,7 +164,7 @@ def test_what_is_read_is_not_changed() -> None:
 
 
 def test_memory_does_not_grow_with_the_square_of_the_length() -> None:
-    """Haystack: a score tensor of batch x length x length."""
+    """Haystack: it made a score tensor of batch x length x length."""
     count = 4096
     starts = np.arange(count, dtype=np.int32) * 2
     tokens = TextTokens(starts, starts, starts + 1)

@@ -1,4 +1,4 @@
-"""Which neighbours are read with a sentence, and how they are put together."""
+"""The choice of neighbours of a sentence, and the passage that they form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNTS = st.lists(st.integers(0, 30), max_size=24)
     [
         (10, [10, 10], [10, 10], 9, (0, 0)),  # longer than the budget: alone
         (10, [10, 10], [10, 10], 10, (0, 0)),
-        (10, [10, 10], [10, 10], 20, (1, 0)),  # first the one before
+        (10, [10, 10], [10, 10], 20, (1, 0)),  # the one before comes first
         (10, [10, 10], [10, 10], 30, (1, 1)),
         (10, [10, 10], [10, 10], 40, (2, 1)),
         (10, [50, 1], [10, 10], 40, (0, 2)),  # a side ends at what does not fit
@@ -81,7 +81,7 @@ def test_passages_are_the_document_but_for_the_kind_of_white_space(
     assert len(tokens.ids) <= max(budget, len(parts[index].tokens.ids))
     for token, (start, end) in enumerate(zip(tokens.starts.tolist(), tokens.ends.tolist(), strict=True)):
         assert document[passage.start + start : passage.start + end] == passage.text[start:end]
-        # a token belongs to the sentence that the breaks say
+        # the breaks say to which sentence a token belongs
         number = passage.first + sum(token >= at for at in passage.breaks)
         assert parts[number].start <= passage.start + start <= parts[number].start + len(parts[number].text)
         if start < end:
@@ -132,7 +132,7 @@ def made(start: int, length: int = 4) -> Part:
 def test_what_does_not_follow_closely_is_not_read_along(start: int, joined: bool) -> None:
     own, far = made(10), made(start)
     assert bool(around(own, [], [far], index=0, budget=100).breaks) is joined
-    # neither is what stands behind it
+    # without it, the passage after it does not join, either
     assert len(around(own, [], [far, made(start + 4)], index=0, budget=100).breaks) == (2 if joined else 0)
 
 

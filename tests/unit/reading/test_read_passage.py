@@ -1,4 +1,4 @@
-"""A passage is read once for all who ask for it, at once or one after the other; failures are not kept."""
+"""One reading of a passage serves all requests, at once or one after the other; failures are not kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECORD = SentenceRecord("", None, "v", "d", "", "", "")
 
 
 class CountingReader:
-    """A reader whose model prefers the last token, counts its runs and can be held or made to fail."""
+    """A reader whose model prefers the last token, counts its runs, and waits or fails on demand."""
 
     def __init__(self, manifest: Manifest, arrival: int = 1) -> None:
         self.manifest = replace(manifest, context_tokens=64)
@@ -53,7 +53,7 @@ class CountingReader:
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    """No passage of another test is known."""
+    """Forgets the passages of other tests."""
     state.forget()
     yield
     state.forget()
@@ -90,7 +90,7 @@ async def test_what_differs_is_read_anew(manifest: Manifest) -> None:
     await read(reader, record=replace(RECORD, version="w"))
     await read(other)
     assert (reader.runs, other.runs) == (3, 1)
-    await read(reader, texts=TEXTS[:1])  # alone: nobody else has this passage
+    await read(reader, texts=TEXTS[:1])  # alone: no other sentence has this passage
     await read(reader, texts=TEXTS[:1])
     assert reader.runs == 5
     assert len(state.of(reading._Recent).tasks) == 4

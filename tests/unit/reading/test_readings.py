@@ -1,4 +1,4 @@
-"""What a shard writes of an answer is what the asker reads, and what it keeps is given only while it holds."""
+"""The reader of an answer gets what the shard has written, and a cached one only while it is valid."""
 
 from __future__ import annotations
 

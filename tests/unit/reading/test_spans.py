@@ -1,4 +1,4 @@
-"""Spans decoded from logits: the best of all, apart or not, over windows, on one scale, where they say."""
+"""Spans from logits: the best of all, overlapping or not, over windows, on one scale, at the right places."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read(start: np.ndarray, end: np.ndarray, tokens: TextTokens, text: str, **op
 
 
 def tried_all(start: np.ndarray, end: np.ndarray, tokens: int, longest: int) -> list[tuple[float, int, int]]:
-    """Score over null and tokens of every span, best first."""
+    """The score over null and the tokens of every span, best first."""
     null = start[0] + end[0]
     pairs = ((i, j) for i, j in itertools.product(range(tokens), repeat=2) if i <= j < i + longest)
     return sorted(((float(start[START + i] + end[START + j] - null), i, j) for i, j in pairs), reverse=True)
@@ -151,11 +151,11 @@ def with_span(tokens: int, null: float, at: tuple[int, int], logit: float) -> tu
 def test_spans_of_all_windows_are_on_one_scale_each_over_its_own_null() -> None:
     tokens, text = words(20)
     windows = [window(0, 8), window(6, 8), window(12, 8)]
-    # The second window is surer that it holds no answer, so its higher logit counts less.
+    # The second window is surer that it has no answer, so its higher logit counts less.
     logits = [with_span(8, 0, (1, 1), 4), with_span(8, 6, (4, 5), 7), with_span(8, -2, (7, 7), 1)]
     reading = best_spans(windows, logits, tokens, text, max_answer_tokens=4, n_best=3, overlapping=False)
     assert [(span.start // 4, span.score, span.logit) for span in reading.spans] == [(1, 4, 4), (19, 3, 1), (10, 1, 7)]
-    assert reading.null_logit == -2  # the least, as SQuAD 2 has it: one window that may hold an answer is enough
+    assert reading.null_logit == -2  # the least, as in SQuAD 2: one window that may have an answer is enough
 
 
 @pytest.mark.parametrize("overlapping", [True, False])
@@ -189,7 +189,7 @@ def test_a_break_is_a_token_of_the_passage_whatever_the_window() -> None:
 
 @pytest.mark.parametrize("overlapping", [True, False])
 def test_no_word_is_completed_over_the_end_of_a_sentence(overlapping: bool) -> None:
-    """A text without white space is cut into sentences anywhere."""
+    """The splitter cuts a text without white space into sentences anywhere."""
     text = "aaabbbccc"
     starts = np.array([0, 3, 6], dtype=np.int32)
     tokens = TextTokens(np.zeros(3, dtype=np.int32), starts, starts + 3)
@@ -243,7 +243,7 @@ def test_tokens_that_cover_nothing_or_only_white_space_are_no_answer(overlapping
     start[START + 2] = end[START + 2] = 4  # the white space
     reading = read(start, end, tokens, "ab cd", n_best=n_best, overlapping=overlapping)
     assert reading.spans
-    assert reading.spans[0].logit < 0  # that of "cd": neither of the two tempting tokens may begin or end an answer
+    assert reading.spans[0].logit < 0  # of "cd": neither of the two tempting tokens may begin or end an answer
     assert all("ab cd"[span.start : span.end] in ("ab", "cd", "ab cd") for span in reading.spans)
     empty = TextTokens(np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.int32))
     assert read(np.ones(7), np.ones(7), empty, "ab", n_best=n_best, overlapping=overlapping).spans == []

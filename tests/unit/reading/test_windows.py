@@ -1,4 +1,4 @@
-"""Windows cover the context and keep its offsets; batches are padded as the model was trained."""
+"""Windows cover the context and keep its offsets; batches have the padding of the model's training."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ FAMILY = "👩\u200d👩\u200d👧\u200d👦"
         ("well-known", (0, 3), "well"),
         ("   ", (0, 3), ""),
         ("beyond", (3, 99), "beyond"),
-        # scripts that write no spaces: only characters stay whole
+        # scripts without spaces: only characters stay whole
         ("a 東京都 b", (3, 4), "京"),
         ("กรุงเทพมหานคร", (0, 2), "กรุ"),
         ("ស្រុកខ្មែរ", (0, 1), "ស្"),
@@ -49,7 +49,7 @@ FAMILY = "👩\u200d👩\u200d👧\u200d👦"
         # letters that are parts of the one before them
         ("น้ำดี", (0, 1), "น้ำ"),
         ("ｶﾞｽ", (0, 1), "ｶﾞ"),
-        # what is not seen in a word does not end it, nor does it belong to a word that ends there
+        # an invisible character in a word does not end it, and does not belong to a word that ends there
         ("a co\u00adoperation b", (2, 4), "co\u00adoperation"),
         ("a co\u00ad\u2060operation b", (8, 9), "co\u00ad\u2060operation"),
         ("a co\u00adoperation b", (2, 5), "co\u00adoperation"),
