@@ -138,9 +138,13 @@ _PROBLEM_SCHEMA = _object(
 
 
 def _parameters(fields: Sequence[Field]) -> list[dict[str, Any]]:
-    return [
-        {"name": field.name, "in": "query", "required": field.required, "schema": field.schema()} for field in fields
-    ]
+    return [{"name": field.name, "in": "query", "required": field.required, **_typed(field)} for field in fields]
+
+
+def _typed(field: Field) -> dict[str, Any]:
+    """An object in a query string is JSON."""
+    schema = field.schema()
+    return {"content": {"application/json": {"schema": schema}}} if field.kind == "object" else {"schema": schema}
 
 
 def _body(fields: Sequence[Field]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import orjson
 from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
 from qa_cluster.asking.questions import (
     CACHE_MODES,
+    LISTS,
     MAX_DOC_IDS,
     MAX_MODEL_BYTES,
     AskLimits,
@@ -32,6 +33,7 @@ from .error_map import HttpProblem
 
 MAX_TITLE_CHARS = 1000
 MAX_METADATA_BYTES = 65536
+MAX_SHORT_CHARS = 4096
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -99,6 +101,7 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
             maximum=MAX_ID_BYTES,
             repeated=True,
         ),
+        *_filters("answers from"),
         Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),
         _timeout(limits),
         Field(
@@ -145,6 +148,7 @@ def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
             maximum=MAX_ID_BYTES,
             repeated=True,
         ),
+        *_filters("sentences of"),
         Field(
             "context",
             "integer",
@@ -154,6 +158,24 @@ def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
             maximum=MAX_NEIGHBOURS,
         ),
         _timeout(limits),
+    )
+
+
+def _filters(what: str) -> tuple[Field, Field]:
+    return (
+        Field(
+            "filters",
+            "object",
+            f"only {what} documents whose metadata satisfy this filter in Haystack's form; as JSON in a query string",
+        ),
+        Field(
+            "filter",
+            "string",
+            f"only {what} documents whose metadata satisfy this, like year>=2020 or lang=en,de; repeatable",
+            minimum=1,
+            maximum=MAX_SHORT_CHARS,
+            repeated=True,
+        ),
     )
 
 
@@ -267,8 +289,8 @@ def search_options(values: Mapping[str, Any]) -> SearchOptions:
 
 def _options(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if name not in others and value is not None}
-    if "doc_id" in given:
-        given["doc_id"] = tuple(given["doc_id"])
+    for name in LISTS & given.keys():
+        given[name] = tuple(given[name])
     return given
 
 
@@ -338,6 +360,11 @@ def _from_text(field: Field, text: str) -> Any:
         try:
             return int(text) if field.kind == "integer" else float(text)
         except ValueError:
+            return text
+    if field.kind == "object":
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
             return text
     return text
 

@@ -14,16 +14,17 @@ from qa_cluster.types import AskResult
 
 from ..servers.local import with_cluster
 from ..terminal import console, tables
-from .shared_options import load_settings
+from .shared_options import FilterOption, load_settings
 
 
-def ask(
+def ask(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     question: Annotated[str, typer.Argument(help="The question.")],
     top_k: Annotated[int, typer.Option(help="How many answers at most.", min=1)] = 3,
     model: Annotated[
         str, typer.Option(help="Which loaded model reads, an id or id@revision.", show_default="the default one")
     ] = "",
+    filter: FilterOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
 ) -> None:
     """Ask the cluster a question. The exit code is 0 also when the documents hold no answer.
@@ -33,12 +34,14 @@ def ask(
         qa-cluster ask "When is a finally clause executed?" --json | jq -r '.answers[0].answer'
 
         qa-cluster ask "When is a finally clause executed?" --model my-reader
+
+        qa-cluster ask "When is a finally clause executed?" --filter lang=en --filter "year>=2020"
     """
     settings = load_settings(context).settings
-    _check(settings, question, AskOptions(top_k=top_k, model=model))
+    _check(settings, question, AskOptions(top_k=top_k, filter=tuple(filter or ()), model=model))
     settings = with_cluster(settings)
     with ClusterClient(settings) as client:
-        result = client.ask(question, top_k=top_k, model=model)
+        result = client.ask(question, top_k=top_k, filter=filter, model=model)
     if json:
         console.say_json(result.to_dict())
     else:

@@ -18,7 +18,7 @@ from qa_cluster.types import Hit, SearchResult
 
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import load_settings
+from .shared_options import FilterOption, load_settings
 
 _SPACE = re.compile(r"\s")
 
@@ -31,6 +31,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
         list[str] | None,
         typer.Option(help="Only sentences of this document; can be repeated.", metavar="ID", show_default=False),
     ] = None,
+    filter: FilterOption = None,
     around: Annotated[
         int, typer.Option("--context", help="Show so many sentences before and after each.", min=0, max=MAX_NEIGHBOURS)
     ] = 0,
@@ -42,13 +43,17 @@ def search(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster search "finally clause" --top-k 3
 
+        qa-cluster search "finally clause" --filter lang=en --filter "year>=2020"
+
         qa-cluster search "finally clause" --context 2 --json | jq -r '.hits[].passage.text'
     """
     settings = load_settings(context).settings
-    options = SearchOptions(top_k, tuple(doc_id or ()), around)
+    options = SearchOptions(top_k=top_k, doc_id=tuple(doc_id or ()), filter=tuple(filter or ()), context=around)
     _check(settings, words, options)
     with ClusterClient(with_cluster(settings)) as client:
-        result = client.search(words, top_k=options.top_k, doc_id=options.doc_id, context=options.context)
+        result = client.search(
+            words, top_k=options.top_k, doc_id=options.doc_id, filter=options.filter, context=options.context
+        )
     if json:
         console.say_json(result.to_dict())
     else:

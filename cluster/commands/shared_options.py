@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import typer
 
 from qa_cluster.config import Loaded, load
+
+FilterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Only documents whose metadata satisfy this: name=value (or several values, with commas), !=, <, <=, >, "
+        ">=; can be repeated.",
+        metavar="CONDITION",
+        show_default=False,
+    ),
+]
 
 
 @dataclass

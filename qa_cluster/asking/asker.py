@@ -34,7 +34,7 @@ from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, Question, check_question
-from .searcher import Ranked, Ranker, index_version, trigger
+from .searcher import Ranker, index_version, trigger
 
 MAX_VERSION_TRIES = 3
 # When a shard lacks the model, another model may have replaced it a moment ago: the question is tried again.
@@ -298,11 +298,10 @@ class Asker:
         for attempt in range(MAX_VERSION_TRIES):
             clock.read.clear()
             begun = perf_counter()
-            ranked = await self._ranker.ranked(question.text, question.retriever_k, question.options.doc_id)
-            ranking = ranked.ranking
+            ranking = await self._ranker.rank(question.text, question.retriever_k, question.chosen)
             clock.rank = perf_counter() - begun
             (readings, waves), tokens = await asyncio.gather(
-                self._read(question, ranking, manifest, clock), self._watch(kept_as, ranked)
+                self._read(question, ranking, manifest, clock), self._watch(kept_as, ranking, question.retriever_k)
             )
             bonus = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
             chosen = distinct(readings, bonus, manifest.no_answer_threshold)[: question.options.top_k]
@@ -338,10 +337,8 @@ class Asker:
         )
         return assembled, body, "+".join(sorted(revisions)), tokens
 
-    async def _watch(self, kept_as: str, ranked: Ranked) -> Mapping[str, int] | None:
-        if not kept_as:
-            return None
-        return await self._answers.watches.watch(kept_as, ranked.ranking, ranked.watched, whole=ranked.whole)
+    async def _watch(self, kept_as: str, ranking: Ranking, asked: int) -> Mapping[str, int] | None:
+        return await self._answers.watches.watch(kept_as, ranking, asked) if kept_as else None
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock

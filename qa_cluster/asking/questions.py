@@ -14,6 +14,7 @@ import orjson
 from qa_cluster.config import Settings
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.ranking.filters import Filter, both, of_documents, parse_filters, parse_short
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
@@ -45,6 +46,8 @@ class AskOptions:
         min_score: answers less probable than this are left out.
         retriever_k: most sentences read; None: the service's default.
         doc_id: only answers from these documents; empty: from all.
+        filters: only answers from documents whose metadata satisfy this, in Haystack's form; None: from all.
+        filter: the same in the short form, ``year>=2020``; all conditions must hold.
         waves: whether reading stops as soon as an answer is sure enough.
         timeout_ms: longest wait; None: the service's default.
         cache: ``use`` reads and stores; ``refresh`` only stores; ``only`` never asks the model;
@@ -57,6 +60,8 @@ class AskOptions:
     min_score: float = 0.0
     retriever_k: int | None = None
     doc_id: tuple[str, ...] = ()
+    filters: Mapping[str, Any] | None = None
+    filter: tuple[str, ...] = ()
     waves: bool = True
     timeout_ms: int | None = None
     cache: str = "use"
@@ -71,12 +76,15 @@ class SearchOptions:
     Attributes:
         top_k: most sentences returned.
         doc_id: only sentences of these documents; empty: of all.
+        filters, filter: only sentences of documents whose metadata satisfy this, as in `AskOptions`.
         context: sentences around each that are returned with it, on each side.
         timeout_ms: longest wait; None: the service's default.
     """
 
     top_k: int = 10
     doc_id: tuple[str, ...] = ()
+    filters: Mapping[str, Any] | None = None
+    filter: tuple[str, ...] = ()
     context: int = 0
     timeout_ms: int | None = None
 
@@ -86,10 +94,14 @@ class SearchArguments(TypedDict, total=False):
 
     top_k: int | None
     doc_id: str | Iterable[str] | None
+    filters: Mapping[str, Any] | None
+    filter: str | Iterable[str] | None
     context: int | None
     timeout_ms: int | None
 
 
+# Options of several values, of which one may be given without a list.
+LISTS = frozenset({"doc_id", "filter"})
 # An answer does not depend on these options; all others are part of its name in caches.
 SAME_ANSWER = frozenset({"timeout_ms", "cache"})
 
@@ -101,6 +113,8 @@ class AskArguments(TypedDict, total=False):
     min_score: float | None
     retriever_k: int | None
     doc_id: str | Iterable[str] | None
+    filters: Mapping[str, Any] | None
+    filter: str | Iterable[str] | None
     waves: bool | None
     timeout_ms: int | None
     cache: str | None
@@ -110,13 +124,17 @@ class AskArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A checked question. The model reads `text`; two questions with equal `folded` are the same question."""
+    """A checked question. The model reads `text`; two questions with equal `folded` are the same question.
+
+    `chosen` is what `doc_id`, `filters` and `filter` say together.
+    """
 
     text: str
     folded: str
     options: AskOptions
     retriever_k: int
     timeout_seconds: float
+    chosen: Filter | None = None
 
     def digest(self, reader: str, waves: tuple[int, ...], numbers: Sequence[float]) -> str:
         """The name of its answer in caches: the same for questions that must have the same answer.
@@ -128,7 +146,9 @@ class Question:
         # For these options, the answer depends on the effective value, not on how it was given.
         effective = {
             "retriever_k": self.retriever_k,
-            "doc_id": sorted(set(options.doc_id)),
+            "doc_id": (),
+            "filters": None,
+            "filter": None if self.chosen is None else self.chosen.canonical,
             "waves": waves if options.waves else (),
             "model": reader,
         }
@@ -159,8 +179,8 @@ def _given(arguments: Mapping[str, Any], kind: type[AskOptions | SearchOptions],
     given = {name: value for name, value in arguments.items() if value is not None}
     if unknown := sorted(set(arguments) - {field.name for field in fields(kind)}):
         raise InvalidInput(f"unknown option {unknown[0]!r} of {what}")
-    if "doc_id" in given:
-        given["doc_id"] = (given["doc_id"],) if isinstance(given["doc_id"], str) else tuple(given["doc_id"])
+    for name in LISTS & given.keys():
+        given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
     return given
 
 
@@ -185,7 +205,7 @@ def fold(text: str) -> str:
 def check_question(text: object, options: AskOptions, limits: AskLimits) -> Question:
     """The question in its normal form; InvalidInput or InputTooLong says what is wrong with it or its options."""
     normal = _check_text("question", text, limits.question_max_chars)
-    _check_options(options, limits)
+    chosen = _check_options(options, limits)
     asked = limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
     return Question(
         text=normal,
@@ -193,16 +213,16 @@ def check_question(text: object, options: AskOptions, limits: AskLimits) -> Ques
         options=options,
         retriever_k=options.retriever_k or limits.retriever_k,
         timeout_seconds=asked / 1000,
+        chosen=chosen,
     )
 
 
-def check_search(text: object, options: SearchOptions, limits: AskLimits) -> str:
-    """The query in the normal form of a question; InvalidInput or InputTooLong says what is wrong."""
+def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tuple[str, Filter | None]:
+    """The query in the normal form of a question, and its filter; InvalidInput or InputTooLong says what is wrong."""
     normal = _check_text("query", text, limits.question_max_chars)
     _within("top_k", options.top_k, 1, MAX_RANK_COUNT)
     _within("context", options.context, 0, MAX_NEIGHBOURS)
-    _check_wait_and_documents(options, limits)
-    return normal
+    return normal, _check_wait_and_filters(options, limits)
 
 
 def _check_text(name: str, text: object, limit: int) -> str:
@@ -222,25 +242,36 @@ def _check_text(name: str, text: object, limit: int) -> str:
     return normal
 
 
-def _check_options(options: AskOptions, limits: AskLimits) -> None:
+def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
     _within("top_k", options.top_k, 1, limits.top_k_max)
     _within("min_score", options.min_score, 0, 1)
     if options.retriever_k is not None:
         _within("retriever_k", options.retriever_k, 1, limits.retriever_k_max)
-    _check_wait_and_documents(options, limits)
+    chosen = _check_wait_and_filters(options, limits)
     if options.cache not in CACHE_MODES:
         raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}")
     if options.model:
         _check_name("model", options.model, MAX_MODEL_BYTES)
+    return chosen
 
 
-def _check_wait_and_documents(options: AskOptions | SearchOptions, limits: AskLimits) -> None:
+def _check_wait_and_filters(options: AskOptions | SearchOptions, limits: AskLimits) -> Filter | None:
     if options.timeout_ms is not None:
         _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
     if len(options.doc_id) > MAX_DOC_IDS:
         raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}")
+    if len(options.filter) > MAX_DOC_IDS:
+        raise InvalidInput(f"filter has {len(options.filter)} conditions, the limit is {MAX_DOC_IDS}")
     for doc_id in options.doc_id:
         _check_name("doc_id", doc_id, MAX_ID_BYTES)
+    chosen: list[Filter] = []
+    if options.doc_id:
+        chosen.append(of_documents(options.doc_id))
+    if options.filters is not None:
+        chosen.append(parse_filters(options.filters))
+    if options.filter:
+        chosen.append(parse_short(options.filter))
+    return both(chosen)
 
 
 def _check_name(name: str, value: str, limit: int) -> None:

@@ -8,7 +8,7 @@ ranked by. Otherwise the corpus is ranked again; after `MAX_VERSION_TRIES` ranki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import inf
@@ -21,6 +21,7 @@ from qa_cluster.documents import FoundDocument, PlacedSentence, parse_hits, read
 from qa_cluster.errors import ClusterError, DeadlineExceeded, ReplyError
 from qa_cluster.keys import SentenceRef, parse_sentence, partition_tags
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
+from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import hit_of
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import NotWhole, Shards
@@ -34,19 +35,9 @@ from .questions import AskLimits, SearchOptions, check_search
 _Read = tuple[FoundDocument | None, Sequence[PlacedSentence]]
 NOTHING: _Read = (None, ())
 
-FILTERED_RANK = 256
 MAX_VERSION_TRIES = 3
 # Most sentences that one script reads, with their neighbours: it then holds its shard for less than a millisecond.
 MAX_SCRIPT_SENTENCES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """A ranking, and the sentences that decide what is in it; `whole`: these are all that share a term with it."""
-
-    ranking: Ranking
-    watched: Sequence[Candidate]
-    whole: bool
 
 
 class Ranker:
@@ -60,38 +51,28 @@ class Ranker:
         """Expect this number of partitions in later rankings."""
         self._partitions = frozenset(partition_tags(partitions))
 
-    async def rank(self, text: str, count: int, doc_id: Collection[str] = ()) -> Ranking:
-        """The `count` best sentences; with `doc_id`, those of these documents among the best `FILTERED_RANK` or more.
+    async def rank(self, text: str, count: int, chosen: Filter | None = None) -> Ranking:
+        """The `count` best sentences, of the documents that the filter admits.
 
         It raises NotWhole when no shard, or two, ranked a partition: the caller then tries again.
         """
-        return (await self.ranked(text, count, doc_id)).ranking
-
-    async def ranked(self, text: str, count: int, doc_id: Collection[str] = ()) -> Ranked:
-        """`rank`, and which sentences decide it."""
-        asked = max(FILTERED_RANK, count) if doc_id else count
+        arguments = (text,) if chosen is None else (text, chosen.packed.hex())
         replies = await asyncio.gather(
-            *(trigger(self._shards, shard, RANK_TRIGGER, asked, text) for shard in self._shards.all)
+            *(trigger(self._shards, shard, RANK_TRIGGER, count, *arguments) for shard in self._shards.all)
         )
         for reply in replies:
             if reply and isinstance(reply[0], ReplyError):
                 raise reply[0]
         try:
             parts = [orjson.loads(reply[0]) for reply in replies]
-            ranking = merge(parts, asked)
+            ranking = merge(parts, count)
         except (orjson.JSONDecodeError, IndexError, TypeError) as error:
             raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
         if len(ranking.epochs) < sum(len(part["epochs"]) for part in parts):
             raise NotWhole("a partition is ranked by two shards: it has just moved")
         if missing := self._partitions.difference(ranking.epochs):
             raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
-        best = ranking.candidates
-        whole = len(best) < asked
-        if doc_id:
-            ids = frozenset(doc_id)
-            of_documents = [item for item in best if parse_sentence(item.sentence).document_id in ids]
-            ranking = replace(ranking, candidates=of_documents[:count])
-        return Ranked(ranking, best, whole)
+        return ranking
 
 
 async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
@@ -140,21 +121,21 @@ class Searcher:
         """The best sentences for a query, within its deadline."""
         begun = perf_counter()
         options = options or SearchOptions()
-        query = check_search(text, options, self._limits)
+        query, chosen = check_search(text, options, self._limits)
         timeout_ms = self._limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found: Found = await self._shards.retrying(lambda: self._search(query, options, begun), inf)
+                found: Found = await self._shards.retrying(lambda: self._search(query, chosen, options, begun), inf)
                 return found
         except TimeoutError as error:
             raise DeadlineExceeded(f"the search did not end in {timeout_ms:g} ms (timeout_ms)") from error
 
-    async def _search(self, query: str, options: SearchOptions, begun: float) -> Found:
+    async def _search(self, query: str, chosen: Filter | None, options: SearchOptions, begun: float) -> Found:
         await self._follow()
         terms = tuple(question_terms(query))
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()
-            ranking = await self._ranker.rank(query, options.top_k, options.doc_id)
+            ranking = await self._ranker.rank(query, options.top_k, chosen)
             fetching_begun = perf_counter()
             documents = await self._documents(ranking.candidates, options.context)
             hits = [

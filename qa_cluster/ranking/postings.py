@@ -85,6 +85,7 @@ class IndexWriter:
     spans: Sequence[tuple[int, int]]
     tokens: Sequence[TextTokens]
     packed: bytes
+    fields: bytes
 
     def steps(self) -> Iterator[tuple[int, int, str]]:
         """First sentence, last sentence and kind of every step, in order."""
@@ -108,6 +109,7 @@ class IndexWriter:
             attempt,
             len(self.spans),
             self.packed if "c" in kind else b"",
+            self.fields if "c" in kind else b"",
             *arrays,
         )
         return ScriptCall("index_document", document_keys(self.document_id, self.tag), args)

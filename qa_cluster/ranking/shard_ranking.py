@@ -13,7 +13,7 @@ from typing import Any
 
 from qa_cluster.keys import epoch_key, flight_key, index_key
 
-Command = tuple[str | int, ...]
+Command = tuple[str | int | bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,13 @@ def parse_statistics(tags: Sequence[str], terms: Sequence[str], replies: Sequenc
     )
 
 
-def rank_commands(statistics: Statistics, count: int) -> list[Command]:
-    """To be sent one after the other; `rank_reply` reads their replies."""
+def rank_commands(statistics: Statistics, count: int, packed_filter: bytes = b"") -> list[Command]:
+    """To be sent one after the other; `rank_reply` reads their replies. A filter is in its binary form."""
+    chosen = ("FILTER", packed_filter) if packed_filter else ()
     words = [word for pair in zip(statistics.terms, statistics.sums, strict=True) for word in pair]
     sentences = sum(statistics.sentences)
     return [
-        ("QA.INDEX.RANK", index_key(tag), count, sentences, "TERMS", len(statistics.terms), *words)
+        ("QA.INDEX.RANK", index_key(tag), count, sentences, *chosen, "TERMS", len(statistics.terms), *words)
         for tag in statistics.tags
     ]
 

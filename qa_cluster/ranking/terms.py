@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import Stemmer
 
-ANALYZER_VERSION = f"2-snowball-{Stemmer.version()}"
+ANALYZER_VERSION = f"3-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
 
 # Scripts without spaces between words, and Hangul, which attaches particles to words: their terms are pairs of

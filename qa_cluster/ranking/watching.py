@@ -16,7 +16,7 @@ from math import expm1, floor, log
 
 from qa_cluster.keys import encode_id, index_key, parse_sentence
 
-from .bm25 import Candidate, Part, Ranking
+from .bm25 import Part, Ranking
 from .shard_ranking import Command
 
 # Sums of floats in another order than the shard's.
@@ -25,23 +25,22 @@ MAX_TERM_BYTES = 256
 MOST = 2**53 - 1
 
 
-def watch_commands(
-    ranking: Ranking, watched: Sequence[Candidate], *, whole: bool, name: str, ttl_ms: int, drift: float
-) -> dict[str, Command]:
+def watch_commands(ranking: Ranking, asked: int, *, name: str, ttl_ms: int, drift: float) -> dict[str, Command]:
     """``QA.INDEX.WATCH`` for the index of each partition, by tag.
 
+    Filters are not watched: a new sentence of a document that the filter does not admit counts like any other.
+
     Args:
-        ranking: what the answer was made from.
-        watched: every sentence whose change may change the answer, the best first.
-        whole: whether these are all sentences that share a term with the question; then each new one that does so may
-            change the answer.
+        ranking: what the answer is made from.
+        asked: how many sentences were asked for; if there are fewer, each new one that shares a term may change it.
         name: of the answer.
         ttl_ms: how long it is kept.
         drift: how far the idf of a term may move, as a share of it.
     """
-    least = 0.0 if whole or not watched else watched[-1].score * (1 - drift / 2) * (1 - ROUNDING)
+    best = ranking.candidates
+    least = best[-1].score * (1 - drift / 2) * (1 - ROUNDING) if len(best) == asked else 0.0
     places: dict[str, dict[str, int]] = {tag: {} for tag in ranking.parts}
-    for candidate in watched:
+    for candidate in best:
         sentence = parse_sentence(candidate.sentence)
         places[sentence.tag][encode_id(sentence.document_id)] = candidate.place
     idf = [_idf(ranking.sentences, frequency) for frequency in ranking.frequencies]

@@ -1,6 +1,6 @@
 -- Stores the tokens of a document and indexes it, if its version still stands: in one step, or a large one in several.
 -- ARGV: tokens prefix, version, splitter, tokenizer, steps, attempt, sentences, the document's sentences as QA.INDEX.PUT
---   takes them (in the last step), then sentence, columns, tensor of each sentence of this step.
+--   takes them and its fields (both in the last step), then sentence, columns, tensor of each sentence of this step.
 -- Steps holds `b` (begin: a new attempt), `c` (commit: the document is ranked from now on), both or neither.
 -- Reply: status (stored, stale), attempt.
 local version, splitter, tokenizer, steps = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -20,12 +20,12 @@ elseif record[3] ~= attempt then
   return {'stale', ''}
 end
 
-for a = 9, #ARGV, 3 do
+for a = 10, #ARGV, 3 do
   redis.call('AI.TENSORSET', TOKENS .. ARGV[a], 'INT32', 3, ARGV[a + 1], 'BLOB', ARGV[a + 2])
 end
 
 if steps:find('c', 1, true) then
-  redis.call('QA.INDEX.PUT', INDEX, ID, '', ARGV[8])
+  redis.call('QA.INDEX.PUT', INDEX, ID, ARGV[9], ARGV[8])
   redis.call('HSET', DOCUMENT, 'tokenized', version, 'tokenizer', tokenizer)
   move_epoch()
 end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -39,6 +40,22 @@ async def test_get_and_post_give_the_same_result(cluster: ScriptedCluster) -> No
         assert [hit["document_id"] for hit in (await client.get("/search", params=QUERY)).json()["hits"]] == ["a", "b"]
 
 
+async def test_filters_in_both_forms(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        for name, year in (("a", 2019), ("b", 2021)):
+            await client.put(f"/documents/{name}", json={"text": "Ada wrote it.", "metadata": {"year": year}})
+        filters = {"field": "meta.year", "operator": ">", "value": 2020}
+        for response in (
+            await client.get("/search", params={**QUERY, "filter": "year>2020"}),
+            await client.get("/search", params={**QUERY, "filters": json.dumps(filters)}),
+            await client.post("/search", json={"query": "wrote it", "filter": ["year>2020"]}),
+            await client.post("/search", json={"query": "wrote it", "filters": filters}),
+        ):
+            assert [hit["document_id"] for hit in response.json()["hits"]] == ["b"]
+        answered = await client.get("/qa", params={"question": "Who wrote it?", "filter": "year<2020"})
+        assert [answer["document_id"] for answer in answered.json()["answers"]] == ["a"]
+
+
 async def test_a_search_sees_what_was_just_written(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         for number in range(20):
@@ -57,6 +74,10 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/search?q=%ff", {}, 400, "malformed-query", ("UTF-8",)),
     ("GET", "/search?q=a&top_k=1001", {}, 422, "validation", ("from 1 to 1000",)),
     ("GET", "/search?q=a&context=17", {}, 422, "validation", ("from 0 to 16",)),
+    ("GET", "/search?q=a&filter=year", {}, 422, "validation", ("filter must look like year>=2020",)),
+    ("GET", "/search?q=a&filters=%7B%7D", {}, 422, "validation", ("filters/operator must be one of",)),
+    ("GET", "/search?q=a&filters=x", {}, 422, "validation", ("filters", "must be an object")),
+    ("POST", "/search", {"json": {"query": "a", "filters": []}}, 422, "validation", ("#/filters",)),
     ("GET", "/search?q=a&cache=off", {}, 422, "validation", ("cache", "unknown")),
     ("GET", "/search?q=" + "a" * 1001, {}, 413, "too-long", ("1001", "1000")),
     ("PUT", "/search", {}, 405, "method-not-allowed", ("GET",)),
@@ -123,7 +144,7 @@ async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> N
     async with serving(cluster) as client:
         described = (await client.get("/openapi.json")).json()
         path = described["paths"]["/search"]
-        parameters = {item["name"]: item["schema"] for item in path["get"]["parameters"]}
+        parameters = {item["name"]: described_type(item) for item in path["get"]["parameters"]}
         body = path["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert set(parameters) - {"q"} == set(body["properties"]) - {"query"}
         assert (parameters["top_k"]["maximum"], parameters["context"]["default"]) == (1000, 0)
@@ -131,6 +152,11 @@ async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> N
         await client.put("/documents/a", json={"text": "Ada wrote it."})
         response: httpx.Response = await client.get("/search", params={**QUERY, "context": context})
         assert_fits(response.json(), described["components"]["schemas"]["Search"], "result")
+
+
+def described_type(parameter: dict[str, Any]) -> dict[str, Any]:
+    """That of a parameter, which is JSON where it is an object."""
+    return dict(parameter.get("schema") or parameter["content"]["application/json"]["schema"])
 
 
 _KINDS = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "object": dict, "array": list}

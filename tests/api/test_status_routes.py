@@ -9,6 +9,7 @@ from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 from tests.api.service_under_test import assert_problem, service, serving
+from tests.api.test_search_route import described_type
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
@@ -75,7 +76,7 @@ async def test_the_description_names_every_route_and_parameter(cluster: Scripted
             *("/qa", "/search", "/documents", "/documents/count", "/documents/{id}", "/models", "/models/{id}"),
             *("/livez", "/readyz", "/metrics"),
         }
-        parameters = {item["name"]: item["schema"] for item in described["paths"]["/qa"]["get"]["parameters"]}
+        parameters = {item["name"]: described_type(item) for item in described["paths"]["/qa"]["get"]["parameters"]}
         body = described["paths"]["/qa"]["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert set(parameters) == set(body["properties"])
         assert parameters["top_k"]["maximum"] == 20

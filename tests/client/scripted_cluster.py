@@ -156,7 +156,7 @@ class ScriptedCluster:
             await node.store(model, model.name)
 
     async def rank(self, node: Node, arguments: list[str]) -> list[bytes]:
-        return await functions.rank(node.commands, arguments[2], int(arguments[1]))
+        return await functions.rank(node.commands, arguments[2], int(arguments[1]), *arguments[3:])
 
     async def read(self, node: Node, arguments: list[str]) -> list[bytes]:
         model = self.named.get(arguments[1], self.default)

@@ -16,6 +16,7 @@ from typing import Any
 from qa_cluster import documents, keys
 from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
+from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
@@ -50,7 +51,7 @@ async def split(shard: Connection) -> None:
     """Split new documents, as the worker does after a write."""
     for key in await shard.execute("KEYS", "document:*"):
         parsed = keys.parse_tagged(key.decode(), keys.DOCUMENT_PREFIX)
-        version, tokenized = await shard.execute("HMGET", key, "version", "tokenized")
+        version, tokenized, metadata = await shard.execute("HMGET", key, "version", "tokenized", "metadata")
         if parsed is None or version == tokenized:
             continue
         text = (await shard.execute("GET", keys.paragraphs_key(*parsed))).decode()
@@ -60,11 +61,12 @@ async def split(shard: Connection) -> None:
         await shard.execute(*call.command())
         await shard.execute("HSET", key, "tokenized", version)
         packed = pack_sentences(sentences)
-        await shard.execute("QA.INDEX.PUT", keys.index_key(parsed[1]), keys.encode_id(parsed[0]), "", packed)
+        fields = pack_fields(json.loads(metadata))
+        await shard.execute("QA.INDEX.PUT", keys.index_key(parsed[1]), keys.encode_id(parsed[0]), fields, packed)
         await shard.execute("INCR", keys.epoch_key(parsed[1]))
 
 
-async def rank(shard: Connection, question: str, count: int) -> list[bytes]:
+async def rank(shard: Connection, question: str, count: int, packed_filter: str = "") -> list[bytes]:
     """`qa.rank`, of the partitions that are on this shard."""
     tags = []
     for tag in keys.partition_tags(PARTITIONS):
@@ -74,7 +76,9 @@ async def rank(shard: Connection, question: str, count: int) -> list[bytes]:
     terms = question_terms(question)
     replies = [await shard.execute(*command) for command in statistics_commands(tags, terms)]
     statistics = parse_statistics(tags, terms, replies)
-    replies = [await shard.execute(*command) for command in rank_commands(statistics, count)]
+    replies = [
+        await shard.execute(*command) for command in rank_commands(statistics, count, bytes.fromhex(packed_filter))
+    ]
     return [json.dumps(rank_reply(statistics, replies, count)).encode()]
 
 

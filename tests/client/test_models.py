@@ -121,7 +121,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(ser
             digest = engine.asker._digest(question, manifest("a"))
             nothing = {tag: Part(0, (), 0, 0) for tag in keys.partition_tags(4)}
             ranking = Ranking([], dict.fromkeys(nothing, 0), 0, parts=nothing)
-            tokens = await engine._answers.watches.watch(digest, ranking, [], whole=True)
+            tokens = await engine._answers.watches.watch(digest, ranking, 8)
             assert tokens is not None
             engine._answers.put(digest, body, tokens)
             await eventually_async(lambda: bool(other.exists(whole_answer_key(partition_of(digest, 4), digest))))

@@ -50,6 +50,8 @@ OTHERS: dict[str, object] = {
     "min_score": 0.5,
     "retriever_k": 9,
     "doc_id": ("a",),
+    "filters": {"field": "meta.year", "operator": "==", "value": 2020},
+    "filter": ("year>=2020",),
     "waves": False,
     "timeout_ms": 5,
     "cache": "refresh",

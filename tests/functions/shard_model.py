@@ -65,6 +65,7 @@ def writer(document_id: str, version: str, text: str, splitter: str = "1") -> In
         spans=spans,
         tokens=[_NO_TOKENS] * len(spans),
         packed=pack_sentences([text[a:b] for a, b in spans]),
+        fields=b"",
     )
 
 

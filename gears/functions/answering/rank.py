@@ -10,6 +10,7 @@ import orjson
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.scripting import api as rg
+from qa_cluster.ranking.filters import MAX_FILTER_BYTES
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.shard_functions import MAX_QUESTION_CHARS, MAX_RANK_COUNT, RANK_TRIGGER
@@ -19,27 +20,40 @@ EXTRA_CANDIDATES = 8
 
 
 async def on_rank(arguments: list[Any]) -> str:
-    """Trigger ``qa.rank count question``: one JSON object with the best sentences and what is needed to merge them."""
-    if len(arguments) < 3:
-        raise InvalidInput(f"{RANK_TRIGGER} takes a count and a question")
+    """Trigger ``qa.rank count question [filter]``: one JSON object with the best sentences and what merges them.
+
+    The filter is in its binary form, written in hex.
+    """
+    if len(arguments) not in (3, 4):
+        raise InvalidInput(f"{RANK_TRIGGER} takes a count, a question and perhaps a filter")
+    packed_filter = _filter(arguments[3]) if len(arguments) == 4 else b""
     count, question = _count(arguments[1]), arguments[2]
     if not isinstance(question, str):
         raise InvalidInput("question is not valid UTF-8")
     if len(question) > MAX_QUESTION_CHARS:
         raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     try:
-        return _rank(await partitions.local_tags(), count, question)
+        return _rank(await partitions.local_tags(), count, question, packed_filter)
     except rg.error as error:
         if not slots.is_redirect(error):
             raise
     # A partition has just left this shard, as a new look at the slot table shows, or it is still moving.
     slots.forget()
     try:
-        return _rank(await partitions.local_tags(), count, question)
+        return _rank(await partitions.local_tags(), count, question, packed_filter)
     except rg.error as error:
         if not slots.is_redirect(error):
             raise
         return f"-TRYAGAIN a partition of this shard is on its way to another: {error}"
+
+
+def _filter(value: Any) -> bytes:
+    if isinstance(value, str) and len(value) > 2 * MAX_FILTER_BYTES:
+        raise InputTooLong(f"filter has {len(value) // 2} bytes, the limit is {MAX_FILTER_BYTES}")
+    try:
+        return bytes.fromhex(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"filter must be in hex, got {value!r}"[:200]) from error
 
 
 def _count(value: Any) -> int:
@@ -53,9 +67,9 @@ def _count(value: Any) -> int:
     return int(value)
 
 
-def _rank(tags: Sequence[str], count: int, question: str) -> str:
+def _rank(tags: Sequence[str], count: int, question: str, packed_filter: bytes) -> str:
     terms = question_terms(question)
     wanted = min(count + EXTRA_CANDIDATES, MAX_RANK_COUNT)
     statistics = parse_statistics(tags, terms, rg.execute_many(statistics_commands(tags, terms)))
-    replies = rg.execute_many(rank_commands(statistics, wanted))
+    replies = rg.execute_many(rank_commands(statistics, wanted, packed_filter))
     return orjson.dumps(rank_reply(statistics, replies, wanted)).decode()

@@ -17,6 +17,7 @@ from qa_cluster.gears.functions.shard.calls import run_script
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SENTENCE_PREFIX, document_key, parse_tagged, sentence_key, tokens_prefix
+from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import IndexWriter, pack_sentences
 from qa_cluster.reading.tokenization import pack_sentence
 from qa_cluster.scripts import ScriptCall
@@ -84,6 +85,7 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
         spans=spans,
         tokens=reader.tokenizer.encode_texts(texts),
         packed=pack_sentences(texts),
+        fields=pack_fields(json.loads(record.metadata)),
     )
     attempt = ""
     for first, last, kind in writer.steps():

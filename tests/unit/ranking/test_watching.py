@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ def bounds(words: tuple[str | int, ...]) -> tuple[list[int], list[list[int]]]:
 def test_a_command_for_each_partition() -> None:
     found = ranking(1000, (10,))
     best = [Candidate("a:{06S}:1", 9.0, (1.0,), 7), Candidate("b%25:{06S}:0", 8.0, (1.0,), 9)]
-    commands = watch_commands(found, best, whole=False, name="digest", ttl_ms=60, drift=0.0)
+    commands = watch_commands(replace(found, candidates=best), 2, name="digest", ttl_ms=60, drift=0.0)
     assert commands["06S"] == (
         *("QA.INDEX.WATCH", "index:{06S}", "digest", 60, 5, 50, repr(8.0 * (1 - 1e-9)), 1000, 333, 333),
         *("TERMS", 1, "t0", 10, 3, 3, "DOCUMENTS", 2, "a", 7, "b%25", 9),
@@ -42,27 +43,27 @@ def test_a_command_for_each_partition() -> None:
     assert commands["0Wq"][-2:] == ("DOCUMENTS", 0)
 
 
-@pytest.mark.parametrize(("whole", "least"), [(True, 0.0), (False, 7.8)])
-def test_the_score_to_reach(whole: bool, least: float) -> None:
-    best = [Candidate("a:{06S}:1", 8.0, (1.0,), 7)]
-    commands = watch_commands(ranking(1000, (10,)), best, whole=whole, name="n", ttl_ms=1, drift=0.05)
+@pytest.mark.parametrize(("asked", "least"), [(2, 0.0), (1, 7.8)])
+def test_the_score_to_reach(asked: int, least: float) -> None:
+    found = replace(ranking(1000, (10,)), candidates=[Candidate("a:{06S}:1", 8.0, (1.0,), 7)])
+    commands = watch_commands(found, asked, name="n", ttl_ms=1, drift=0.05)
     assert float(commands["0Wq"][6]) == pytest.approx(least)
 
 
 def test_without_candidates_every_sentence_counts() -> None:
-    commands = watch_commands(ranking(0, (0, 0)), [], whole=True, name="n", ttl_ms=1, drift=0.05)
+    commands = watch_commands(ranking(0, (0, 0)), 8, name="n", ttl_ms=1, drift=0.05)
     assert float(commands["06S"][6]) == 0
     assert bounds(commands["06S"]) == ([0, 0], [[0, 0], [0, 0]])
 
 
 def test_without_terms_nothing_can_move_it() -> None:
-    commands = watch_commands(ranking(1000, ()), [], whole=True, name="n", ttl_ms=1, drift=0.05)
+    commands = watch_commands(ranking(1000, ()), 8, name="n", ttl_ms=1, drift=0.05)
     assert bounds(commands["06S"])[0] == [0, 2**53 - 1]
 
 
 def test_terms_that_no_index_holds_are_not_sent() -> None:
     found = Ranking([], dict.fromkeys(TAGS, 1), 9, ("x" * 257, "ok"), (0, 1), {"06S": Part(9, (0, 1), 1, 2)})
-    words = watch_commands(found, [], whole=True, name="n", ttl_ms=1, drift=0.0)["06S"]
+    words = watch_commands(found, 8, name="n", ttl_ms=1, drift=0.0)["06S"]
     assert words[10:] == ("TERMS", 1, "ok", 1, 1, 1, "DOCUMENTS", 0)
 
 
@@ -76,7 +77,7 @@ def test_at_the_bounds_of_all_partitions_no_idf_has_moved_further(
 ) -> None:
     frequencies = tuple(int(share * sentences) for share in shares)
     found = ranking(sentences, frequencies)
-    commands = watch_commands(found, [], whole=True, name="n", ttl_ms=1, drift=drift)
+    commands = watch_commands(found, 8, name="n", ttl_ms=1, drift=drift)
     ends = [bounds(commands[tag]) for tag in TAGS]
     for i, frequency in enumerate(frequencies):
         before = idf(sentences, frequency)

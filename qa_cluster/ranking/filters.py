@@ -1,0 +1,323 @@
+"""Filters: which documents a question or a search is about, by their metadata and their ids.
+
+The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``, joined by ``{"operator":
+"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. Both become the binary form in
+which the index takes them (``docs/index.md``), and so does the metadata of a document, so a value means the same
+on both sides:
+
+- a number is a number, true and false are themselves;
+- a string that is a date or a time of ISO 8601 is that moment, in seconds; without a zone it is UTC;
+- any other string is text; an array satisfies a condition by any of its values;
+- a nested object's fields are named with dots, ``author.name``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.keys import encode_id
+
+MAX_FIELDS = 256
+MAX_FIELDS_BYTES = 65536
+MAX_NAME_BYTES = 255
+MAX_TEXT_BYTES = 1024
+MAX_NODES = 256
+MAX_DEPTH = 32
+MAX_VALUES = 10_000
+MAX_FILTER_BYTES = 65536
+
+_LOGIC = {"AND": b"&", "OR": b"|"}
+_COMPARISONS = {"==": b"=", "!=": b"#", "<": b"<", "<=": b"[", ">": b">", ">=": b"]"}
+_MEMBERSHIP = {"in": b"i", "not in": b"o"}
+_ORDERING = frozenset({"<", "<=", ">", ">="})
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
+_SHORT = re.compile(r"\s*([^=!<>]+?)\s*(==|=|!=|<=|>=|<|>)\s*(.*?)\s*\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A checked filter: its binary form for the index, and its canonical form for the names of answers."""
+
+    packed: bytes
+    canonical: Any
+
+
+def parse_filters(filters: object, where: str = "filters") -> Filter:
+    """A filter in the long form; InvalidInput names the place and what is wrong, InputTooLong the limit."""
+    count = [0]
+    canonical = _checked(filters, where, 1, count)
+    return _filter(canonical, where)
+
+
+def parse_short(texts: Sequence[str], where: str = "filter") -> Filter:
+    """All of some conditions in the short form.
+
+    >>> parse_short(["year>=2020"]).canonical
+    ['>=', 'year', 2020]
+    """
+    return _filter(_all([_short(text, where) for text in texts]), where)
+
+
+def of_documents(document_ids: Sequence[str]) -> Filter:
+    """Only these documents."""
+    return _filter(["in", "", sorted({*document_ids})], "doc_id")
+
+
+def both(filters: Sequence[Filter]) -> Filter | None:
+    """What satisfies all of them; None for none."""
+    return _filter(_all([each.canonical for each in filters]), "filters") if filters else None
+
+
+def pack_fields(metadata: Mapping[str, Any]) -> bytes:
+    """The metadata of a document as the index takes it.
+
+    What cannot be filtered by is left out: null, texts of more than 1,024 bytes, arrays of arrays or objects; and from
+    256 fields or 65,536 bytes on, what comes last.
+    """
+    parts: list[bytes] = []
+    size = 2
+    names: set[bytes] = set()
+    for name, value in _flat(metadata, ""):
+        encoded = name.encode("utf-8", "replace")
+        values = [_pack_value(item) for item in (value if isinstance(value, list) else [value]) if _fits(item)]
+        packed = bytes([len(encoded)]) + encoded + struct.pack("<H", len(values)) + b"".join(values)
+        if encoded in names or len(parts) == MAX_FIELDS or size + len(packed) > MAX_FIELDS_BYTES:
+            continue
+        names.add(encoded)
+        parts.append(packed)
+        size += len(packed)
+    return struct.pack("<H", len(parts)) + b"".join(parts) if parts else b""
+
+
+def _flat(metadata: Mapping[str, Any], prefix: str, depth: int = 1) -> Iterator[tuple[str, Any]]:
+    for name, value in metadata.items():
+        path = prefix + name
+        if isinstance(value, Mapping):
+            if depth < MAX_DEPTH:
+                yield from _flat(value, f"{path}.", depth + 1)
+        elif 1 <= len(path.encode("utf-8", "replace")) <= MAX_NAME_BYTES and value is not None:
+            yield path, value[: MAX_VALUES + 1] if isinstance(value, list) else value
+
+
+def _fits(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "replace")) <= MAX_TEXT_BYTES
+    if isinstance(value, int | float):
+        return math.isfinite(_number(value))
+    return False
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def seconds_of(text: str) -> int | None:
+    """The moment that a text of ISO 8601 names, in seconds since 1970, rounded down; None for any other text.
+
+    >>> seconds_of("1970-01-02"), seconds_of("1970-01-01T01:00:00+01:00"), seconds_of("soon")
+    (86400, 0, None)
+    """
+    if not _DATE.match(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return math.floor(moment.timestamp())
+
+
+def _pack_value(value: str | float) -> bytes:
+    if isinstance(value, bool):
+        return b"b" + bytes([value])
+    if isinstance(value, int | float):
+        return struct.pack("<cd", b"n", _number(value))
+    seconds = seconds_of(value)
+    if seconds is not None:
+        return struct.pack("<cq", b"t", seconds)
+    text = value.encode("utf-8", "replace")
+    return struct.pack("<cH", b"s", len(text)) + text
+
+
+# ---- The long form ----
+
+
+def _checked(node: object, where: str, depth: int, count: list[int]) -> list[Any]:
+    count[0] += 1
+    if count[0] > MAX_NODES or depth > MAX_DEPTH:
+        raise InputTooLong(f"{where}: a filter has at most {MAX_NODES} conditions, {MAX_DEPTH} deep")
+    if not isinstance(node, Mapping):
+        raise InvalidInput(f"{where} must be an object with an operator, got {type(node).__name__}")
+    operator = node.get("operator")
+    if operator in (*_LOGIC, "NOT"):
+        _only(node, ("operator", "conditions"), where)
+        conditions = node.get("conditions")
+        if not isinstance(conditions, Sequence) or isinstance(conditions, str) or not conditions:
+            raise InvalidInput(f"{where}/conditions must be a list that is not empty, for {operator}")
+        inner = [_checked(each, f"{where}/conditions/{i}", depth + 1, count) for i, each in enumerate(conditions)]
+        return ["NOT", _all(inner)] if operator == "NOT" else [operator, *inner]
+    if operator not in (*_COMPARISONS, *_MEMBERSHIP):
+        known = ", ".join((*_COMPARISONS, *_MEMBERSHIP, *_LOGIC, "NOT"))
+        raise InvalidInput(f"{where}/operator must be one of {known}, got {operator!r}"[:300])
+    _only(node, ("field", "operator", "value"), where)
+    field = node.get("field")
+    if not isinstance(field, str):
+        raise InvalidInput(f"{where}/field must be a string, got {type(field).__name__}")
+    if "value" not in node:
+        raise InvalidInput(f"{where}/value is missing")
+    return _condition(field, operator, node["value"], where)
+
+
+def _only(node: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
+    for name in node:
+        if name not in known:
+            raise InvalidInput(f"{where} has an unknown member {name!r}, known are {', '.join(known)}"[:300])
+
+
+def _condition(field: str, operator: str, value: Any, where: str) -> list[Any]:
+    name = "" if field == "id" else field.removeprefix("meta.")
+    if (not name and field != "id") or not _encodable(name) or len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidInput(f"{where}/field must be id or have 1 to {MAX_NAME_BYTES} bytes, got {field[:100]!r}")
+    if operator in _MEMBERSHIP:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise InvalidInput(f"{where}/value must be a list for {operator!r}, got {type(value).__name__}")
+        if len(value) > MAX_VALUES:
+            raise InputTooLong(f"{where}/value has {len(value)} values, the limit is {MAX_VALUES}")
+        values = list(value)
+    else:
+        values = [value]
+    for item in values:
+        _check_value(name, operator, item, where)
+    return [operator, name, values if operator in _MEMBERSHIP else value]
+
+
+def _check_value(name: str, operator: str, value: Any, where: str) -> None:
+    if not isinstance(value, str | int | float):
+        kind = "null" if value is None else type(value).__name__
+        raise InvalidInput(f"{where}/value must be text, a number, true or false, got {kind}")
+    if isinstance(value, str) and not _encodable(value):
+        raise InvalidInput(f"{where}/value holds a lone surrogate: it is not valid Unicode")
+    if not _fits(value):
+        raise InvalidInput(f"{where}/value is no finite number, or has more than {MAX_TEXT_BYTES} bytes")
+    if not name and (not isinstance(value, str) or not value):
+        raise InvalidInput(f"{where}/value must be a document's id, got {value!r}"[:300])
+    if operator in _ORDERING and (
+        not name or isinstance(value, bool) or (isinstance(value, str) and seconds_of(value) is None)
+    ):
+        raise InvalidInput(f"{where}/value must be a number or a date (2020-01-31) for {operator}, got {value!r}"[:300])
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _all(conditions: list[Any]) -> Any:
+    return conditions[0] if len(conditions) == 1 else ["AND", *conditions]
+
+
+# ---- The short form ----
+
+
+def _short(text: str, where: str) -> list[Any]:
+    """``name=value``, ``name=one,two`` (any of them), ``name!=value``, ``name<value`` and so on.
+
+    A value is a number, true or false if it looks like one; in double quotes it is text, commas included.
+    """
+    found = _SHORT.match(text)
+    if not found:
+        raise InvalidInput(f"{where} must look like year>=2020 or lang=en, got {text[:100]!r}")
+    name, operator, written = found[1], found[2].replace("==", "="), found[3]
+    values = [_short_value(value) for value in _split(written)]
+    if name == "id":
+        values = [value if isinstance(value, str) else written for value in values]
+    if len(values) > 1:
+        if operator not in ("=", "!="):
+            raise InvalidInput(f"{where}: {operator} takes one value, got {text[:100]!r}")
+        return _condition(name, "in" if operator == "=" else "not in", values, where)
+    return _condition(name, "==" if operator == "=" else operator, values[0], where)
+
+
+_VALUES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|\Z)', re.DOTALL)
+
+
+def _split(text: str) -> list[str]:
+    values, at = [], 0
+    while True:
+        found = _VALUES.match(text, at)
+        if found is None or (found[1].startswith('"') != found[1].endswith('"')):
+            raise InvalidInput(f"filter has a quote that is not closed: {text[:100]!r}")
+        values.append(found[1])
+        at = found.end()
+        if at == len(text) and not text.endswith(",", found.end(1)):
+            return values
+
+
+def _short_value(text: str) -> Any:
+    if text.startswith('"'):
+        return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if re.fullmatch(r"[+-]?\d{1,15}", text):
+        return int(text)
+    if re.fullmatch(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", text) and math.isfinite(float(text)):
+        return float(text)
+    return text
+
+
+# ---- The binary form ----
+
+
+def _filter(canonical: Any, where: str) -> Filter:
+    nodes, depth = _size(canonical)
+    if nodes > MAX_NODES or depth > MAX_DEPTH:
+        raise InputTooLong(
+            f"{where}: {nodes} conditions, {depth} deep; a filter has at most {MAX_NODES}, {MAX_DEPTH} deep"
+        )
+    packed = _pack(canonical)
+    if len(packed) > MAX_FILTER_BYTES:
+        raise InputTooLong(f"{where} takes {len(packed)} bytes, the limit is {MAX_FILTER_BYTES}")
+    return Filter(packed, canonical)
+
+
+def _size(node: Any) -> tuple[int, int]:
+    """How many nodes there are, and how deep."""
+    if node[0] not in _LOGIC and node[0] != "NOT":
+        return 1, 1
+    inner = [_size(each) for each in node[1:]]
+    return 1 + sum(nodes for nodes, _ in inner), 1 + max(depth for _, depth in inner)
+
+
+def _pack(node: Any) -> bytes:
+    operator = node[0]
+    if operator in _LOGIC:
+        return _LOGIC[operator] + struct.pack("<H", len(node) - 1) + b"".join(map(_pack, node[1:]))
+    if operator == "NOT":
+        return b"!" + _pack(node[1])
+    _, name, value = node
+    encoded = name.encode()
+    head: bytes = (_COMPARISONS | _MEMBERSHIP)[operator] + bytes([len(encoded)]) + encoded
+    values = [_pack_value(each) if name else _pack_id(each) for each in (value if operator in _MEMBERSHIP else [value])]
+    if operator in _MEMBERSHIP:
+        head += struct.pack("<I", len(values))
+    return head + b"".join(values)
+
+
+def _pack_id(document_id: str) -> bytes:
+    """The index knows a document by its id as it stands in keys; an id is never a date."""
+    text = encode_id(document_id).encode()
+    return struct.pack("<cH", b"s", len(text)) + text

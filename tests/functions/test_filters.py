@@ -1,0 +1,94 @@
+"""Filters inside the ranking: exact, of metadata as it stands, and part of what a kept answer is called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import redis
+
+from qa_cluster.cluster_client import AsyncClusterClient
+
+from .running_shards import Shards, tag
+
+
+@pytest.fixture
+async def client(shards: Shards) -> AsyncIterator[AsyncClusterClient]:
+    async with AsyncClusterClient(f"redis://127.0.0.1:{shards.nodes[0].port}") as made:
+        yield made
+
+
+def at_least(year: int) -> dict[str, Any]:
+    return {"field": "meta.year", "operator": ">=", "value": year}
+
+
+async def found(client: AsyncClusterClient, query: str, **options: Any) -> list[str]:
+    result = await client.search(query, **options)
+    return sorted(hit.document_id for hit in result.hits)
+
+
+async def test_as_many_are_found_as_match_however_rare_they_are(client: AsyncClusterClient) -> None:
+    """Those that match rank behind 300 others; without a filter they are not among the best."""
+    for number in range(300):
+        await client.put_document(f"pelican {number}", "Pelicans fish.", metadata={"year": 2000}, wait=False)
+    names = [f"late {number}" for number in range(12)]
+    for name in names:
+        text = "Among the many birds that were seen on that long day some pelicans did fish a little."
+        await client.put_document(name, text, metadata={"year": 2024, "tags": ["bird", "long"]})
+    assert await found(client, "pelicans fish", top_k=12, filters=at_least(2020)) == sorted(names)
+    assert await found(client, "pelicans fish", top_k=100, filter="tags=long", doc_id=["late 3", "pelican 7"]) == [
+        "late 3"
+    ]
+    assert await found(client, "pelicans fish", top_k=100, filter=["year<2000"]) == []
+    assert len(await found(client, "pelicans fish", top_k=12, filter="year!=2000")) == 12
+    assert set(await found(client, "pelicans fish", top_k=12)).isdisjoint(names)
+
+
+async def test_changed_metadata_are_what_is_filtered_by(client: AsyncClusterClient) -> None:
+    text = "Gannets dive for mackerel."
+    await client.put_document("gannet", text, metadata={"status": "draft", "when": "2024-02-03"})
+    assert await found(client, "gannets", filter="status=draft") == ["gannet"]
+    assert await found(client, "gannets", filter=["when>=2024-02-03", "when<2024-02-04"]) == ["gannet"]
+    await client.put_document("gannet", text, metadata={"status": "final"})
+    assert await found(client, "gannets", filter="status=draft") == []
+    assert await found(client, "gannets", filter="status=final") == ["gannet"]
+
+
+async def test_answers_are_kept_by_their_filter_and_go_with_the_metadata(client: AsyncClusterClient) -> None:
+    text = "Cormorants dry their wings on rocks."
+    await client.put_document("cormorant", text, metadata={"reviewed": True})
+    question = "Where do cormorants dry their wings?"
+    assert (await client.ask(question, filter="reviewed=true")).best is not None
+    assert (
+        await client.ask(question, filters={"field": "reviewed", "operator": "==", "value": True})
+    ).cache.tier == "near"
+    assert (await client.ask(question, filter="reviewed=false")).best is None
+    assert (await client.ask(question, filter="reviewed=false")).cache.tier == "near"
+    await client.put_document("cormorant", text, metadata={"reviewed": False})
+    assert (await client.ask(question, filter="reviewed=true")).best is None
+    assert (await client.ask(question, filter="reviewed=false")).best is not None
+
+
+async def test_a_document_of_before_metadata_were_indexed_is_indexed_anew(
+    shards: Shards, client: AsyncClusterClient
+) -> None:
+    await client.put_document("dunlin", "Dunlins probe the mud.", metadata={"year": 1999})
+    key = f"document:dunlin:{{{tag('dunlin')}}}"
+    shards.client.hset(key, "tokenizer", "another-2-snowball")
+    shards.on(
+        shards.node_of(key), "QA.INDEX.PUT", f"index:{{{tag('dunlin')}}}", "dunlin", "", b"\x01\x01\x01\x06dunlin"
+    )
+    assert await found(client, "dunlins", filter="year=1999") == []
+    shards.register("UPGRADE")
+    for _ in range(600):
+        if await found(client, "dunlins", filter="year=1999") == ["dunlin"]:
+            break
+    else:
+        pytest.fail("the document was not indexed anew")
+
+
+@pytest.mark.parametrize("packed", ["zz", "00", "2d", "26ffff"])
+def test_a_damaged_filter_is_refused(shards: Shards, packed: str) -> None:
+    with pytest.raises(redis.ResponseError, match="filter"):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", 3, "dunlins", packed)

@@ -1,0 +1,258 @@
+"""Filters and metadata in their binary forms: the index admits what Haystack's filters mean, told over plain JSON."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.ranking.filters import both, of_documents, pack_fields, parse_filters, parse_short, seconds_of
+
+from .native_index import OK, NativeIndex
+
+WORDS = ["de", "en", "", "draft", "2020-01-31", "2021-06-01T12:00:00Z", "2020-01-31T00:00:00+00:00"]
+NUMBERS = [0, 1, 2019, 2020, 2021.5, -3]
+FIELDS = ["year", "lang", "tags", "author.name", "done"]
+
+
+@pytest.fixture
+def index() -> Iterator[NativeIndex]:
+    made = NativeIndex(5)
+    yield made
+    made.close()
+
+
+def put(index: NativeIndex, name: str, metadata: dict[str, Any]) -> None:
+    handle, packed = ctypes.c_void_p(), pack_fields(metadata)
+    encoded = name.encode()
+    begin = index.lib.shim_begin
+    assert begin(index.pointer, encoded, len(encoded), packed, len(packed), ctypes.byref(handle)) == OK
+    assert index.commit(handle) == OK
+
+
+def listed(index: NativeIndex, packed: bytes) -> list[str]:
+    compiled = index.lib.shim_filter(index.pointer, packed, len(packed))
+    assert compiled, packed
+    at, ids = ctypes.c_uint64(0), ctypes.create_string_buffer(1000 * 64 + 1)
+    found = index.lib.shim_list(index.pointer, ctypes.byref(at), compiled, 10**6, 1000, ids)
+    index.lib.shim_filter_free(index.pointer, compiled)
+    return [ids.raw[i * 64 : (i + 1) * 64].rstrip(b"\0").decode() for i in range(found)]
+
+
+def comparable(value: Any) -> Any:
+    """What two values are compared by: their kind, then the value."""
+    if isinstance(value, bool):
+        return ("boolean", value)
+    if isinstance(value, str):
+        moment = seconds_of(value)
+        return ("text", value) if moment is None else ("date", moment)
+    return ("number", float(value))
+
+
+def values_of(metadata: Any, field: str) -> list[Any]:
+    for name in field.split("."):
+        metadata = metadata.get(name) if isinstance(metadata, dict) else None
+    return [] if metadata is None else metadata if isinstance(metadata, list) else [metadata]
+
+
+def admits(filters: dict[str, Any], metadata: dict[str, Any]) -> bool:
+    """Haystack's filters, of which an array satisfies a condition by any of its values."""
+    operator = filters["operator"]
+    if operator in ("AND", "OR", "NOT"):
+        inner = [admits(each, metadata) for each in filters["conditions"]]
+        return {"AND": all(inner), "OR": any(inner), "NOT": not all(inner)}[operator]
+    values = [comparable(value) for value in values_of(metadata, filters["field"].removeprefix("meta."))]
+    wanted = filters["value"]
+    if operator in ("in", "not in"):
+        return any(value in map(comparable, wanted) for value in values) == (operator == "in")
+    kind, limit = comparable(wanted)
+    if operator in ("==", "!="):
+        return ((kind, limit) in values) == (operator == "==")
+    same = [value for own, value in values if own == kind]
+    return any(
+        {"<": value < limit, "<=": value <= limit, ">": value > limit, ">=": value >= limit}[operator] for value in same
+    )
+
+
+def condition(chance: random.Random, depth: int = 0) -> dict[str, Any]:
+    if depth < 3 and chance.random() < 0.4:
+        inner = [condition(chance, depth + 1) for _ in range(chance.choice([1, 2, 3]))]
+        return {"operator": chance.choice(["AND", "OR", "NOT"]), "conditions": inner}
+    field = chance.choice(["meta.", ""]) + chance.choice(FIELDS)
+    operator = chance.choice(["==", "!=", "<", "<=", ">", ">=", "in", "not in"])
+    dates = [word for word in WORDS if seconds_of(word) is not None]
+    ordered, others = [*NUMBERS, *dates], [*NUMBERS, *WORDS, True, False]
+    if operator in ("in", "not in"):
+        return {"field": field, "operator": operator, "value": chance.choices(others, k=chance.choice([0, 1, 3, 12]))}
+    return {
+        "field": field,
+        "operator": operator,
+        "value": chance.choice(ordered if "<" in operator or ">" in operator else others),
+    }
+
+
+def metadata_of(chance: random.Random) -> dict[str, Any]:
+    value: Any = lambda: chance.choice([*NUMBERS, *WORDS, True, False])  # noqa: E731
+    made: dict[str, Any] = {}
+    for field in FIELDS:
+        if chance.random() < 0.3:
+            continue
+        found = [value() for _ in range(chance.choice([0, 1, 3]))] if chance.random() < 0.3 else value()
+        if "." in field:
+            made["author"] = {"name": found, "nothing": None}
+        else:
+            made[field] = found
+    return made
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_index_admits_what_the_filter_says(index: NativeIndex, seed: int) -> None:
+    chance = random.Random(seed)
+    documents = {f"d{number}": metadata_of(chance) for number in range(120)}
+    for name, metadata in documents.items():
+        put(index, name, metadata)
+    sizes = set()
+    for _ in range(400):
+        filters = condition(chance)
+        expected = [name for name, metadata in documents.items() if admits(filters, metadata)]
+        assert listed(index, parse_filters(filters).packed) == expected, filters
+        sizes.add(len(expected))
+    assert len(sizes) > 30
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("year>=2020", (">=", "year", 2020)),
+        ("meta.year = 2020", ("==", "year", 2020)),
+        ("year==-2.5", ("==", "year", -2.5)),
+        ("lang=en,de", ("in", "lang", ["en", "de"])),
+        ("lang!=en,de", ("not in", "lang", ["en", "de"])),
+        ("lang!=en", ("!=", "lang", "en")),
+        ("done=TRUE", ("==", "done", True)),
+        ('title="a, \\"b\\""', ("==", "title", 'a, "b"')),
+        ('year="2020"', ("==", "year", "2020")),
+        ("published>2020-01-31", (">", "published", "2020-01-31")),
+        ("id=a b,c", ("in", "", ["a b", "c"])),
+        ("id=12", ("==", "", "12")),
+        ("lang=", ("==", "lang", "")),
+        ("formula=a=b", ("==", "formula", "a=b")),
+    ],
+)
+def test_the_short_form(short: str, long: tuple[Any, ...]) -> None:
+    assert parse_short([short]).canonical == list(long)
+
+
+def test_several_are_all_to_hold() -> None:
+    assert parse_short(["a=1", "b<2"]).canonical == ["AND", ["==", "a", 1], ["<", "b", 2]]
+    joined = both([parse_short(["a=1"]), of_documents(["y", "x", "y"])])
+    assert joined is not None and joined.canonical == ["AND", ["==", "a", 1], ["in", "", ["x", "y"]]]
+    assert both([]) is None
+
+
+def test_documents_are_known_by_their_keys_name(index: NativeIndex) -> None:
+    for name in ("50%25 %7Bdraft%7D", "other"):
+        put(index, name, {})
+    assert listed(index, of_documents(["50% {draft}"]).packed) == ["50%25 %7Bdraft%7D"]
+    assert listed(index, parse_short(['id="50% {draft}"']).packed) == ["50%25 %7Bdraft%7D"]
+    date = {"field": "id", "operator": "in", "value": ["2020-01-31"]}
+    put(index, "2020-01-31", {})
+    assert listed(index, parse_filters(date).packed) == ["2020-01-31"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        ([], "filters must be an object"),
+        ({}, "filters/operator must be one of"),
+        ({"operator": "XOR", "conditions": []}, "got 'XOR'"),
+        ({"operator": "AND"}, "filters/conditions must be a list"),
+        ({"operator": "OR", "conditions": []}, "that is not empty"),
+        (
+            {"operator": "AND", "conditions": [{"operator": "AND", "conditions": [7]}]},
+            "filters/conditions/0/conditions/0 must",
+        ),
+        ({"operator": "AND", "conditions": [], "field": "x"}, "unknown member 'field'"),
+        ({"operator": "==", "value": 1}, "filters/field must be a string"),
+        ({"field": "", "operator": "==", "value": 1}, "must be id or have 1 to 255 bytes"),
+        ({"field": "x" * 256, "operator": "==", "value": 1}, "must be id or have 1 to 255 bytes"),
+        ({"field": "x", "operator": "=="}, "filters/value is missing"),
+        ({"field": "x", "operator": "==", "value": None}, "got null"),
+        ({"field": "x", "operator": "==", "value": {}}, "got dict"),
+        ({"field": "x", "operator": "in", "value": "a"}, "must be a list for 'in'"),
+        ({"field": "x", "operator": "in", "value": [[1]]}, "got list"),
+        ({"field": "x", "operator": "<", "value": "soon"}, "must be a number or a date"),
+        ({"field": "x", "operator": ">", "value": True}, "must be a number or a date"),
+        ({"field": "id", "operator": ">", "value": "a"}, "must be a number or a date"),
+        ({"field": "id", "operator": "==", "value": 5}, "must be a document's id"),
+        ({"field": "x", "operator": "==", "value": "a" * 1025}, "more than 1024 bytes"),
+        ({"field": "x", "operator": "==", "value": float("nan")}, "no finite number"),
+        ({"field": "x", "operator": "==", "value": 10**400}, "no finite number"),
+        ({"field": "x", "operator": "==", "value": "\ud800"}, "lone surrogate"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(filters: Any, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words.replace("(", r"\(")):
+        parse_filters(filters)
+
+
+@pytest.mark.parametrize("text", ["", "year", ">=3", "year>=1,2", 'lang="en', "=", "id>a"])
+def test_what_is_wrong_with_the_short_form(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_short([text])
+
+
+def test_limits_are_those_of_the_index(index: NativeIndex) -> None:
+    one: dict[str, Any] = {"field": "x", "operator": "==", "value": 1}
+    most = {"operator": "AND", "conditions": [one] * 255}
+    assert listed(index, parse_filters(most).packed) == []
+    deep = one
+    for _ in range(31):
+        deep = {"operator": "NOT", "conditions": [deep]}
+    assert listed(index, parse_filters(deep).packed) == []
+    for filters in (
+        {"operator": "AND", "conditions": [one] * 256},
+        {"operator": "NOT", "conditions": [deep]},
+        {"field": "x", "operator": "in", "value": [1] * 10_001},
+        {"field": "x", "operator": "in", "value": ["y" * 100] * 1000},
+    ):
+        with pytest.raises(InputTooLong):
+            parse_filters(filters)
+
+
+def test_what_cannot_be_filtered_by_is_left_out(index: NativeIndex) -> None:
+    odd = {
+        "none": None,
+        "list": [1, [2], {}, None, "ok"],
+        "long": "x" * 1025,
+        "": 1,
+        "n" * 256: 1,
+        "inf": 10**400,
+        "fine": 1,
+    }
+    put(index, "d", odd)
+    for name, value, expected in (
+        ("list", 1, ["d"]),
+        ("list", "ok", ["d"]),
+        ("list", 2, []),
+        ("fine", 1, ["d"]),
+        ("long", "x" * 1024, []),
+    ):
+        filters = {"field": name, "operator": "==", "value": value}
+        assert listed(index, parse_filters(filters).packed) == expected, name
+
+
+def test_many_and_deep_fields_keep_within_the_limits(index: NativeIndex) -> None:
+    deep: dict[str, Any] = {"end": 1}
+    for _ in range(2000):
+        deep = {"a": deep}
+    put(index, "many", {f"field{number}": number for number in range(400)} | {"deep": deep})
+    put(index, "large", {f"field{number}": ["x" * 1000] * 20 for number in range(40)})
+    put(index, "twice", {"a.b": 1, "a": {"b": 2}})
+    assert listed(index, parse_short(["field255=255"]).packed) == ["many"]
+    assert listed(index, parse_short(["field256=256"]).packed) == []
+    assert listed(index, parse_short(["a.b=1"]).packed) == ["twice"]
