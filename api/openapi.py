@@ -17,6 +17,7 @@ from .schemas import (
     document_fields,
     list_parameters,
     pipeline_parameters,
+    removal_parameters,
     search_fields,
     write_parameters,
 )
@@ -201,7 +202,13 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                     {"200": ("a page of the documents; it may be short, or empty, before the end", "Documents")},
                     ["400", "413", "422", "503", "504"],
                     parameters=_parameters(list_parameters()),
-                )
+                ),
+                "delete": _operation(
+                    "Remove all documents with a prefix, or that a filter admits",
+                    {"200": ("how many were removed", "Removal")},
+                    ["400", "413", "422", "503", "504"],
+                    parameters=_parameters(removal_parameters(limits)),
+                ),
             },
             "/documents/count": {
                 "get": _operation(
@@ -259,6 +266,7 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                 "Document": _DOCUMENT,
                 "Documents": openapi_documents.DOCUMENTS,
                 "DocumentCounts": openapi_documents.COUNTS,
+                "Removal": openapi_documents.REMOVAL,
                 "Write": _WRITE,
                 "Models": _MODELS,
                 "PipelineAnswer": openapi_models.ANSWER,

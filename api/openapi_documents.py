@@ -28,6 +28,15 @@ DOCUMENTS: dict[str, Any] = {
         "next_cursor": {"type": ["string", "null"], "description": "of the next page; null: there is none"},
     },
 }
+_REMOVED = {
+    "deleted": _INTEGER,
+    "complete": {
+        **_BOOLEAN,
+        "description": "false: some that were chosen are still there, because the time was up "
+        "or they were written meanwhile; removing again goes on",
+    },
+}
+REMOVAL: dict[str, Any] = {"type": "object", "required": list(_REMOVED), "properties": _REMOVED}
 _NUMBERS = {
     "documents": {**_INTEGER, "description": "those that questions are answered from"},
     "sentences": _INTEGER,

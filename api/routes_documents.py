@@ -1,4 +1,4 @@
-"""`GET /documents`, `GET /documents/count`, and `PUT`, `GET`, `DELETE /documents/{id}`; the version is the ETag."""
+"""`/documents`, `/documents/count` and `/documents/{id}`; the version of a document is its ETag."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
+from qa_cluster.asking.document_list import Choice
+from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.errors import InvalidInput
 
 from .error_map import HttpProblem, RawHeaders
@@ -19,6 +21,7 @@ from .schemas import (
     list_parameters,
     parse_body,
     parse_query,
+    removal_parameters,
     write_parameters,
 )
 
@@ -30,32 +33,52 @@ _ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
 
 
 class DocumentListRoute:
-    """Lists documents page by page, and counts them."""
+    """Lists documents page by page, counts them, and removes many."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._timeout_ms = state.options.limits.timeout_ms
+        self._removal = removal_parameters(state.options.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """List or count documents."""
-        if scope["method"] not in ("GET", "HEAD"):
+        """List, count or remove documents."""
+        if scope["method"] == "DELETE":
+            found = await self._remove(scope)
+        elif scope["method"] in ("GET", "HEAD"):
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                found = await (self._count(scope) if counts(scope) else self._list(scope))
+        else:
             raise HttpProblem(
                 "method-not-allowed",
-                f"{scope['path']} has GET, not {scope['method']}",
-                headers=[(b"allow", b"GET, HEAD")],
+                f"{scope['path']} has GET and DELETE, not {scope['method']}",
+                headers=[(b"allow", b"GET, HEAD, DELETE")],
             )
-        async with asyncio.timeout(self._timeout_ms / 1000):
-            found = await (self._count(scope) if counts(scope) else self._list(scope))
         headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
         await send_response(send, 200, headers, orjson.dumps(found))
 
     async def _list(self, scope: Scope) -> dict[str, Any]:
         values = parse_query(scope["query_string"], list_parameters())
-        return (await self._state.engine.listing.page(**values)).to_dict()
+        choice = _choice(values)
+        return (await self._state.engine.listing.page(**values, choice=choice)).to_dict()
 
     async def _count(self, scope: Scope) -> dict[str, Any]:
         values = parse_query(scope["query_string"], count_parameters())
-        return (await self._state.engine.listing.count(**values)).to_dict()
+        choice = _choice(values)
+        return (await self._state.engine.listing.count(**values, choice=choice)).to_dict()
+
+    async def _remove(self, scope: Scope) -> dict[str, Any]:
+        values = parse_query(scope["query_string"], self._removal)
+        choice = _choice(values)
+        engine = self._state.engine
+        seconds = values.get("timeout_ms", self._timeout_ms) / 1000
+        removal = await remove_all(engine.listing, engine.documents, choice, seconds=seconds)
+        self._state.metrics.document_writes.inc("delete", by=removal.deleted)
+        return removal.to_dict()
+
+
+def _choice(values: dict[str, Any]) -> Choice:
+    """Takes the parameters of a choice out of the others."""
+    return Choice.of(values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ()))
 
 
 def counts(scope: Scope) -> bool:

@@ -212,15 +212,34 @@ def list_parameters() -> tuple[Field, ...]:
     return (
         Field("cursor", "string", "next_cursor of the page before; left out: from the beginning"),
         Field("limit", "integer", "most documents on the page", default=DEFAULT_PAGE, minimum=1, maximum=MAX_PAGE),
+        *choice_parameters(),
+    )
+
+
+def choice_parameters() -> tuple[Field, ...]:
+    """The query parameters that choose documents."""
+    return (
         Field("prefix", "string", "only documents whose ids begin with it", maximum=MAX_ID_BYTES),
+        *_filters("documents, of"),
     )
 
 
 def count_parameters() -> tuple[Field, ...]:
     """The query parameters of counting documents."""
     return (
-        Field("waiting", "boolean", "count documents that are not ready too: it reads every record", default=False),
+        Field(
+            "waiting",
+            "boolean",
+            "count documents that are not ready too: it reads every record, and takes no choice of documents",
+            default=False,
+        ),
+        *choice_parameters(),
     )
+
+
+def removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
+    """The query parameters of removing many documents; one of the choice is needed."""
+    return (*choice_parameters(), _timeout(limits))
 
 
 def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:

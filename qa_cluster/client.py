@@ -59,6 +59,7 @@ __all__ = [
     "NotFound",
     "QAError",
     "QueueFull",
+    "Removal",
     "SearchOptions",
     "SearchResult",
     "VersionConflict",

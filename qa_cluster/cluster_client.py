@@ -21,7 +21,8 @@ from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
 from qa_cluster.asking.connecting import target_of
-from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, entries
+from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, ChoiceArguments, choice_of, entries
+from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
@@ -35,11 +36,13 @@ from .types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    Removal,
     SearchResult,
     WriteResult,
 )
 
 WRITE_TIMEOUT_SECONDS = 30.0
+REMOVE_SECONDS = 600.0
 MAX_CONCURRENCY = 256
 CLOSE_SECONDS = 10.0
 CLOSE_POLL_SECONDS = 0.02
@@ -202,20 +205,35 @@ class AsyncClusterClient:
         """Remove a document; returns the version it had."""
         return await self.engine.documents.delete(id, if_version=if_version, timeout=timeout)
 
-    async def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
-        """A part of `list_documents`; the next one begins at its `next_cursor`."""
-        return await self.engine.listing.page(cursor, limit=limit, prefix=prefix)
+    async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
+        """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
 
-    def list_documents(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
-        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order.
+        InvalidInput for a choice of all documents. One that is written meanwhile stays: `complete` is false then.
+        """
+        engine = self.engine
+        return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
+
+    async def document_page(
+        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
+    ) -> DocumentPage:
+        """A part of `list_documents`; the next one begins at its `next_cursor`."""
+        return await self.engine.listing.page(cursor, limit=limit, choice=choice_of(choice))
+
+    def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
+        """The documents that questions are answered from, whose ids begin with `prefix` and that the filter admits.
+
+        They come in a stable order; `filters` and `filter` are those of `ask`.
 
         A document that does not change meanwhile is listed exactly once, whatever happens to the others.
         """
-        return self.engine.listing.all(prefix=prefix)
+        return self.engine.listing.all(choice_of(choice))
 
-    async def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
-        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
-        return await self.engine.listing.count(waiting=waiting)
+    async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
+
+        With a choice as in `list_documents` it counts those; `waiting` is then refused.
+        """
+        return await self.engine.listing.count(waiting=waiting, choice=choice_of(choice))
 
     async def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""
@@ -395,17 +413,32 @@ class ClusterClient:
         """Remove a document; returns the version it had."""
         return self._run(self._client.delete_document(id, if_version=if_version, timeout=timeout))
 
-    def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+    def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
+        """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
+
+        InvalidInput for a choice of all documents. One that is written meanwhile stays: `complete` is false then.
+        """
+        return self._run(self._client.delete_documents(timeout=timeout, **choice))
+
+    def document_page(
+        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
+    ) -> DocumentPage:
         """A part of `list_documents`; the next one begins at its `next_cursor`."""
-        return self._run(self._client.document_page(cursor, limit=limit, prefix=prefix))
+        return self._run(self._client.document_page(cursor, limit=limit, **choice))
 
-    def list_documents(self, *, prefix: str = "") -> Iterator[DocumentEntry]:
-        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
-        return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, prefix=prefix))
+    def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
+        """The documents that questions are answered from, whose ids begin with `prefix` and that the filter admits.
 
-    def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
-        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
-        return self._run(self._client.count_documents(waiting=waiting))
+        They come in a stable order; `filters` and `filter` are those of `ask`.
+        """
+        return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
+
+    def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
+
+        With a choice as in `list_documents` it counts those; `waiting` is then refused.
+        """
+        return self._run(self._client.count_documents(waiting=waiting, **choice))
 
     def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""

@@ -23,7 +23,14 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, entries, entries_async
+from qa_cluster.asking.document_list import (
+    DEFAULT_PAGE,
+    MAX_PAGE,
+    ChoiceArguments,
+    choice_of,
+    entries,
+    entries_async,
+)
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
@@ -45,6 +52,7 @@ from .types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    Removal,
     SearchResult,
     WriteResult,
 )
@@ -77,7 +85,7 @@ class _Call:
     method: str
     path: str
     content: bytes | None = None
-    query: Mapping[str, str] | None = None
+    query: Mapping[str, str | list[str]] | None = None
     headers: Mapping[str, str] | None = None
     timeout: float = TIMEOUT_SECONDS
 
@@ -102,14 +110,21 @@ def _ask_call(question: str, arguments: AskArguments) -> _Call:
     if not options.model:
         given.pop("model", None)
     timeout = options.timeout_ms / 1000 if options.timeout_ms is not None else TIMEOUT_SECONDS
-    return _Call("POST", "/qa", orjson.dumps({"question": question, **given}), timeout=timeout)
+    return _Call("POST", "/qa", _as_json({"question": question, **given}), timeout=timeout)
 
 
 def _search_call(query: str, arguments: SearchArguments) -> _Call:
     options = search_options(arguments)
     given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
     timeout = options.timeout_ms / 1000 if options.timeout_ms is not None else TIMEOUT_SECONDS
-    return _Call("POST", "/search", orjson.dumps({"query": query, **given}), timeout=timeout)
+    return _Call("POST", "/search", _as_json({"query": query, **given}), timeout=timeout)
+
+
+def _as_json(value: object) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise InvalidInput(f"the options cannot be written as JSON: {error}") from error
 
 
 def _pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameters: Mapping[str, Any]) -> _Call:
@@ -127,13 +142,31 @@ def _document_path(document_id: str) -> str:
     return "/documents/%63ount" if document_id == "count" else f"/documents/{quote(document_id, safe='')}"
 
 
-def _page_call(cursor: str, limit: int, prefix: str) -> _Call:
-    given = {"cursor": cursor, "limit": str(limit), "prefix": prefix}
-    return _Call("GET", "/documents", query={name: value for name, value in given.items() if value})
+def _choice(arguments: ChoiceArguments) -> dict[str, str | list[str]]:
+    """The query parameters of a choice of documents; InvalidInput says what is wrong with it."""
+    choice_of(arguments)
+    filters, short = arguments.get("filters"), arguments.get("filter") or ()
+    given: dict[str, str | list[str]] = {
+        "prefix": arguments.get("prefix") or "",
+        "filters": "" if filters is None else _as_json(filters).decode(),
+        "filter": [short] if isinstance(short, str) else list(short),
+    }
+    return {name: value for name, value in given.items() if value}
 
 
-def _count_call(waiting: bool) -> _Call:
-    return _Call("GET", "/documents/count", query={"waiting": "true" if waiting else "false"})
+def _page_call(cursor: str, limit: int, arguments: ChoiceArguments) -> _Call:
+    given: dict[str, str | list[str]] = {"limit": str(limit), **({"cursor": cursor} if cursor else {})}
+    return _Call("GET", "/documents", query=given | _choice(arguments))
+
+
+def _count_call(waiting: bool, arguments: ChoiceArguments) -> _Call:
+    given: dict[str, str | list[str]] = {"waiting": "true" if waiting else "false"}
+    return _Call("GET", "/documents/count", query=given | _choice(arguments))
+
+
+def _removal_call(timeout: float, arguments: ChoiceArguments) -> _Call:
+    given: dict[str, str | list[str]] = {"timeout_ms": str(max(1, int(timeout * 1000)))}
+    return _Call("DELETE", "/documents", query=given | _choice(arguments), timeout=timeout)
 
 
 def _condition(if_version: str | None) -> dict[str, str]:
@@ -303,17 +336,32 @@ class AsyncClient:
         """Remove a document; NotFound when there is none."""
         await self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
 
-    async def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+    async def delete_documents(self, *, timeout: float = TIMEOUT_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
+        """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
+
+        InvalidInput for a choice of all documents. One that is written meanwhile stays: `complete` is false then.
+        """
+        return Removal.from_dict(_object(await self._send(_removal_call(timeout, choice))))
+
+    async def document_page(
+        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
+    ) -> DocumentPage:
         """A part of `list_documents`; the next one begins at its `next_cursor`."""
-        return DocumentPage.from_dict(_object(await self._send(_page_call(cursor, limit, prefix))))
+        return DocumentPage.from_dict(_object(await self._send(_page_call(cursor, limit, choice))))
 
-    def list_documents(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
-        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
-        return entries_async(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, prefix=prefix))
+    def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
+        """The documents that questions are answered from, whose ids begin with `prefix` and that the filter admits.
 
-    async def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
-        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
-        return DocumentCounts.from_dict(_object(await self._send(_count_call(waiting))))
+        They come in a stable order; `filters` and `filter` are those of `ask`.
+        """
+        return entries_async(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
+
+    async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
+
+        With a choice as in `list_documents` it counts those; `waiting` is then refused.
+        """
+        return DocumentCounts.from_dict(_object(await self._send(_count_call(waiting, choice))))
 
     async def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""
@@ -409,17 +457,32 @@ class Client:
         """Remove a document; NotFound when there is none."""
         self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
 
-    def document_page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
+    def delete_documents(self, *, timeout: float = TIMEOUT_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
+        """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
+
+        InvalidInput for a choice of all documents. One that is written meanwhile stays: `complete` is false then.
+        """
+        return Removal.from_dict(_object(self._send(_removal_call(timeout, choice))))
+
+    def document_page(
+        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
+    ) -> DocumentPage:
         """A part of `list_documents`; the next one begins at its `next_cursor`."""
-        return DocumentPage.from_dict(_object(self._send(_page_call(cursor, limit, prefix))))
+        return DocumentPage.from_dict(_object(self._send(_page_call(cursor, limit, choice))))
 
-    def list_documents(self, *, prefix: str = "") -> Iterator[DocumentEntry]:
-        """The documents that questions are answered from and whose ids begin with `prefix`, in a stable order."""
-        return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, prefix=prefix))
+    def list_documents(self, **choice: Unpack[ChoiceArguments]) -> Iterator[DocumentEntry]:
+        """The documents that questions are answered from, whose ids begin with `prefix` and that the filter admits.
 
-    def count_documents(self, *, waiting: bool = False) -> DocumentCounts:
-        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready."""
-        return DocumentCounts.from_dict(_object(self._send(_count_call(waiting))))
+        They come in a stable order; `filters` and `filter` are those of `ask`.
+        """
+        return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
+
+    def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
+        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
+
+        With a choice as in `list_documents` it counts those; `waiting` is then refused.
+        """
+        return DocumentCounts.from_dict(_object(self._send(_count_call(waiting, choice))))
 
     def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""

@@ -371,6 +371,23 @@ class DocumentCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Removal:
+    """How many documents were removed; `complete` is false if some that were chosen are still there."""
+
+    deleted: int
+    complete: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        return _read(cls, value, "a removal")
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult:
     """What writing a document did. `changed` is false if this version was already stored."""
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
-from typing import Any
+from typing import Any, TypedDict
+
+import orjson
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import (
@@ -29,6 +31,7 @@ from qa_cluster.keys import (
     parse_tagged,
     partition_tags,
 )
+from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
 from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
@@ -65,6 +68,49 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """Which documents: those whose ids begin with `prefix` and that the filter admits. The default has all."""
+
+    prefix: str = ""
+    chosen: Filter | None = None
+
+    @classmethod
+    def of(cls, prefix: str = "", filters: Mapping[str, Any] | None = None, filter: str | Iterable[str] = ()) -> Choice:
+        """From options as clients give them; InvalidInput or InputTooLong says what is wrong."""
+        return cls(prefix, chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter)))
+
+    def __bool__(self) -> bool:
+        return bool(self.prefix) or self.chosen is not None
+
+    @property
+    def name(self) -> bytes:
+        """The same for equal choices."""
+        return orjson.dumps((self.prefix, None if self.chosen is None else self.chosen.canonical))
+
+
+EVERYTHING = Choice()
+
+
+class ChoiceArguments(TypedDict, total=False):
+    """The arguments of `Choice.of` as the clients take them; None is the default of each."""
+
+    prefix: str | None
+    filters: Mapping[str, Any] | None
+    filter: str | Iterable[str] | None
+
+
+def choice_of(arguments: ChoiceArguments) -> Choice:
+    """The choice that a client was given.
+
+    >>> choice_of({"prefix": "news/", "filter": None}).prefix
+    'news/'
+    """
+    if unknown := sorted(set(arguments) - set(ChoiceArguments.__annotations__)):
+        raise InvalidInput(f"unknown option {unknown[0]!r} of a choice of documents")
+    return Choice.of(arguments.get("prefix") or "", arguments.get("filters"), arguments.get("filter") or ())
+
+
+@dataclass(frozen=True, slots=True)
 class _Place:
     """Where a listing goes on: how many partitions there are, the number of one, and the cursor of its index."""
 
@@ -72,13 +118,13 @@ class _Place:
     partition: int = 0
     position: int = 0
 
-    def cursor(self, prefix: str) -> str:
-        """The place as opaque text, valid for listings of the same prefix only."""
+    def cursor(self, choice: Choice) -> str:
+        """The place as opaque text, valid for listings of the same choice only."""
         packed = _PLACE.pack(self.partitions - 1, self.partition, self.position)
-        return base64.urlsafe_b64encode(packed + _check(packed, prefix)).decode()
+        return base64.urlsafe_b64encode(packed + _check(packed, choice)).decode()
 
     @classmethod
-    def of(cls, cursor: str, prefix: str, partitions: int) -> _Place:
+    def of(cls, cursor: str, choice: Choice, partitions: int) -> _Place:
         """The place that a cursor names; an empty one names the beginning. InvalidInput if we did not make it."""
         if not cursor:
             return cls(partitions)
@@ -87,7 +133,7 @@ class _Place:
         except (binascii.Error, ValueError) as error:
             raise _wrong(cursor) from error
         packed, check = raw[: _PLACE.size], raw[_PLACE.size :]
-        if len(packed) != _PLACE.size or check != _check(packed, prefix):
+        if len(packed) != _PLACE.size or check != _check(packed, choice):
             raise _wrong(cursor)
         most, partition, position = _PLACE.unpack(packed)
         if most + 1 != partitions:
@@ -105,8 +151,8 @@ class _Place:
         return _Place(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
 
 
-def _check(packed: bytes, prefix: str) -> bytes:
-    return blake2b(packed, digest_size=_CHECK_BYTES, key=blake2b(prefix.encode(), digest_size=16).digest()).digest()
+def _check(packed: bytes, choice: Choice) -> bytes:
+    return blake2b(packed, digest_size=_CHECK_BYTES, key=blake2b(choice.name, digest_size=16).digest()).digest()
 
 
 def _wrong(cursor: str) -> InvalidInput:
@@ -128,49 +174,68 @@ class DocumentList:
         self._shards = shards
         self.partitions = partitions
 
-    async def page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, prefix: str = "") -> DocumentPage:
-        """Up to `limit` documents whose ids begin with `prefix`, from `cursor` on; a short page may not be the last."""
+    async def page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: Choice = EVERYTHING) -> DocumentPage:
+        """Up to `limit` documents of the choice, from `cursor` on; a short page may not be the last."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}")
-        place: _Place | None = _Place.of(cursor, prefix, self.partitions)
+        place: _Place | None = _Place.of(cursor, choice, self.partitions)
         tags = partition_tags(self.partitions)
         found: list[tuple[str, str]] = []
         commands = 0
         while place is not None and len(found) < limit and commands < PAGE_COMMANDS:
             tag = tags[place.partition]
-            count = MAX_PAGE if prefix else limit - len(found)
+            count = MAX_PAGE if choice.prefix else limit - len(found)
             while True:
                 commands += 1
-                following, names = await self._names(tag, place.position, count)
-                matching = [i for i, name in enumerate(names) if name.startswith(prefix)]
+                following, rows = await self._rows(tag, place.position, count, choice)
+                matching = [i for i, (name, _) in enumerate(rows) if name.startswith(choice.prefix)]
                 if len(matching) <= limit - len(found):
                     break
                 # The index's cursor names only the place after all that it has listed: ask for what fits on the page.
                 count = matching[limit - len(found) - 1] + 1
-            found += [(names[i], tag) for i in matching]
+            found += [(rows[i][0], tag) for i in matching]
             place = place.after(following)
         entries = await self._entries(found)
-        return DocumentPage(entries, None if place is None else place.cursor(prefix))
+        return DocumentPage(entries, None if place is None else place.cursor(choice))
 
-    def all(self, *, prefix: str = "") -> AsyncIterator[DocumentEntry]:
-        """Every document whose id begins with `prefix`, page by page."""
-        return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, prefix=prefix))
+    def all(self, choice: Choice = EVERYTHING) -> AsyncIterator[DocumentEntry]:
+        """Every document of the choice, page by page."""
+        return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
-    async def count(self, *, waiting: bool = False) -> DocumentCounts:
+    async def count(self, *, waiting: bool = False, choice: Choice = EVERYTHING) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
 
-        To count the latter, it reads the record of every document.
+        To count the latter, it reads the record of every document; to count those of a choice, it lists them. Of
+        documents that are not ready no index knows which choice they belong to: InvalidInput for both together.
         """
+        if choice:
+            if waiting:
+                raise InvalidInput(
+                    "waiting counts all documents that are not ready: ask for it without prefix and filter"
+                )
+            counts = await asyncio.gather(*(self._count(tag, choice) for tag in partition_tags(self.partitions)))
+            return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))
         keys = [index_key(tag) for tag in partition_tags(self.partitions)]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
         indexes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies if reply]
         documents, sentences = (sum(int(index[name]) for index in indexes) for name in (b"documents", b"sentences"))
         return DocumentCounts(documents, sentences, await self._waiting() if waiting else None)
 
-    async def _names(self, tag: str, position: int, count: int) -> tuple[int, list[str]]:
+    async def _count(self, tag: str, choice: Choice) -> tuple[int, int]:
+        documents = sentences = position = 0
+        while True:
+            position, rows = await self._rows(tag, position, MAX_PAGE, choice)
+            matching = [count for name, count in rows if name.startswith(choice.prefix)]
+            documents, sentences = documents + len(matching), sentences + sum(matching)
+            if not position:
+                return documents, sentences
+
+    async def _rows(self, tag: str, position: int, count: int, choice: Choice) -> tuple[int, list[tuple[str, int]]]:
+        """The next cursor; ids of documents that the filter admits, with the number of their sentences."""
         key = index_key(tag)
-        following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count)
-        return int(following), [decode_id(row[0].decode()) for row in rows]
+        admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)
+        following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count, *admitted)
+        return int(following), [(decode_id(row[0].decode()), int(row[1])) for row in rows]
 
     async def _entries(self, found: Iterable[tuple[str, str]]) -> tuple[DocumentEntry, ...]:
         """The entries of documents, from their records; a document that was removed meanwhile is left out."""

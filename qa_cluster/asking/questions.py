@@ -14,7 +14,7 @@ import orjson
 from qa_cluster.config import Settings
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.ranking.filters import Filter, both, of_documents, parse_filters, parse_short
+from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
@@ -264,14 +264,7 @@ def _check_wait_and_filters(options: AskOptions | SearchOptions, limits: AskLimi
         raise InvalidInput(f"filter has {len(options.filter)} conditions, the limit is {MAX_DOC_IDS}")
     for doc_id in options.doc_id:
         _check_name("doc_id", doc_id, MAX_ID_BYTES)
-    chosen: list[Filter] = []
-    if options.doc_id:
-        chosen.append(of_documents(options.doc_id))
-    if options.filters is not None:
-        chosen.append(parse_filters(options.filters))
-    if options.filter:
-        chosen.append(parse_short(options.filter))
-    return both(chosen)
+    return chosen_by(options.filters, options.filter, options.doc_id)
 
 
 def _check_name(name: str, value: str, limit: int) -> None:

@@ -75,6 +75,18 @@ def both(filters: Sequence[Filter]) -> Filter | None:
     return _filter(_all([each.canonical for each in filters]), "filters") if filters else None
 
 
+def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
+    """What the options of a request say together; None when they say nothing."""
+    chosen: list[Filter] = []
+    if document_ids:
+        chosen.append(of_documents(document_ids))
+    if filters is not None:
+        chosen.append(parse_filters(filters))
+    if short:
+        chosen.append(parse_short(short))
+    return both(chosen)
+
+
 def pack_fields(metadata: Mapping[str, Any]) -> bytes:
     """The metadata of a document as the index takes it.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pytest
 
-from qa_cluster.client import AsyncClient, Client, DocumentCounts, DocumentPage
+from qa_cluster.client import AsyncClient, Client, DocumentCounts, DocumentPage, InvalidInput
+from qa_cluster.types import Removal
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
@@ -81,6 +83,34 @@ async def test_the_clients_list_count_and_read_any_id(cluster: ScriptedCluster) 
             assert {entry.id for entry in (*page.documents, *following.documents)} == set(NAMES)
             assert await client.count_documents(waiting=True) == DocumentCounts(22, 44, 0)
             assert (await client.get_document("count")).id == "count"
+
+
+async def test_filters_list_count_and_remove(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, http):
+        for year in range(2018, 2023):
+            metadata = {"year": year, "lang": "en" if year % 2 else "de"}
+            await http.put(f"/documents/y{year}", json={"text": "Ada wrote it.", "metadata": metadata})
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+        async with AsyncClient("http://service", transport=transport) as client:
+            late = [entry.id async for entry in client.list_documents(filter=["year>=2020", "lang=de"])]
+            assert sorted(late) == ["y2020", "y2022"]
+            filters = {"field": "lang", "operator": "==", "value": "en"}
+            assert (await client.count_documents(filters=filters)).documents == 2
+            assert await client.delete_documents(filters=filters, prefix="y") == Removal(2, True)
+            with pytest.raises(InvalidInput, match="all would go"):
+                await client.delete_documents()
+            with pytest.raises(InvalidInput, match="must look like"):
+                await client.delete_documents(filter="year")
+        assert sorted(entry["id"] for entry in (await http.get("/documents")).json()["data"]) == [
+            "y2018",
+            "y2020",
+            "y2022",
+        ]
+        removed = await http.delete("/documents", params={"filter": "year>2018"})
+        assert removed.json() == {"deleted": 2, "complete": True}
+        described = (await http.get("/openapi.json")).json()["components"]["schemas"]["Removal"]
+        assert set(removed.json()) == set(described["properties"])
+        assert 'qa_document_writes_total{operation="delete"} 4' in (await http.get("/metrics")).text
 
 
 def test_the_synchronous_client_goes_from_page_to_page() -> None:

@@ -7,26 +7,34 @@ from typing import Annotated
 import typer
 
 from ...terminal import console
-from .options import Json, client_of
+from ..shared_options import FilterOption
+from .options import Json, Prefix, client_of, usage
 
 
 def count(
     context: typer.Context,
+    prefix: Prefix = "",
+    filter: FilterOption = None,
     waiting: Annotated[
         bool,
         typer.Option(
             "--waiting/--no-waiting",
-            help="Count the documents that are stored but not ready too; this reads the record of every document.",
+            help="Count the documents that are stored but not ready too; this reads the record of every document. "
+            "With --prefix or --filter they are not counted.",
         ),
     ] = True,
     json: Json = False,
 ) -> None:
     """Count the documents and sentences that questions are answered from, and the documents that wait for a worker.
 
-    Example: qa-cluster documents count --json | jq .documents
+    Examples:
+
+        qa-cluster documents count --json | jq .documents
+
+        qa-cluster documents count --filter lang=en
     """
-    with client_of(context) as client:
-        found = client.count_documents(waiting=waiting)
+    with client_of(context) as client, usage("--filter"):
+        found = client.count_documents(waiting=waiting and not (prefix or filter), prefix=prefix, filter=filter)
     if json:
         console.say_json(found.to_dict())
         return

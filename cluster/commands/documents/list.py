@@ -6,23 +6,21 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.asking.document_list import MAX_PAGE
+from qa_cluster.asking.document_list import MAX_PAGE, ChoiceArguments
 from qa_cluster.cluster_client import ClusterClient
-from qa_cluster.documents import MAX_ID_BYTES
-from qa_cluster.errors import InvalidInput
 from qa_cluster.types import DocumentEntry, DocumentPage
 
 from ...terminal import console, tables
-from .options import Json, client_of
+from ..shared_options import FilterOption
+from .options import Json, Prefix, client_of, usage
 
 _MOST_ID_CHARS = 60
 
 
-def list_documents(
+def list_documents(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    prefix: Annotated[
-        str, typer.Option(help=f"Only documents whose ids begin with it, {MAX_ID_BYTES} bytes at most.")
-    ] = "",
+    prefix: Prefix = "",
+    filter: FilterOption = None,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
     cursor: Annotated[str, typer.Option(help="Go on where an earlier list ended.", show_default="the beginning")] = "",
     json: Json = False,
@@ -36,13 +34,12 @@ def list_documents(
 
         qa-cluster documents list --prefix news/
 
+        qa-cluster documents list --filter lang=en --filter "year>=2020"
+
         qa-cluster documents list --limit 1000 --json | jq -r '.data[].id'
     """
-    with client_of(context) as client:
-        try:
-            page = _pages(client, cursor, limit, prefix)
-        except InvalidInput as error:
-            raise typer.BadParameter(str(error), param_hint="--cursor") from error
+    with client_of(context) as client, usage("--cursor or --filter"):
+        page = _pages(client, cursor, limit, {"prefix": prefix, "filter": filter})
     if json:
         console.say_json(page.to_dict())
         return
@@ -66,12 +63,12 @@ def list_documents(
         console.notice(f"there may be more: --cursor {page.next_cursor}")
 
 
-def _pages(client: ClusterClient, cursor: str, limit: int, prefix: str) -> DocumentPage:
+def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArguments) -> DocumentPage:
     """One page of up to `limit` documents, made of as many pages as that takes."""
     found: list[DocumentEntry] = []
     following: str | None = cursor
     while following is not None and len(found) < limit:
-        page = client.document_page(following, limit=min(MAX_PAGE, limit - len(found)), prefix=prefix)
+        page = client.document_page(following, limit=min(MAX_PAGE, limit - len(found)), **choice)
         found += page.documents
         following = page.next_cursor
     return DocumentPage(tuple(found), following)
