@@ -30,6 +30,7 @@ from .types import (
     DocumentEntry,
     DocumentPage,
     Hit,
+    Removal,
     SearchResult,
     WriteResult,
 )
