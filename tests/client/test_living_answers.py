@@ -1,0 +1,91 @@
+"""Kept answers in a corpus that changes all the time are those that a fresh question would get."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from qa_cluster.asking.engine import Engine
+from qa_cluster.errors import NotFound
+from tests.client.engines import ask, opened
+from tests.client.scripted_cluster import ScriptedCluster
+
+STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "600"))
+NOUNS = [f"noun{number}" for number in range(25)]
+VERBS = ["builds", "sells", "paints", "finds"]
+QUESTIONS = [f"Who {verb} the {noun}?" for noun in NOUNS[:8] for verb in VERBS[:2]]
+
+
+def text(chance: random.Random) -> str:
+    """Up to four sentences about a few nouns, of which the first are common."""
+    return " ".join(
+        f"Person{chance.randrange(1000)} {chance.choice(VERBS)} the {NOUNS[int(25 * chance.random() ** 2)]}"
+        f"{' with many other people' * chance.randrange(3)}."
+        for _ in range(chance.randint(1, 4))
+    )
+
+
+async def answers(engine: Engine, question: str, cache: str) -> tuple[Any, str]:
+    result = await ask(engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False)
+    found = [(answer.answer, answer.document_id, answer.document_version, answer.start) for answer in result.answers]
+    return (found, result.no_answer_score), result.cache.tier
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1])
+async def test_without_drift_every_kept_answer_is_what_a_fresh_question_gets(
+    cluster: ScriptedCluster, seed: int
+) -> None:
+    """`QA_TEST_INTERLEAVINGS` says how many writes, removals and questions."""
+    chance = random.Random(seed)
+    async with opened(cluster, answer_drift=0.0) as a, opened(cluster, answer_drift=0.0) as b:
+        hits = {"near": 0, "shard": 0, "none": 0}
+        for number in range(60):
+            await a.documents.put(f"doc {number}", text(chance), wait=number == 59)
+        for step in range(STEPS):
+            engine, action = chance.choice((a, b)), chance.random()
+            name = f"doc {chance.randrange(80)}"
+            if action < 0.06:
+                await engine.documents.put(name, text(chance), wait=True)
+            elif action < 0.08:
+                with suppress(NotFound):
+                    await engine.documents.delete(name)
+            else:
+                question = chance.choice(QUESTIONS)
+                kept, tier = await answers(engine, question, "use")
+                hits[tier] += 1
+                fresh, _ = await answers(chance.choice((a, b)), question, "off")
+                assert kept == fresh, f"step {step}: {question} from {tier}"
+        assert hits["near"] > STEPS / 10
+        assert hits["none"] > STEPS / 100
+
+
+async def test_with_drift_no_answer_cites_what_is_gone_or_misses_a_better_sentence(cluster: ScriptedCluster) -> None:
+    """The order of close candidates may be that of a moment ago; what they say may not."""
+    chance = random.Random(2)
+    async with opened(cluster, answer_drift=0.5) as engine:
+        for number in range(60):
+            await engine.documents.put(f"doc {number}", text(chance), wait=number == 59)
+        near = 0
+        for step in range(STEPS // 2):
+            action, name = chance.random(), f"doc {chance.randrange(60)}"
+            if action < 0.2:
+                await engine.documents.put(name, text(chance), wait=True)
+                continue
+            question = chance.choice(QUESTIONS)
+            (kept, _), tier = await answers(engine, question, "use")
+            near += tier == "near"
+            for answer, document, version, start in kept:
+                stored = await engine.documents.get(document)
+                assert stored.version == version, f"step {step}: {question} from {tier}"
+                assert stored.text[start : start + len(answer)] == answer
+        assert near > STEPS / 20
+        question = "Who builds the noun0?"
+        await answers(engine, question, "use")
+        await engine.documents.put("marked", "Noun0, noun0: Marked builds noun0.", wait=True)
+        (kept, _), _ = await answers(engine, question, "use")
+        assert "Marked" in {answer for answer, *_ in kept}
