@@ -11,6 +11,7 @@ from ..runs.sources import KeysSource
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
+from ..shard.failures import GearsError
 from ..shard.replies import decode_reply
 from . import ai_jobs
 from .ai_jobs import JobResult
@@ -74,7 +75,12 @@ class Jobs:
         return ("OK", await run_script(self._runtime, ScriptRequest.parse(job.arguments)))
 
     def _registration(self, job: Job) -> tuple[ScriptSession, Registration]:
-        return self._runtime.sessions.registration(job.arguments[0].decode())
+        registration_id = job.arguments[0].decode()
+        try:
+            return self._runtime.sessions.registration(registration_id)
+        except GearsError as error:
+            # The module had it when the job came: a newer version has just replaced it, or this worker is new.
+            raise GearsError(f"TRYAGAIN the registration {registration_id} is being replaced or loaded") from error
 
     async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
         self._runtime.history.add_registered(registration.id, execution)
