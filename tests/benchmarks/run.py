@@ -16,20 +16,25 @@ from qa_cluster.reading.manifest import Manifest
 from tests.harness.programs import find_binary
 from tests.harness.system import System
 
-from . import engine, events, functions, pauses, pretokenize, reader_latency, reading_cost, service, shard_get
+from . import engine, events, functions, living, pauses, pretokenize, reader_latency, reading_cost, service, shard_get
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
 
 # scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
 SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", *ENGINE)
+# those that need files of their own
+OTHERS = ("living",)
 
 
 def main() -> None:
     """Parse the options and run the scenarios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ", ".join(SCENARIOS)
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], default=[], metavar="SCENARIO", help=names)
+    names = ", ".join([*SCENARIOS, *OTHERS])
+    parser.add_argument(
+        "scenarios", nargs="*", choices=[*SCENARIOS, *OTHERS, []], default=[], metavar="SCENARIO", help=names
+    )
+    parser.add_argument("--documents", type=Path, help="folder of documents for the scenario living")
     parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
@@ -62,6 +67,12 @@ def main() -> None:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
+    if "living" in scenarios:
+        if options.documents is None:
+            parser.error("living needs --documents: fill a folder by `python3 tests/yardstick/fetch.py FOLDER`")
+        questions = living.questions_of(ROOT / "tests/yardstick/questions-dev.jsonl", living.QUESTIONS)
+        with System(binary, shards=options.shards) as cluster:
+            living.run(report, cluster, options.documents, questions, rounds=options.rounds)
     if "pretokenize" in scenarios:
         pretokenize.run(report, corpus, binary)
     if "reader" in scenarios:

@@ -10,8 +10,9 @@ import pytest
 
 from qa_cluster.reading.manifest import PRECISIONS
 from tests.harness.programs import MODULE, chosen_servers, find_binary
+from tests.harness.system import SMALL_BATCHES, System
 
-from . import engine, events, functions, pauses, reader_latency, reading_cost
+from . import engine, events, functions, living, pauses, reader_latency, reading_cost
 from .corpus import from_pydoc
 from .machine_limit import MultiplyAdds, Peak, arithmetic_of
 from .report import Report, server_version
@@ -106,3 +107,23 @@ def test_reading_cost_runs() -> None:
         *(["made when asked", "by length"], ["made when asked", "as they come"]),
     ]
     assert all(float(row[3]) > 0 and float(row[5]) > 0 and float(row[7]) >= 1 for row in table["rows"])
+
+
+def test_living_runs(tmp_path: Path) -> None:
+    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
+    if binary is None:
+        pytest.skip("no server on this machine")
+    for number in range(30):
+        paragraphs = [
+            f"Document {number} says that thing {number * 7 + part} is kept in box {part}. " * 3 for part in range(4)
+        ]
+        (tmp_path / f"d{number:02}.txt").write_text("\n\n".join(paragraphs))
+    report = Report(server_version(binary), "none", "none")
+    questions = [f"Where is thing {number} kept?" for number in range(5)]
+    with System(binary, shards=1, **SMALL_BATCHES) as cluster:
+        living.run(report, cluster, tmp_path, questions, rates=(0, 20), rounds=1, seconds=0.5)
+    corpus, kept = report.tables
+    assert corpus["rows"][0][0] == "27"
+    still, written = kept["rows"]
+    assert float(still[2]) == 100
+    assert float(written[1]) > 0
