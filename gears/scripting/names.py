@@ -6,7 +6,11 @@ They are in every script's globals and in the modules `redisgears`, `rg`, `gears
 from __future__ import annotations
 
 import asyncio
+import copy
+import io
 import sys
+import time
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -93,10 +97,25 @@ _NAMES: dict[str, Any] = {
 }
 
 
+# What RedisGears' own scripts find without importing it, because the script that defines its API imports it.
+_IMPORTED: dict[str, Any] = {
+    "asyncio": asyncio,
+    "copy": copy,
+    "io": io,
+    "time": time,
+    "Thread": Thread,
+    "Future": asyncio.Future,
+    "redisAI": redis_ai,
+}
+
+
 def script_globals() -> dict[str, Any]:
     """The names that every script finds in its globals."""
+    if "redisgears" not in sys.modules:
+        install_modules()
     names = {name: value for name, value in _NAMES.items() if name != "error"}
-    return {**names, "asyncio": asyncio, "redisAI": redis_ai}
+    modules = {name: sys.modules[name] for name in ("redisgears", "rg")}
+    return {**_IMPORTED, **names, **modules}
 
 
 def install_modules() -> None:
