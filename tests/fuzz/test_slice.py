@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.fuzz.damage import Files
@@ -9,13 +11,18 @@ from tests.fuzz.fuzz_commands import binary_of, fuzz
 from tests.harness.programs import chosen_servers, find_binary
 
 
+WANTED = ("jobs_model.run", "jobs_trigger", "client_gone")
+
+
 @pytest.mark.parametrize("name", chosen_servers())
 def test_slice(name: str) -> None:
     if find_binary(name) is None:
         pytest.skip(f"no {name} server on this machine")
-    jobs = fuzz(2500, 7, name)
-    assert jobs["jobs_model.run"] > 0
-    assert jobs["jobs_trigger"] > 0
-    assert jobs["client_gone"] > 0
+    jobs = Counter[str]()
+    for seed in (7, 8, 9, 10):  # which jobs a few random commands make is chance, and so is what a busy machine adds
+        jobs.update(fuzz(2500, seed, name))
+        if all(jobs[kind] for kind in WANTED):
+            break
+    assert {kind: jobs[kind] > 0 for kind in WANTED} == dict.fromkeys(WANTED, True)
     started = Files(binary_of(name), 7).run(8)
     assert started["loaded"] + started["refused"] == 8
