@@ -11,6 +11,7 @@
 
 #define MAX_NUMBER ((1LL << 53) - 1) /* what JSON carries */
 #define MAX_DOCUMENT_BYTES 65536
+#define MAX_FILTER_BYTES 65536
 #define MAX_TTL_MS (366LL * 86400 * 1000)
 #define ERR_NAME "ERR the name of a question must have 1 to 256 bytes"
 
@@ -42,6 +43,18 @@ static bool comes_twice(const IndexWatchedTerm *terms, const IndexWatchedTerm *t
     for (; terms < term; terms++)
         if (terms->length == term->length && !memcmp(terms->bytes, term->bytes, term->length)) return true;
     return false;
+}
+
+/* [FILTER bytes] */
+static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
+    if (!cursor_accept(cursor, "FILTER")) return NULL;
+    if (cursor->at == cursor->argc) return "ERR FILTER must be followed by a filter";
+    question->filter = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &question->filter_length);
+    if (question->filter_length > MAX_FILTER_BYTES) return "ERR the filter of a question must have 65536 bytes at most";
+    IndexFilter *filter = index_filter_new(stored_index_none(), question->filter, question->filter_length);
+    if (!filter) return "ERR filter is not valid";
+    index_filter_free(stored_index_none(), filter);
+    return NULL;
 }
 
 /* TERMS n (term frequency fewest most){n} */
@@ -101,7 +114,8 @@ static const char *parse(Cursor *cursor, Arguments *arguments) {
     if (!get_number(cursor, &question->sentences)) return "ERR number of sentences must be a number from 0 to 2^53 - 1";
     if (!get_range(cursor, &question->fewest, &question->most))
         return "ERR the bounds of the sentences must be two ascending numbers from 0 to 2^53 - 1";
-    const char *error = parse_terms(cursor, arguments);
+    const char *error = parse_filter(cursor, question);
+    if (!error) error = parse_terms(cursor, arguments);
     return error ? error : parse_documents(cursor, arguments);
 }
 
@@ -119,8 +133,8 @@ static void watch(RedisModuleCtx *ctx, RedisModuleString *key, Arguments *argume
     RedisModule_ReplyWithLongLong(ctx, (long long)token);
 }
 
-/* QA.INDEX.WATCH key name ttl identity next-id score sentences fewest most TERMS n (term frequency fewest most){n}
- * DOCUMENTS m (document place){m} */
+/* QA.INDEX.WATCH key name ttl identity next-id score sentences fewest most [FILTER filter] TERMS n (term frequency
+ * fewest most){n} DOCUMENTS m (document place){m} */
 static int QA_INDEX_WATCH_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 14) return RedisModule_WrongArity(ctx);
     if (RedisModule_GetSelectedDb(ctx) != 0)

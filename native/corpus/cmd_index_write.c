@@ -41,10 +41,16 @@ static const char *parse_document(RedisModuleString **argv, int number, Document
     return NULL;
 }
 
-static void tell_watch(Watched *watched, const Index *index, const Document *document) {
+static void tell_watch(Watched *watched, Index *index, const Document *document) {
     if (!watched) return;
     index_watch_removing(watched->watch, index, document->id, document->id_length, watched);
-    index_watch_adding(watched->watch, document->sentences, document->sentences_length, watched);
+    IndexIncoming incoming = {.id = document->id,
+                              .fields = document->fields,
+                              .sentences = document->sentences,
+                              .id_length = document->id_length,
+                              .fields_length = document->fields_length,
+                              .sentences_length = document->sentences_length};
+    index_watch_adding(watched->watch, index, &incoming, watched);
 }
 
 /* Instead of the live document of that id, if there is one: then *replaced is counted up. */

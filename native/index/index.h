@@ -254,6 +254,8 @@ typedef struct IndexWatched {
     uint64_t since;        /* index_next_id() of when it was ranked */
     uint64_t token;        /* of this keeping, never 0 */
     int64_t expires;       /* in milliseconds, of the caller's clock */
+    const void *filter;    /* a valid one: only sentences of documents that it admits concern the question */
+    size_t filter_length;  /* 0: none */
 } IndexWatched;
 
 /* Called for each question that is dropped, but not by index_watch_free(). It must not call the watch. */
@@ -264,11 +266,17 @@ void index_watch_free(IndexWatch *watch);
 /* Watches a question, with `limit` questions at most: the oldest are dropped. False, and nothing is done, when the
  * index has changed since the ranking in a way that may change the answer. A question of the same name that is watched
  * already is replaced; what would have dropped it drops the new one, so that older answers of this name go, too. If it
- * has other terms, it is dropped now. */
+ * has other terms or another filter, it is dropped now. */
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *question, size_t limit, int64_t now,
                      void *context);
 /* The token of a question that is watched, or 0. */
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now);
+
+/* A document that is added: valid id, fields and packed sentences. */
+typedef struct IndexIncoming {
+    const void *id, *fields, *sentences;
+    size_t id_length, fields_length, sentences_length;
+} IndexIncoming;
 
 /* Forgets those whose time is up. */
 void index_watch_expire(IndexWatch *watch, int64_t now);
@@ -277,7 +285,7 @@ void index_watch_expire(IndexWatch *watch, int64_t now);
  * second, before or after their commit; when all is done, the third. This counts all that is still to be counted, so
  * that frequencies are exact while questions are watched. */
 void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context);
-void index_watch_adding(IndexWatch *watch, const void *sentences, size_t length, void *context);
+void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *document, void *context);
 void index_watch_settle(IndexWatch *watch, Index *index, void *context);
 
 /* Drops all. */

@@ -73,8 +73,8 @@ struct Question {
     uint64_t fewest, most;
     bool doomed;
     uint32_t terms, uses; /* the uses are terms, then documents */
-    uint32_t name_length;
-    uint8_t *name; /* behind the uses */
+    uint32_t name_length, filter_length;
+    uint8_t *name; /* behind the uses; the filter is behind the name */
     Use use[];
 };
 
@@ -220,7 +220,7 @@ static void touch(IndexWatch *watch, Anchor *anchor) {
 /* ---- Questions ---- */
 
 static size_t question_bytes(const Question *question) {
-    return sizeof *question + question->uses * sizeof *question->use + question->name_length;
+    return sizeof *question + question->uses * sizeof *question->use + question->name_length + question->filter_length;
 }
 
 static void forget(IndexWatch *watch, Question *question) {
@@ -293,14 +293,19 @@ static bool stands(Index *index, const IndexWatched *asked) {
     IndexHit best;
     double weights[INDEX_MAX_QUESTION_TERMS];
     uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
+    IndexFilter *filter = NULL;
+    if (asked->filter_length && !(filter = index_filter_new(index, asked->filter, asked->filter_length))) return false;
     IndexQuery query = {.terms = terms,
                         .count = asked->term_count,
                         .k = 1,
                         .global = true,
                         .sentences = asked->sentences,
+                        .filter = filter,
                         .since = asked->since};
     IndexRanking ranking = {.hits = &best, .weights = weights, .frequencies = frequencies};
-    return index_rank(index, &query, &ranking) == INDEX_OK && (!ranking.count || best.score < asked->score);
+    bool same = index_rank(index, &query, &ranking) == INDEX_OK && (!ranking.count || best.score < asked->score);
+    index_filter_free(index, filter);
+    return same;
 }
 
 typedef struct Gift {
@@ -352,6 +357,13 @@ static void narrow(uint64_t *fewest, uint64_t *most, uint64_t least, uint64_t gr
     if (greatest < *most) *most = greatest;
 }
 
+static const uint8_t *filter_of(const Question *question) { return question->name + question->name_length; }
+
+static bool has_same_filter(const Question *before, const IndexWatched *asked) {
+    return before->filter_length == asked->filter_length &&
+           (!asked->filter_length || !memcmp(filter_of(before), asked->filter, asked->filter_length));
+}
+
 static bool has_same_terms(const IndexWatch *watch, const Question *before, const IndexWatched *asked) {
     if (before->terms != asked->term_count) return false;
     for (uint32_t i = 0; i < before->terms; i++)
@@ -401,15 +413,16 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
     while (watch->oldest && watch->oldest->expires <= now) forget(watch, watch->oldest);
     Question *before = find_question(watch, asked->name, asked->name_length);
     uint32_t earlier = before ? before->uses - before->terms : 0;
-    if (before &&
-        (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS || !has_same_terms(watch, before, asked))) {
+    if (before && (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS ||
+                   !has_same_terms(watch, before, asked) || !has_same_filter(before, asked))) {
         drop(watch, before, context);
         before = NULL;
         earlier = 0;
     }
     while (!before && watch->oldest && watch->names.count >= limit) drop(watch, watch->oldest, context);
     uint32_t room = (uint32_t)(asked->term_count + asked->document_count) + earlier;
-    Question *question = take(watch, sizeof *question + room * sizeof *question->use + asked->name_length);
+    Question *question = take(watch, sizeof *question + room * sizeof *question->use + asked->name_length +
+                                         asked->filter_length);
     *question = (Question){.node.hash = hash_bytes(watch->key, asked->name, asked->name_length),
                            .token = asked->token,
                            .expires = asked->expires,
@@ -418,7 +431,8 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
                            .most = asked->most,
                            .terms = (uint32_t)asked->term_count,
                            .uses = (uint32_t)asked->term_count,
-                           .name_length = (uint32_t)asked->name_length};
+                           .name_length = (uint32_t)asked->name_length,
+                           .filter_length = (uint32_t)asked->filter_length};
     for (uint32_t i = 0; i < question->terms; i++)
         use_term(watch, &question->use[i], &asked->terms[i], asked->sentences);
     for (size_t i = 0; i < asked->document_count; i++)
@@ -431,6 +445,7 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
     watch->memory -= (room - question->uses) * sizeof *question->use;
     question->name = (uint8_t *)&question->use[question->uses];
     memcpy(question->name, asked->name, asked->name_length);
+    if (asked->filter_length) memcpy(question->name + asked->name_length, asked->filter, asked->filter_length);
     link_essential(watch, question);
     join(watch, question);
     narrow_by(watch, question);
@@ -480,19 +495,53 @@ static double score_here(const IndexWatch *watch, const Question *question) {
     return score_of(sum, roots);
 }
 
+/* A document that is being added, as filters see it. */
+typedef struct Arrival {
+    Index *index;
+    const IndexIncoming *incoming;
+    Document *document; /* NULL before a filter has asked for it */
+} Arrival;
+
+static size_t arrival_bytes(const IndexIncoming *incoming) {
+    return sizeof(Document) + incoming->id_length + incoming->fields_length;
+}
+
+static const Document *document_of(IndexWatch *watch, Arrival *arrival) {
+    const IndexIncoming *incoming = arrival->incoming;
+    if (arrival->document) return arrival->document;
+    Document *document = arrival->document = take(watch, arrival_bytes(incoming));
+    *document = (Document){.id_bytes = (uint32_t)incoming->id_length, .field_bytes = (uint32_t)incoming->fields_length};
+    memcpy(document->bytes, incoming->id, incoming->id_length);
+    if (incoming->fields_length)
+        memcpy(document->bytes + incoming->id_length, incoming->fields, incoming->fields_length);
+    return document;
+}
+
+/* Filters are kept as bytes and compiled only here, because few sentences reach a score. */
+static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *arrival) {
+    if (!question->filter_length) return true;
+    IndexFilter *filter = index_filter_new(arrival->index, filter_of(question), question->filter_length);
+    bool admitted = filter_matches(filter, document_of(watch, arrival));
+    index_filter_free(arrival->index, filter);
+    return admitted;
+}
+
 /* The watched terms of the sentence at hand are `here`. */
-static void judge(IndexWatch *watch, const Anchor *here) {
+static void judge(IndexWatch *watch, const Anchor *here, Arrival *arrival) {
     for (; here; here = here->next_here)
         for (uint32_t i = 0; i < here->count; i++) {
             Question *question = here->links[i].question;
             if (question->stamp == watch->sentence) continue;
             question->stamp = watch->sentence;
-            if (watch->looks-- <= 0 || score_here(watch, question) >= question->score) doom(watch, question);
+            if (watch->looks-- <= 0 ||
+                (score_here(watch, question) >= question->score && is_admitted(watch, question, arrival)))
+                doom(watch, question);
         }
 }
 
-void index_watch_adding(IndexWatch *watch, const void *sentences, size_t length, void *context) {
-    const uint8_t *at = sentences, *end = at + length;
+void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *incoming, void *context) {
+    const uint8_t *at = incoming->sentences, *end = at + incoming->sentences_length;
+    Arrival arrival = {.index = index, .incoming = incoming};
     while (at < end && watch->oldest) {
         uint32_t terms, count;
         Anchor *here = NULL;
@@ -510,9 +559,10 @@ void index_watch_adding(IndexWatch *watch, const void *sentences, size_t length,
             anchor->next_here = here;
             here = anchor;
         }
-        judge(watch, here);
+        judge(watch, here, &arrival);
         drop_doomed(watch, context);
     }
+    give(watch, arrival.document, arrival_bytes(incoming));
 }
 
 /* Of the terms that were touched, those whose bounds are left; whether there are any. */

@@ -181,7 +181,8 @@ EXPORT size_t shim_watch_dropped(char *names) {
 /* Numbers: sentences, fewest, most, since, token, expires, limit, now. Terms: u64 frequency, fewest, most, u32 length,
  * bytes. Documents: u64 place, u32 length, bytes. */
 EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, double score, const uint64_t numbers[8],
-                          const uint8_t *terms, size_t term_count, const uint8_t *documents, size_t document_count) {
+                          const uint8_t *terms, size_t term_count, const uint8_t *documents, size_t document_count,
+                          const uint8_t *filter, size_t filter_length) {
     IndexWatchedTerm parsed[INDEX_MAX_QUESTION_TERMS];
     IndexWatchedDocument *found = calloc(document_count + 1, sizeof *found);
     for (size_t i = 0; i < term_count; i++) {
@@ -214,7 +215,9 @@ EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, dou
                              .score = score,
                              .since = numbers[3],
                              .token = numbers[4],
-                             .expires = (int64_t)numbers[5]};
+                             .expires = (int64_t)numbers[5],
+                             .filter = filter,
+                             .filter_length = filter_length};
     bool added = index_watch_add(watch, index, &question, numbers[6], (int64_t)numbers[7], NULL);
     free(found);
     return added;
@@ -226,8 +229,10 @@ EXPORT uint64_t shim_watch_token(const IndexWatch *watch, const char *name, int6
 EXPORT void shim_watch_removing(IndexWatch *watch, const Index *index, const char *id, size_t length) {
     index_watch_removing(watch, index, id, length, NULL);
 }
-EXPORT void shim_watch_adding(IndexWatch *watch, const uint8_t *packed, size_t length) {
-    index_watch_adding(watch, packed, length, NULL);
+EXPORT void shim_watch_adding(IndexWatch *watch, Index *index, const char *id, const uint8_t *fields,
+                              size_t fields_length, const uint8_t *packed, size_t length) {
+    IndexIncoming incoming = {id, fields, packed, strlen(id), fields_length, length};
+    index_watch_adding(watch, index, &incoming, NULL);
 }
 EXPORT void shim_watch_settle(IndexWatch *watch, Index *index) { index_watch_settle(watch, index, NULL); }
 EXPORT void shim_watch_clear(IndexWatch *watch) { index_watch_clear(watch, NULL); }

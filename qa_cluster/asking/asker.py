@@ -301,7 +301,7 @@ class Asker:
             ranking = await self._ranker.rank(question.text, question.retriever_k, question.chosen)
             clock.rank = perf_counter() - begun
             (readings, waves), tokens = await asyncio.gather(
-                self._read(question, ranking, manifest, clock), self._watch(kept_as, ranking, question.retriever_k)
+                self._read(question, ranking, manifest, clock), self._watch(kept_as, ranking, question)
             )
             bonus = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
             chosen = distinct(readings, bonus, manifest.no_answer_threshold)[: question.options.top_k]
@@ -337,8 +337,10 @@ class Asker:
         )
         return assembled, body, "+".join(sorted(revisions)), tokens
 
-    async def _watch(self, kept_as: str, ranking: Ranking, asked: int) -> Mapping[str, int] | None:
-        return await self._answers.watches.watch(kept_as, ranking, asked) if kept_as else None
+    async def _watch(self, kept_as: str, ranking: Ranking, question: Question) -> Mapping[str, int] | None:
+        if not kept_as:
+            return None
+        return await self._answers.watches.watch(kept_as, ranking, question.retriever_k, question.chosen)
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock

@@ -13,6 +13,7 @@ from typing import Any
 from qa_cluster.errors import QAError
 from qa_cluster.keys import index_key, partition_tags
 from qa_cluster.ranking.bm25 import Ranking
+from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.shard_ranking import Command
 from qa_cluster.ranking.watching import watch_commands
 from qa_cluster.routing.shards import Shards
@@ -33,15 +34,17 @@ class Watches:
         self._drift = drift
         self._complaint = ""
 
-    async def watch(self, digest: str, ranking: Ranking, asked: int) -> Mapping[str, int] | None:
+    async def watch(
+        self, digest: str, ranking: Ranking, asked: int, chosen: Filter | None = None
+    ) -> Mapping[str, int] | None:
         """Have an answer's question watched: a token for each partition, or None when something has just changed.
 
         Args:
             digest: the name of the answer.
             ranking: what it is made from.
-            asked: how many sentences were asked for.
+            asked, chosen: see `watch_commands`.
         """
-        commands = watch_commands(ranking, asked, name=digest, ttl_ms=self._ttl_ms, drift=self._drift)
+        commands = watch_commands(ranking, asked, chosen, name=digest, ttl_ms=self._ttl_ms, drift=self._drift)
         return await self._tokens(commands) if commands.keys() == set(partition_tags(self.partitions)) else None
 
     async def tokens(self, digest: str) -> Mapping[str, int] | None:

@@ -17,6 +17,7 @@ from math import expm1, floor, log
 from qa_cluster.keys import encode_id, index_key, parse_sentence
 
 from .bm25 import Part, Ranking
+from .filters import Filter
 from .shard_ranking import Command
 
 # Sums of floats in another order than the shard's.
@@ -25,14 +26,15 @@ MAX_TERM_BYTES = 256
 MOST = 2**53 - 1
 
 
-def watch_commands(ranking: Ranking, asked: int, *, name: str, ttl_ms: int, drift: float) -> dict[str, Command]:
+def watch_commands(
+    ranking: Ranking, asked: int, chosen: Filter | None = None, *, name: str, ttl_ms: int, drift: float
+) -> dict[str, Command]:
     """``QA.INDEX.WATCH`` for the index of each partition, by tag.
-
-    Filters are not watched: a new sentence of a document that the filter does not admit counts like any other.
 
     Args:
         ranking: what the answer is made from.
         asked: how many sentences were asked for; if there are fewer, each new one that shares a term may change it.
+        chosen: the filter that was ranked with.
         name: of the answer.
         ttl_ms: how long it is kept.
         drift: how far the idf of a term may move, as a share of it.
@@ -56,6 +58,7 @@ def watch_commands(ranking: Ranking, asked: int, *, name: str, ttl_ms: int, drif
         commands[tag] = (
             *("QA.INDEX.WATCH", index_key(tag), name, ttl_ms, part.identity, part.next_id, repr(least)),
             *(ranking.sentences, *_bounds(part.sentences, of_sentences)),
+            *(() if chosen is None else ("FILTER", chosen.packed)),
             *("TERMS", len(terms), *(word for term in terms for word in term)),
             *("DOCUMENTS", len(places[tag]), *(word for pair in places[tag].items() for word in pair)),
         )

@@ -68,7 +68,7 @@ def index_watch(chance: random.Random) -> Command:
     ]
     numbers += [chance.choice([0, 10, 2**53]), 0, chance.choice([0, 5, 2**53 - 1])]
     name: Command = [chance.choice([f"q{chance.randrange(20)}", "", junk(chance)])]
-    words: Command = ["TERMS", len(terms), *bounds, "DOCUMENTS", len(documents) // 2, *documents]
+    words: Command = [*filtered(chance), "TERMS", len(terms), *bounds, "DOCUMENTS", len(documents) // 2, *documents]
     return ["QA.INDEX.WATCH", chance.choice(INDEXES), *name, *numbers, *words]
 
 

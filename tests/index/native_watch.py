@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from .native_index import NativeIndex, library
 
@@ -25,7 +25,7 @@ class Asked:
     bounds: tuple[int, int] = (0, MOST)
     token: int = 1
     expires: int = 2**62
-    rows: list[object] = field(default_factory=list)
+    filter: bytes = b""
 
 
 class NativeWatch:
@@ -42,11 +42,11 @@ class NativeWatch:
             (
                 "add",
                 ctypes.c_int,
-                [pointer, pointer, ctypes.c_char_p, ctypes.c_double, pointer, *[ctypes.c_char_p, size] * 2],
+                [pointer, pointer, ctypes.c_char_p, ctypes.c_double, pointer, *[ctypes.c_char_p, size] * 3],
             ),
             ("token", number, [pointer, ctypes.c_char_p, ctypes.c_int64]),
             ("removing", None, [pointer, pointer, ctypes.c_char_p, size]),
-            ("adding", None, [pointer, ctypes.c_char_p, size]),
+            ("adding", None, [pointer, pointer, ctypes.c_char_p, *[ctypes.c_char_p, size] * 2]),
             ("settle", None, [pointer, pointer]),
             ("clear", None, [pointer]),
             ("count", size, [pointer]),
@@ -82,6 +82,8 @@ class NativeWatch:
                 len(asked.terms),
                 documents,
                 len(asked.documents),
+                asked.filter,
+                len(asked.filter),
             )
         )
 
@@ -93,9 +95,9 @@ class NativeWatch:
         """Before a removal."""
         self.lib.shim_watch_removing(self.pointer, index.pointer, name.encode(), len(name.encode()))
 
-    def adding(self, packed: bytes) -> None:
-        """Of new sentences."""
-        self.lib.shim_watch_adding(self.pointer, packed, len(packed))
+    def adding(self, index: NativeIndex, name: str, fields: bytes, packed: bytes) -> None:
+        """Of a new document."""
+        self.lib.shim_watch_adding(self.pointer, index.pointer, name.encode(), fields, len(fields), packed, len(packed))
 
     def settle(self, index: NativeIndex) -> None:
         """At the end of a write."""

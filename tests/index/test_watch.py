@@ -14,9 +14,15 @@ from tests.module.indexes import packed
 
 from .native_index import OK, NativeIndex, library
 from .native_watch import MOST, Asked, NativeWatch, next_id
-from .oracle import EDGE_WEIGHT, Document, Oracle, Sentence
+from .oracle import EDGE_WEIGHT, Condition, Document, Fields, Oracle, Sentence, admits, pack_condition, pack_fields
 
 TERMS = [f"term{i}" for i in range(25)]
+CONDITIONS: list[Condition | None] = [
+    None,
+    ("==", "lang", "de"),
+    ("!=", "lang", "de"),
+    ("in", "", ["document7", "document8"]),
+]
 
 
 class Scene:
@@ -27,6 +33,7 @@ class Scene:
         self.random, self.drift = random.Random(seed), drift
         self.oracle, self.index, self.watch = Oracle(), NativeIndex(seed), NativeWatch(seed)
         self.asked: dict[str, Asked] = {}
+        self.conditions: dict[str, Condition | None] = {}
         self.count = Counter[str]()
 
     def close(self) -> None:
@@ -41,13 +48,14 @@ class Scene:
             dict(Counter(terms[int(len(terms) * self.random.random() ** 2)] for _ in range(length))), length + 1
         )
 
-    def put(self, name: str, sentences: Sequence[Sentence]) -> None:
+    def put(self, name: str, sentences: Sequence[Sentence], lang: str = "") -> None:
         """Instead of the document that has the name."""
+        fields: Fields = {"lang": [lang]} if lang else {}
         self.watch.removing(self.index, name)
-        self.watch.adding(packed(sentences))
-        document = self.oracle.begin(name, {})
+        self.watch.adding(self.index, name, pack_fields(fields), packed(sentences))
+        document = self.oracle.begin(name, fields)
         self.oracle.add(document, sentences)
-        handle = self.index.begin(name, {})
+        handle = self.index.begin(name, fields)
         assert self.index.add(handle, sentences) == OK
         if name in self.oracle.live:
             assert self.index.remove(name) == OK
@@ -62,11 +70,12 @@ class Scene:
             assert self.index.remove(name) == OK
         self.watch.settle(self.index)
 
-    def ask(self, name: str, terms: Sequence[str], k: int) -> Asked:
+    def ask(self, name: str, terms: Sequence[str], k: int, condition: Condition | None = None) -> Asked:
         """What a ranking of this index alone, with the frequencies of a greater corpus, leaves to be watched."""
         sentences, frequencies = self.oracle.totals()[1], self.oracle.frequencies(terms)
         corpus = (2 * sentences, [2 * frequency for frequency in frequencies])
-        hits = self.oracle.rank(terms, k, corpus)
+        hits = self.oracle.rank(terms, k, corpus, lambda one: condition is None or admits(condition, one))
+        self.conditions[name] = condition
         around = lambda number: (max(0, number - self.drift), number + self.drift)  # noqa: E731
         return Asked(
             name,
@@ -76,6 +85,7 @@ class Scene:
             hits[-1][2] if len(hits) == k else 0.0,
             next_id(self.index),
             around(sentences),
+            filter=pack_condition(condition) if condition else b"",
         )
 
     def concerned(self, asked: Asked) -> bool:
@@ -90,9 +100,11 @@ class Scene:
         live = {document.id: document.head for document in self.oracle.live.values()}
         if any(live.get(name) != place for name, place in asked.documents.items()):
             return True
+        condition = self.conditions.get(asked.name)
         return any(
             score(asked, weights) >= asked.score
             for document in self.oracle.live.values()
+            if condition is None or admits(condition, document)
             for internal, _, weights in document.sentences
             if internal >= asked.since and any(term in weights for term in terms)
         )
@@ -143,14 +155,16 @@ def test_exactly_what_a_write_concerns_is_dropped(scenes: list[Scene], seed: int
     for number in range(700):
         if chance.random() < 0.4:
             name = f"question{number}"
-            asked = scene.ask(name, chance.sample(TERMS, chance.choice([0, 1, 2, 4, 6])), chance.choice([1, 3, 8]))
+            terms, k = chance.sample(TERMS, chance.choice([0, 1, 2, 4, 6])), chance.choice([1, 3, 8])
+            asked = scene.ask(name, terms, k, chance.choice(CONDITIONS))
             assert scene.watch.add(scene.index, asked)
             scene.asked[name] = asked
         name = f"document{chance.randrange(40)}"
         if chance.random() < 0.3:
             scene.remove(name)
         else:
-            scene.put(name, [scene.sentence() for _ in range(chance.choice([0, 1, 2, 5]))])
+            sentences = [scene.sentence() for _ in range(chance.choice([0, 1, 2, 5]))]
+            scene.put(name, sentences, chance.choice(["", "de", "en"]))
         scene.check()
         if chance.random() < 0.02:
             before = dict(scene.asked)
@@ -166,9 +180,9 @@ def test_what_has_happened_since_the_ranking_refuses_a_question(scenes: list[Sce
     scene = scene_of(scenes, seed, drift=4)
     outcomes = Counter[bool]()
     for number in range(300):
-        asked = scene.ask(f"question{number}", scene.random.sample(TERMS, 4), 3)
+        asked = scene.ask(f"question{number}", scene.random.sample(TERMS, 4), 3, scene.random.choice(CONDITIONS))
         for _ in range(scene.random.choice([0, 1, 1, 3])):
-            scene.put(f"document{scene.random.randrange(30)}", [scene.sentence()])
+            scene.put(f"document{scene.random.randrange(30)}", [scene.sentence()], scene.random.choice(["de", "en"]))
         stands = scene.watch.add(scene.index, asked)
         assert stands != scene.concerned(asked)
         outcomes[stands] += 1
@@ -261,6 +275,9 @@ def test_with_other_terms_it_is_another_question(scenes: list[Scene]) -> None:
     one_document(scene, "first", "a", "b")
     for terms in (["a"], ["a", "b"], ["b", "a"]):
         assert scene.watch.add(scene.index, scene.ask("q", terms, 1))
+    assert (scene.watch.dropped(), scene.watch.count) == (["q", "q"], 1)
+    for condition in (CONDITIONS[1], CONDITIONS[1], CONDITIONS[2]):
+        assert scene.watch.add(scene.index, scene.ask("q", ["b", "a"], 1, condition))
     assert (scene.watch.dropped(), scene.watch.count) == (["q", "q"], 1)
 
 

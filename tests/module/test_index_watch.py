@@ -14,7 +14,7 @@ import redis
 
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
-from tests.index.oracle import Sentence
+from tests.index.oracle import Sentence, pack_condition
 from tests.module.indexes import Twins, packed
 from tests.module.test_index_commands import refusal
 
@@ -110,6 +110,23 @@ def test_documents_and_frequencies_are_watched(twins: Twins, listener: Listener,
     else:
         twins.put(("a long one", {}, [Sentence({"kakapo": 1}, 5000)] * 2))
     assert listener.heard() == [f"watched:{KEY}:q"]
+
+
+def test_a_filter_is_watched(twins: Twins, listener: Listener) -> None:
+    wanted = pack_condition(("==", "lang", "en"))
+    words = ["filtered", 60000, *state(twins), 0.1, 100, 0, 1000]
+    words += ["FILTER", wanted, *["TERMS", "1", "kakapo", "5", "0", "1000", "DOCUMENTS", "0"]]
+    assert twins.client.execute_command("QA.INDEX.WATCH", twins.key, *words)
+    twins.put(("german", {"lang": ["de"]}, ONE), ("none", {}, ONE))
+    assert f"watched:{KEY}:filtered" not in listener.heard()
+    twins.put(("english", {"lang": ["de", "en"]}, ONE))
+    assert f"watched:{KEY}:filtered" in listener.heard()
+
+
+def state(twins: Twins) -> list[int]:
+    """Identity and next id."""
+    found = twins.client.execute_command("QA.INDEX.RANK", twins.key, 0, 0, "TERMS", 0)[4]
+    return [int(number) for number in found]
 
 
 def test_a_ranking_that_has_been_overtaken_is_not_watched(twins: Twins) -> None:
@@ -258,6 +275,8 @@ def test_what_is_refused(twins: Twins, wrong: dict[str, Any], error: str) -> Non
     [
         ("TERM 0 DOCUMENTS 0", "TERMS is missing"),
         ("TERMS 33 DOCUMENTS 0", "between 0 and 32"),
+        ("FILTER x TERMS 0 DOCUMENTS 0", "filter is not valid"),
+        (f"FILTER {'x' * 65537} TERMS 0 DOCUMENTS 0", "must have 65536 bytes at most"),
         ("TERMS 1 a 0 0", "does not match"),
         ("TERMS 1 a x 0 1 DOCUMENTS 0", "document frequency must be"),
         (f"TERMS 1 {'x' * 257} 0 0 1 DOCUMENTS 0", "a term must have 1 to 256 bytes"),
