@@ -621,7 +621,8 @@ IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], Ind
                           .memory = sizeof *watch,
                           .dropped = dropped,
                           .most = UINT64_MAX,
-                          .key = {key[0], key[1]}};
+                          .key = {key[0], key[1]},
+                          .looks = LOOKS_PER_WRITE};
     return watch;
 }
 

@@ -319,3 +319,14 @@ def test_a_write_looks_at_so_many_questions_and_drops_the_rest(scenes: list[Scen
     assert not scene.watch.dropped()
     scene.put("third", [weak] * 400)
     assert (len(scene.watch.dropped()), scene.watch.count) == (300, 0)
+
+
+def test_the_first_write_that_is_seen_drops_only_what_it_concerns(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=100)
+    one_document(scene, "first", "a")
+    scene.watch.close()
+    scene.watch = NativeWatch(2)
+    asked = replace(scene.ask("q", ["a"], 1), sentences=100, terms={"a": (1, 0, MOST)}, score=8.0)
+    assert scene.watch.add(scene.index, asked)
+    scene.put("second", [Sentence({"a": 1}, 400)])
+    assert not scene.watch.dropped()
