@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from qa_cluster.cluster_client import AsyncClusterClient
+from qa_cluster.config import Settings
 
 from .running_shards import Shards, tag
 
@@ -70,16 +71,18 @@ async def test_answers_are_kept_by_their_filter_and_go_with_the_metadata(client:
     assert (await client.ask(question, filter="reviewed=false")).best is not None
 
 
-async def test_what_a_filter_does_not_admit_drops_no_answer(client: AsyncClusterClient) -> None:
-    for number in range(40):
-        metadata = {"lang": "en" if number % 2 else "de"}
-        await client.put_document(f"turnstone {number}", f"Turnstones flip stone {number}.", metadata=metadata)
-    question = "Which stone do turnstones flip?"
-    assert (await client.ask(question, filter="lang=en")).best is not None
-    await client.put_document("turnstone de", "Turnstones flip stones.", metadata={"lang": "fr"})
-    assert (await client.ask(question, filter="lang=en")).cache.tier == "near"
-    await client.put_document("turnstone en", "Turnstones flip stones.", metadata={"lang": "en"})
-    assert (await client.ask(question, filter="lang=en")).cache.status == "miss"
+async def test_what_a_filter_does_not_admit_drops_no_answer(shards: Shards) -> None:
+    settings = Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}", answer_drift=1.0)
+    async with AsyncClusterClient(settings) as client:
+        for number in range(40):
+            metadata = {"lang": "en" if number % 2 else "de"}
+            await client.put_document(f"turnstone {number}", f"Turnstones flip stone {number}.", metadata=metadata)
+        question = "Which stone do turnstones flip?"
+        assert (await client.ask(question, filter="lang=en")).best is not None
+        await client.put_document("turnstone de", "Turnstones flip stones.", metadata={"lang": "fr"})
+        assert (await client.ask(question, filter="lang=en")).cache.tier == "near"
+        await client.put_document("turnstone en", "Turnstones flip stones.", metadata={"lang": "en"})
+        assert (await client.ask(question, filter="lang=en")).cache.status == "miss"
 
 
 async def test_a_document_of_before_metadata_were_indexed_is_indexed_anew(
