@@ -32,7 +32,7 @@ _STATUS_TEXT = {
     "415": "the body is not JSON",
     "422": "a field is not valid",
     "503": "at capacity, or a shard is not ready; see Retry-After",
-    "504": "the time was up",
+    "504": "the request was not answered in time",
 }
 
 
@@ -115,7 +115,7 @@ _MODEL = _object(
             **_INTEGER,
             "description": "budget of a sentence with its neighbours, 0: the sentence alone",
         },
-        "warm": {**_INTEGER, "description": "on how many shards it answers at once"},
+        "warm": {**_INTEGER, "description": "the number of shards on which it can answer at once"},
         "shards": _INTEGER,
     }
 )
@@ -172,7 +172,7 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
     ask = ask_fields(limits)
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
-    asked = {"200": ("the answers; none is answerable: false", "Result")}
+    asked = {"200": ("the answers; answerable is false if there is none", "Result")}
     ask_problems = ["400", "404", "413", "422", "503", "504"]
     found = {"200": ("the sentences, the best first; there may be none", "Search")}
     search_problems = ["400", "413", "422", "503", "504"]

@@ -63,7 +63,7 @@ def request_body(limits: PipelineLimits) -> dict[str, Any]:
             "additionalProperties": False,
             "description": "how to read",
         },
-        "options": {"type": ["object", "null"], "description": "taken, without effect"},
+        "options": {"type": ["object", "null"], "description": "accepted, without effect"},
     }
     schema = {"type": "object", "required": ["inputs"], "properties": properties, "additionalProperties": False}
     return {"required": True, "content": {"application/json": {"schema": schema}}}

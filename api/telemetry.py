@@ -67,7 +67,7 @@ class Telemetry:
         for name, help, read in (
             ("qa_near_cache_entries", "Answers in the near cache", lambda: len(near)),
             ("qa_near_cache_bytes", "Bytes of the near cache", lambda: near.bytes),
-            ("qa_near_cache_evictions", "Answers that left the near cache for want of room", lambda: near.evictions),
+            ("qa_near_cache_evictions", "Answers evicted from the near cache to make room", lambda: near.evictions),
             ("qa_invalidations", "Pushes of changes received from the shards", lambda: freshness.pushes),
             ("qa_tracking_ready", "Whether every shard reports its changes to this process", lambda: freshness.ready),
             ("qa_flights", "Questions being worked out", lambda: engine.asker.flights),

@@ -189,7 +189,7 @@ def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
     if isinstance(error, errors.HFValidationError):
         text = f"{what} is neither a local folder nor what the hub calls an id: {_line(error)}"
     elif isinstance(error, errors.GatedRepoError):
-        text = f"{what} is given only to those its owners let in: ask on its page, then set HF_TOKEN"
+        text = f"{what} is available only to users whom its owners admit: request access on its page, then set HF_TOKEN"
     elif isinstance(error, errors.RevisionNotFoundError):
         text = f"{what}: the hub has the checkpoint but not that branch, tag or commit"
     elif isinstance(error, errors.RepositoryNotFoundError):
@@ -209,7 +209,7 @@ def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
         remedy = "run it again" if error.errno is None else "HF_HOME names the place they are kept in"
         text = f"files of {what} could not be fetched or kept: {_line(error)}: {remedy}"
     else:
-        text = f"what the hub answers about {what} is of no use: {_line(error)}: check HF_ENDPOINT"
+        text = f"the hub's answer about {what} cannot be used: {_line(error)}: check HF_ENDPOINT"
     return ModelError(text)
 
 

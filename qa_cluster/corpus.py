@@ -35,7 +35,7 @@ class RepeatedId(InvalidInput):
     """
 
     def __init__(self, where: str, document_id: str, before: str) -> None:
-        super().__init__(f"{where}: the id {document_id!r} is that of a document of {before} too: rename one of them")
+        super().__init__(f"{where}: the id {document_id!r} is also that of a document in {before}: rename one of them")
         self.document_id = document_id
 
 
@@ -153,7 +153,7 @@ def _checked(document: Document, where: str, max_bytes: int, places: dict[str, s
 def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = None) -> Document:
     """A document from values of a file; `where` begins the error message about the first invalid value."""
     if not isinstance(id, str) or not id.strip():
-        raise InvalidInput(f"{where}: 'id' is {_shown(id)}, must be text that is not empty")
+        raise InvalidInput(f"{where}: 'id' is {_shown(id)}, must be non-empty text")
     if not isinstance(text, str):
         raise InvalidInput(f"{where}: 'text' is {_shown(text)}, must be text")
     if not text.strip():
@@ -165,7 +165,7 @@ def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = N
     try:
         f"{id}{title}{text}".encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{where}: holds half of a surrogate pair, which is no character") from error
+        raise InvalidInput(f"{where}: holds a lone surrogate, which is not valid Unicode") from error
     return Document(id=id, text=text, title=title, metadata=metadata or {})
 
 

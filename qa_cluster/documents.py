@@ -132,7 +132,7 @@ class DeleteResult:
 def check_document_id(document_id: object) -> str:
     """The id itself, if it is valid; the error names the fault."""
     if not isinstance(document_id, str) or not document_id:
-        raise InvalidInput(f"document id must be a string that is not empty, got {document_id!r}"[:200])
+        raise InvalidInput(f"document id must be a non-empty string, got {document_id!r}"[:200])
     if not is_unicode(document_id):
         raise InvalidInput(f"document id is not valid Unicode: {ascii(document_id)[:100]}")
     size = len(document_id.encode())
@@ -310,7 +310,7 @@ def parse_sentence_record(reply: Sequence[Any] | None) -> SentenceRecord | None:
     if reply is None:
         return None
     if len(reply) not in (7, 9):
-        raise ClusterError(f"a sentence is an unexpected reply: {reply!r}"[:200])
+        raise ClusterError(f"unexpected reply for a sentence: {reply!r}"[:200])
     text, tensor, version, document_id, title, spans, answer = reply[:7]
     names = (_text(version), _text(document_id), _text(title), _text(spans), _text(answer))
     return SentenceRecord(_text(text), _blob(tensor), *names, *map(_neighbours, reply[7:]))
@@ -392,7 +392,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
     """The reply to `read_record`: None where there is no document."""
     values = [None if value is None else _text(value) for value in reply]
     if len(values) != len(RECORD_FIELDS):
-        raise ClusterError(f"record of a document is an unexpected reply: {reply!r}"[:200])
+        raise ClusterError(f"unexpected reply for the record of a document: {reply!r}"[:200])
     document_id, title, metadata, version, length, sentences, splitter, tokenized, tokenizer = values
     if version is None:
         return None

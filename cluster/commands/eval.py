@@ -150,7 +150,7 @@ def _measure(plan: EvaluationPlan, parts: _Parts, *, json: bool, out: Path | Non
     _need_place(out)
     if parts["ranking"] and not any(plan.questions.gold):
         raise InvalidInput(
-            f"{plan.file}: no question's answer stands in its context, so there is no recall: leave it out with"
+            f"{plan.file}: no question has its answer in its context, so recall cannot be measured: leave it out with"
             " --no-ranking"
         )
     with until_signal():

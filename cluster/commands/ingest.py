@@ -31,7 +31,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     on_error: Annotated[
         str,
         typer.Option(
-            help="What to do at a document that cannot be read or is refused. report: store the others and exit with 1;"
+            help="What to do with a document that cannot be read or is refused. report: store the rest and exit with 1;"
             " skip: store the others and exit with 0; stop: end there."
         ),
     ] = "report",
@@ -42,7 +42,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         bool,
         typer.Option(
             "--sync",
-            help="Remove the documents whose ids begin with --prefix and that are not in PATH, one folder, any more."
+            help="Remove the documents whose ids begin with --prefix and that are no longer in PATH, one folder."
             " Nothing is removed if anything in the folder could not be read or was refused.",
         ),
     ] = False,
@@ -145,7 +145,7 @@ def _report(stored: Stored, skipped: list[RequestError]) -> None:
 def _remove(settings: Settings, prefix: str, stored: Stored, skipped: list[RequestError]) -> None:
     if skipped:
         console.notice(
-            f"nothing was removed: {len(skipped)} could not be stored, so the folder is not known as a whole"
+            f"nothing was removed: {len(skipped)} could not be stored, so the folder's contents are not fully known"
         )
         return
     console.say(f"{console.counted(remove_gone(settings, prefix, set(stored.ids)), 'document')} removed")

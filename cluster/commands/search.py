@@ -33,7 +33,8 @@ def search(  # noqa: PLR0917 - one parameter is one option
     ] = None,
     filter: FilterOption = None,
     around: Annotated[
-        int, typer.Option("--context", help="Show so many sentences before and after each.", min=0, max=MAX_NEIGHBOURS)
+        int,
+        typer.Option("--context", help="Show this many sentences before and after each.", min=0, max=MAX_NEIGHBOURS),
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
 ) -> None:

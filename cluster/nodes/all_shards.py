@@ -104,7 +104,7 @@ def at_once(
         try:
             wait(running)
         except BaseException:  # a signal: the work must end before callers undo it or close its connections
-            on_step("interrupted: what is under way on the shards ends first")
+            on_step("interrupted: waiting for the work on the shards to end")
             wait(running)
             raise
     return [done.result() for done in running]

@@ -105,7 +105,7 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
     answering = {shard.model for shard in shards if shard.has_reader}
     if len(answering) > 1:
         problems.append(
-            f"the shards answer by different readers ({', '.join(sorted(answering))}): `qa-cluster model use NAME`"
+            f"the shards use different readers ({', '.join(sorted(answering))}): `qa-cluster model use NAME`"
         )
     version = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
     return ClusterReport(found[0].address if found else url, version, partitions, shards, down, tuple(problems))
@@ -158,7 +158,7 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
             _look_at_corpus(node, client, partitions, facts)
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         facts["reachable"] = False
-        problems.append(f"does not answer, and nothing is answered from its documents: {error}")
+        problems.append(f"does not answer, so no question is answered from its documents: {error}")
     except redis.exceptions.RedisError as error:
         problems.append(f"cannot be read: {error}")
     return ShardReport(

@@ -58,7 +58,7 @@ def store(
                 wait_tokenized(settings, settings.cluster_url, stored.ids, advance)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(
-            f"{console.counted(len(stored.ids), 'document')} stored, which stay and are tokenized by the shards;"
+            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards tokenize them;"
             " repeat the command to store the rest, if any"
         ) from interrupt
     return stored

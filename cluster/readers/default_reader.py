@@ -60,11 +60,11 @@ class _Change:
         if stored not in ("", self._name):
             now = next(found for found in nodes_of(client) if "myself" in found.flags)
             if self._layouts.get(node.id) == _layout(now):
-                raise ClusterError(f"shard {node.address} has been given {stored} as its default meanwhile")
-            return self.make(now, client) or "its slots have moved: its worker takes up the default anew"
+                raise ClusterError(f"shard {node.address} got {stored} as its default from another command meanwhile")
+            return self.make(now, client) or "its slots have moved: its worker must load the default again"
         entry = next((entry for entry in shard_readers.readers_on(client) if entry.default), None)
         if entry is None or entry.name != self._name:
-            return f"its worker still answers by {entry.name if entry is not None else 'none'}"
+            return f"its worker still answers with {entry.name if entry is not None else 'none'}"
         return "" if entry.settled else "cached answers of the former one are being removed"
 
 

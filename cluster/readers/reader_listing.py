@@ -58,5 +58,5 @@ def find_part(left: dict[str, list[str]], model: str) -> str:
     """The full name of a reader that is partly stored, empty for none; InvalidInput for an id that fits several."""
     fitting = [name for name in left if model in (name, name.rpartition("@")[0])]
     if len(fitting) > 1 and model not in fitting:
-        raise InvalidInput(f"model {model!r} is there in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
+        raise InvalidInput(f"{len(fitting)} revisions of model {model!r} are stored, choose one: {', '.join(fitting)}")
     return model if model in fitting else "".join(fitting)

@@ -85,7 +85,7 @@ def unload(place: Place, model: str, *, force: bool = False) -> str:
     if answering and not force:
         raise InvalidInput(
             f"{name} is the default reader of {', '.join(answering)}: make another one the default first"
-            " (`qa-cluster model use NAME`), or take it away all the same with --force, and nothing is answered"
+            " (`qa-cluster model use NAME`), or remove it anyway with --force; then no question is answered"
         )
     _remove(place, name, default=force)
     return name
@@ -170,7 +170,7 @@ def _take_back(place: Place, name: str) -> None:
 
     It raises ClusterError if another command has made it the default meanwhile.
     """
-    place.on_step(f"taking {name} away again: the readers that were there go on answering")
+    place.on_step(f"removing {name} again: the previous readers go on answering")
     limit = time.monotonic() + _TAKE_BACK_SECONDS
 
     def remove(node: Node, client: redis.Redis) -> str:
@@ -178,7 +178,7 @@ def _take_back(place: Place, name: str) -> None:
         there = any(entry.name == name for entry in shard_readers.readers_on(client))
         return "its worker still has it" if there else ""
 
-    left = f"what is left of it goes with `qa-cluster model unload {name}`"
+    left = f"`qa-cluster model unload {name}` removes the rest"
     try:
         on_all(place, lambda node, client: _refuse_default(node, client, name))
         while problems := on_all(place, remove):
@@ -225,7 +225,7 @@ def _entry(entries: Sequence[ShardReader], name: str) -> ShardReader | None:
 
 def _unready(entry: ShardReader | None) -> str:
     if entry is None:
-        return "its worker has not taken it up yet"
+        return "its worker has not loaded it yet"
     if not entry.stored:
-        return "it is only in its worker's memory yet"
+        return "so far, only its worker's memory has it"
     return "" if entry.warm else Failure(entry.problem) or "its worker is still compiling it"

@@ -134,7 +134,7 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
     status = command(client, *call.command())
     return {
         b"done": "",
-        b"changed": "its default reader has just been changed by somebody else",
+        b"changed": "another client has just changed its default reader",
         b"missing": f"it does not hold {name} under its tag {node.tag!r} yet",
     }[status]
 

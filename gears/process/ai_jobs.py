@@ -78,7 +78,9 @@ def _read_step(words: Iterator[Any]) -> DagStep:
     keys, arguments = _read_texts(words), _read_texts(words)
     inputs, outputs = [int(slot) for slot in _read_list(words)], [int(slot) for slot in _read_list(words)]
     if kind not in (b"model", b"script") or (kind == b"script") != bool(function):
-        raise GearsError(f"ERR a step is a model without or a script with a function, not {kind!r} with {function!r}")
+        raise GearsError(
+            f"ERR a step must be a model without a function or a script with one, not {kind!r} with {function!r}"
+        )
     return DagStep(int(ref), inputs, outputs, batching, function, keys, arguments)
 
 

@@ -186,7 +186,7 @@ static int QA_ATOMIC_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
         return RedisModule_ReplyWithError(ctx, "ERR QA.ATOMIC cannot run within a transaction or a script");
     if (lease_ms > config.atomic_lease_ms) lease_ms = config.atomic_lease_ms;
     int fd = control->socket();
-    if (fd < 0) return RedisModule_ReplyWithError(ctx, "ERR the worker has no control socket any more");
+    if (fd < 0) return RedisModule_ReplyWithError(ctx, "ERR the worker's control socket is closed");
     uint64_t end_us = RedisModule_MonotonicMicroseconds() + (uint64_t)lease_ms * 1000;
     Wait wait = serve(ctx, fd, end_us);
     if (wait == EXPIRED && !answer_strays(fd)) wait = CLOSED;

@@ -509,7 +509,7 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
         replace_session(NULL, session);
     }
     if (encver > 2 && !tombstones_load(rdb)) {
-        RedisModule_LogIOError(rdb, "warning", "registrations are damaged: those that were unregistered");
+        RedisModule_LogIOError(rdb, "warning", "registrations are damaged: tombstones");
         return REDISMODULE_ERR;
     }
     return REDISMODULE_OK;

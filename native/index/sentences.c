@@ -51,7 +51,7 @@ static const uint8_t *check_term(const uint8_t *start, const uint8_t *at, const 
     }
     term->bytes = at;
     if ((size_t)(end - at) < term->length) {
-        fail(packed, "a term goes beyond the end", (size_t)(at - start));
+        fail(packed, "a term extends beyond the end", (size_t)(at - start));
         return NULL;
     }
     if (previous.bytes && !is_after(term, &previous)) {

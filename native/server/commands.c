@@ -45,8 +45,7 @@ int commands_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n) {
         RedisModuleCommand *command = RedisModule_GetCommand(ctx, spec->name);
         if (!command || set_categories(spec, command) != REDISMODULE_OK ||
             set_key_is_read(spec, command) != REDISMODULE_OK) {
-            RedisModule_Log(ctx, "warning", "command %s: the server does not take its ACL categories or keys",
-                            spec->name);
+            RedisModule_Log(ctx, "warning", "command %s: the server refuses its ACL categories or keys", spec->name);
             return REDISMODULE_ERR;
         }
     }

@@ -235,11 +235,11 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
         if (!apply_load_argument(ctx, name, argv[i + 1])) return REDISMODULE_ERR;
         Stored stored = store(argv[i], argv[i + 1]);
         if (stored == REFUSED) {
-            RedisModule_Log(ctx, "warning", "load argument %s is too long or one too many", name);
+            RedisModule_Log(ctx, "warning", "load argument %s is too long, or there are too many", name);
             return REDISMODULE_ERR;
         }
         if (stored == STORED_EXTRA)
-            RedisModule_Log(ctx, "warning", "load argument %s is not known here, kept for functions to read", name);
+            RedisModule_Log(ctx, "warning", "unknown load argument %s: stored for functions", name);
     }
     return REDISMODULE_OK;
 }

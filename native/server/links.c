@@ -79,7 +79,7 @@ int link_create_user(RedisModuleCtx *ctx) {
         char right[64];
         snprintf(right, sizeof right, "+%s", (const char *)name);
         if (RedisModule_SetModuleUserACL(user, right) == REDISMODULE_OK) continue;
-        RedisModule_Log(ctx, "warning", "the worker's user cannot be given %s", right);
+        RedisModule_Log(ctx, "warning", "the server refuses the right %s for the worker's user", right);
         failed = 1;
     }
     RedisModule_DictIteratorStop(iterator);

@@ -70,7 +70,7 @@ static int QA_BEAT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
     long long numbers[6];
     for (int i = 0; i < 6; i++)
         if (RedisModule_StringToLongLong(argv[1 + i], &numbers[i]) != REDISMODULE_OK || numbers[i] < 0)
-            return RedisModule_ReplyWithError(ctx, "ERR the numbers of QA.BEAT must be integers from 0");
+            return RedisModule_ReplyWithError(ctx, "ERR the numbers of QA.BEAT must be non-negative integers");
     WorkerBeat beat = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
     supervisor_beat(&beat);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");

@@ -75,7 +75,8 @@ static int control_socket(void) { return control; }
 const char *supervisor_refusal(void) {
     if (!*config.worker_command) return "NOWORKER no worker is configured, set qa.worker-command";
     if (unreachable)
-        return "NOWORKER the worker cannot connect to this server: it speaks no TLS, set unixsocket (an absolute path) "
+        return "NOWORKER the worker cannot connect to this server: workers do not support TLS, set unixsocket (an "
+               "absolute path) "
                "or port";
     return NULL;
 }
@@ -393,7 +394,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
      * not at its promotion, when its worker should be warm. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
         registry_forget_stale();
-        supervisor_kill("does not know the sessions that were loaded", 1);
+        supervisor_kill("does not know the loaded sessions", 1);
         return;
     }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;

@@ -252,7 +252,9 @@ class Asker:
                 lambda: self._answer(question, manifest, clock, digest if cacheable else ""), inf
             )
             if revision != manifest.reading_revision and not last_try:
-                raise ModelError(f"{manifest.name} was to read by {manifest.reading_revision}, and {revision} has read")
+                raise ModelError(
+                    f"{manifest.name} should have read with {manifest.reading_revision}, but the shards read with {revision}"
+                )
             etag = _etag(digest, body)
             status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
             # While some shards still have the previous reader, the answer is not what the digest names: it is not kept.

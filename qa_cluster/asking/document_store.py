@@ -81,7 +81,7 @@ class DocumentStore:
                 reply, _ = await self._run(call, timeout)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may be stored yet"
+                f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
             ) from error
         done = documents.parse_put(reply)
         # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.

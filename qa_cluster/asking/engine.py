@@ -156,7 +156,7 @@ class Engine:
         try:
             partitions = await _partitions(self.shards)
         except ClusterError as error:
-            _log.warning("partitions stay as they were: %s", error)
+            _log.warning("cannot read the number of partitions, keeping the old one: %s", error)
             return
         if partitions != self.partitions:
             _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)

@@ -150,7 +150,7 @@ async def read_named(shards: Shards) -> dict[str, Manifest]:
             manifest = Manifest.from_json(stored if stored is not None else entry["manifest"])
             found[manifest.name] = manifest
         return found
-    raise ClusterError("no shard tells which models it has")
+    raise ClusterError("no shard reports its models")
 
 
 async def list_models(shards: Shards) -> list[LoadedModel]:
@@ -195,7 +195,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
     try:
         entries = orjson.loads(reply)
     except orjson.JSONDecodeError as error:
-        raise ClusterError(f"shard {shard.address} tells its models in no known form: {error}") from error
+        raise ClusterError(f"shard {shard.address} reports its models in an unknown form: {error}") from error
     return entries if isinstance(entries, list) else None
 
 

@@ -130,7 +130,7 @@ def _checked(example: Example, where: str) -> Example:
     if not example.question.strip() or not example.context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
     if not all(map(is_unicode, texts)):
-        raise InvalidInput(f"{where}: holds half of a surrogate pair, which is no character")
+        raise InvalidInput(f"{where}: holds a lone surrogate, which is not valid Unicode")
     if all(answer.strip() for answer in example.answers):
         return example
     kept = [number for number, answer in enumerate(example.answers) if answer.strip()]

@@ -158,7 +158,7 @@ def test_the_ports_can_be_chosen(make_cluster: MakeCluster) -> None:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((ports.HOST, first))
         taken.listen()
-        with pytest.raises(ConfigError, match=f"port {first} cannot be had"):
+        with pytest.raises(ConfigError, match=f"port {first} cannot be used"):
             cluster.up()
     assert not cluster.up().created
 

@@ -216,7 +216,7 @@ def test_what_a_killed_load_left_is_listed_and_can_be_unloaded(shards: TinyShard
         in told
     )
     assert f"`qa-cluster model unload {names[0]}`" in told
-    with pytest.raises(InvalidInput, match=r"'left' is there in 2 revisions, choose one: left@0+, left@1+"):
+    with pytest.raises(InvalidInput, match=r"2 revisions of model 'left' are stored, choose one: left@0+, left@1+"):
         shards.unload("left")
     assert shards.unload(names[0]) == names[0]
     assert shards.unload("left") == names[1]

@@ -212,7 +212,9 @@ def test_a_default_that_another_changes_meanwhile_is_reported(
         return answers(*of)  # type: ignore[arg-type]
 
     monkeypatch.setattr(default_reader._Change, "answers", overtaken)
-    with pytest.raises(ClusterError, match=rf"given {shards.first.name} as its default meanwhile.*model use"):
+    with pytest.raises(
+        ClusterError, match=rf"got {shards.first.name} as its default from another command meanwhile.*model use"
+    ):
         shards.use("last")
     assert default(shards) == {shards.first.name}
 
@@ -291,7 +293,7 @@ def test_a_change_that_one_shard_misses_is_told_and_can_be_finished(shards: Tiny
     gone.wait_ready(SECONDS)
     eventually(lambda: len(shards.models(gone)) == 2, SECONDS, ignore=Exception)
     assert default(shards) == {shards.first.name, shards.last.name}
-    assert "answer by different readers" in qa("status", code=3)
+    assert "use different readers" in qa("status", code=3)
     assert shards.use("last") == shards.last.name
     assert default(shards) == {shards.last.name}
 

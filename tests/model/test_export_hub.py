@@ -84,7 +84,7 @@ def test_unknown_private_and_gated_checkpoints_are_told_apart_from_a_silent_hub(
     assert "or it is private: set HF_TOKEN" in refused(tmp_path, "owner/secret")
     served.models["owner/gated"] = served.models["owner/reader"]
     served.gated.add("owner/gated")
-    assert "given only to those its owners let in" in refused(tmp_path, "owner/gated")
+    assert "available only to users whom its owners admit" in refused(tmp_path, "owner/gated")
     assert "not that branch, tag or commit" in refused(tmp_path, "owner/reader@v9")
     served.broken = True
     assert refused(tmp_path, "owner/reader").startswith("the hub refused to give 'owner/reader': ")
@@ -163,7 +163,7 @@ def test_a_place_that_cannot_keep_files_is_told_from_a_silent_hub(
 def test_an_answer_that_is_none_is_told_from_a_silent_hub(served: Hub, tmp_path: Path) -> None:
     served.nonsense = True
     message = refused(tmp_path, "owner/reader")
-    assert message.startswith("what the hub answers about 'owner/reader' is of no use: JSONDecodeError")
+    assert message.startswith("the hub's answer about 'owner/reader' cannot be used: JSONDecodeError")
     assert message.endswith("check HF_ENDPOINT")
 
 

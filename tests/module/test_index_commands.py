@@ -61,7 +61,7 @@ def test_a_document_is_three_words(twins: Twins) -> None:
         (("d", b"\1", GOOD), "its fields are not valid"),
         (("d", b"\1\0\1y\1\0n\0\0\0\0\0\0\xf0\x7f", GOOD), "its fields are not valid"),  # infinite
         (("d", b"\0\0" + b"x" * 65535, GOOD), "its fields are not valid"),
-        (("d", b"", GOOD[:-1]), "a term goes beyond the end, at byte 7 of its sentences"),
+        (("d", b"", GOOD[:-1]), "a term extends beyond the end, at byte 7 of its sentences"),
         (("d", b"", GOOD + b"\x80"), "a sentence must have 0 to 65535 terms, at byte 8 of its sentences"),
         (("d", b"", GOOD + b"\1"), "a sentence must have 0 to 65535 distinct terms, at byte 9 of its sentences"),
         (("d", b"", GOOD + b"\1\1\0\1c"), "a frequency must be between 1 and 65535, at byte 10 of its sentences"),

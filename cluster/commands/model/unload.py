@@ -15,7 +15,7 @@ def unload(
     context: typer.Context,
     name: LoadedName,
     force: Annotated[
-        bool, typer.Option("--force", help="Remove even the default reader: then nothing is answered.")
+        bool, typer.Option("--force", help="Remove even the default reader: then no question is answered.")
     ] = False,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:

@@ -114,7 +114,7 @@ async def on_read(arguments: list[Any]) -> list[str]:
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
     if not isinstance(question, str) or not question.strip():
-        raise InvalidInput(f"question must be text that is not empty, got {question!r}"[:200])
+        raise InvalidInput(f"question must be non-empty text, got {question!r}"[:200])
     replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
     return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
 

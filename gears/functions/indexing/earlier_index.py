@@ -23,7 +23,7 @@ async def remove(tag: str) -> int:
     async with locks.held(f"earlier:{tag}"):
         if not rg.execute("EXISTS", *marks):
             return 0
-        rg.log(f"partition {tag}: its index is of an earlier version and is made anew")
+        rg.log(f"partition {tag}: its index is from an earlier version and is being rebuilt")
         removed, cursor = 0, "0"
         while True:
             cursor, found = rg.execute("SCAN", cursor, "MATCH", f"terms:{{{tag}}}:*", "COUNT", _SCAN_COUNT)

@@ -103,7 +103,7 @@ def _unreadable(document_id: str, text: str | bytearray) -> InvalidInput | Input
         return InputTooLong(
             f"text of document {document_id[:100]!r} has {len(text)} code points, limit {MAX_TEXT_LENGTH}"
         )
-    return InvalidInput(f"text of document {document_id[:100]!r} is not valid UTF-8: it is not answered from")
+    return InvalidInput(f"text of document {document_id[:100]!r} is not valid UTF-8: no question is answered from it")
 
 
 def _as_stored(document_id: str, text: str, record: DocumentRecord | None) -> DocumentInput:
@@ -142,7 +142,7 @@ async def _read_untagged(record: dict[str, Any]) -> list[dict[str, Any]]:
             return []
         raise
     if text is not None and not isinstance(text, str):
-        raise InvalidInput(f"text under {key[:100]!r} is not valid UTF-8: it is not answered from")
+        raise InvalidInput(f"text under {key[:100]!r} is not valid UTF-8: no question is answered from it")
     document_id = check_document_id(key[len(PARAGRAPHS_PREFIX) :])
     known = await partitions.count()
     if known is None:

@@ -189,7 +189,7 @@ async def _ask(view: View, nodes: list[str]) -> tuple[bool, list[_Origin]]:
             origins += [_Origin("", node, offer) for offer in await exchange.offered(node)]
         except (rg.error, QAError) as error:
             all_answered = False
-            rg.log(f"reader: shard {node[:8]} does not say what it has: {error}", "warning")
+            rg.log(f"reader: shard {node[:8]} does not report its readers: {error}", "warning")
     return all_answered, origins
 
 
@@ -260,7 +260,7 @@ def _give_up(reader: Reader) -> None:
     if now - copies.nowhere_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
         del copies.nowhere_since[reader.name]
         if loaded.is_default(reader):
-            rg.log("reader: it is on no shard any more: no question is answered until one is loaded", "warning")
+            rg.log("no shard has the default reader any more: questions fail until one is loaded", "warning")
         loaded.drop(reader)
 
 

@@ -52,7 +52,7 @@ class OpenVinoModel:
     def __init__(self, file: ModelFile, threads: int) -> None:
         model = _read(file)
         if any(op.get_type_name() == "Loop" for op in model.get_ops()):
-            raise RuntimeError("a loop may not end, and only ONNX Runtime can be told to stop")
+            raise RuntimeError("a loop may never end, and only runs of ONNX Runtime can be stopped")
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
