@@ -78,7 +78,7 @@ def need_for_node(port: int, first: int) -> None:
             bind_once(wanted, HOST)
         except OSError as error:
             raise ConfigError(
-                f"setting 'first_port' is {first}: port {wanted} cannot be used: {error.strerror} (each server needs its"
+                f"setting 'first_port' is {first}: port {wanted} cannot be used: {error.strerror} (a server needs its"
                 f" port and the one {BUS_OFFSET} above)"
             ) from error
 
