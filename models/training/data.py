@@ -117,7 +117,7 @@ def _labelled(row: Any, where: str) -> Labelled:
     question, context, answer = (str(value) for value in values)
     source = str(row.get("source", ""))
     if not all(map(is_unicode, (question, context, answer, source))):
-        raise InvalidInput(f"{where} is not valid Unicode: it has half of a surrogate pair")
+        raise InvalidInput(f"{where} is not valid Unicode: it holds a lone surrogate")
     if not question.strip() or not context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
     if start < 0:
