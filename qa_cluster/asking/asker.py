@@ -253,7 +253,8 @@ class Asker:
             )
             if revision != manifest.reading_revision and not last_try:
                 raise ModelError(
-                    f"{manifest.name} should have read with {manifest.reading_revision}, but shards read with {revision}"
+                    f"{manifest.name} should have read with {manifest.reading_revision}, but the shards read with"
+                    f" {revision}"
                 )
             etag = _etag(digest, body)
             status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
