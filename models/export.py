@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from secrets import token_hex
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -168,12 +169,17 @@ def _scratch(out: Path) -> Iterator[Path]:
     """A temporary folder for unfinished files; InvalidInput if none can be made."""
     # it is in the output folder if that exists: this may be a mount point, into which other files cannot be moved
     place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+    made = place / f".export-{token_hex(8)}"
     try:
-        made = TemporaryDirectory(prefix=".export-", dir=place)
+        # named first: whatever interrupts this from here on, the folder does not stay
+        made.mkdir(mode=0o700)
+        yield made
     except OSError as error:
+        if made.exists():
+            raise
         raise InvalidInput(f"output {str(out)!r} cannot be written: {error.strerror}: {str(place)!r}") from error
-    with made as name:
-        yield Path(name)
+    finally:
+        rmtree(made, ignore_errors=True)
 
 
 class _Export:
