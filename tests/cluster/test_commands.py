@@ -229,7 +229,7 @@ def test_an_interrupted_ingest_says_what_is_stored(qa: Qa) -> None:
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     [line] = [line for line in errors.splitlines() if not line.startswith("·")]  # progress, when the command is slow
-    assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
+    assert re.fullmatch(r"note: interrupted: \d+ documents stored; .*", line)
 
 
 def test_an_attached_cluster_is_set_up_by_its_address(qa: Qa) -> None:

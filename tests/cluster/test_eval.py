@@ -262,7 +262,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["facts.json", "--limit", "0"], 2, "--limit"),
         (["facts.json", "--out", "nowhere/figures.json"], 2, "cannot be written"),
         (["broken.json"], 1, "question 1"),
-        (["elsewhere.json"], 1, "no question's answer stands in its context"),
+        (["elsewhere.json"], 1, "no question has its answer in its context"),
         (["lines.jsonl", "--running"], 2, "cannot be ingested"),
         (["facts.json", "--running", "--context-tokens", "64"], 2, "as its reader was loaded"),
         (["facts.json", "--context-tokens", "9999"], 2, "context tokens must be from 0"),

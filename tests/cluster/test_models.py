@@ -176,7 +176,7 @@ def test_what_fails_when_another_has_made_it_the_default_is_not_taken_back(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(text: str) -> None:
-        if text.startswith("taking "):
+        if "again: the previous readers" in text:
             shards.use("last")
 
     told = rf"{shards.last.name} is the default reader of .* now, by another command"
