@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json as json_module
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import typer
 
 from qa_cluster.errors import InvalidInput
+from qa_cluster.evaluation.examples import spread
+from qa_cluster.evaluation.plain_questions import holds_plain_questions, load_plain_questions
 from qa_cluster.evaluation.question_set import load_question_set
 from qa_cluster.reading.bundled import bundled_reader
 
 from ..evaluation import report_tables
 from ..evaluation.measuring import EvaluationPlan, measure
+from ..evaluation.plain import PlainPlan, measure_plain
 from ..readers.reader_files import budget_of, read_reader
 from ..servers.signals import until_signal
 from ..terminal import console
@@ -25,6 +29,14 @@ MAX_K = 64
 
 QuestionFile = Annotated[
     Path, typer.Argument(help="Question set: SQuAD-format .json, or .jsonl(.gz).", exists=True, dir_okay=False)
+]
+Documents = Annotated[
+    Path | None,
+    typer.Option(help="Folder or file with the documents that plain questions are asked of.", exists=True),
+]
+By = Annotated[
+    list[str] | None,
+    typer.Option(help="Field of plain questions by which to tell figures apart, such as kind; may be repeated."),
 ]
 ReaderFolder = Annotated[
     Path | None,
@@ -86,6 +98,8 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     seed: Seed = 0,
     json: Json = False,
     out: Out = None,
+    documents: Documents = None,
+    by: By = None,
 ) -> None:
     """Measure how good the answers to a question set are: of the reader, of the ranking, and of the whole system.
 
@@ -95,6 +109,11 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     --running or --cluster-url it asks a cluster into which the file has been ingested. Intervals are 95 % bootstrap
     intervals over questions; `docs/evaluation.md` says how everything is counted.
 
+    A .jsonl file may also hold plain questions, {"question": "..", "answers": ["..", ..]} or {"question": "..",
+    "pattern": ".."} on every line; no answers mean that there is none. They are asked of the documents in --documents,
+    or with --running of the running cluster: how often the first answer is right, how often one of the first three, how
+    often a wrong one comes with a score above .5.
+
     Examples:
 
         qa-cluster eval questions.json
@@ -102,25 +121,51 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         qa-cluster eval questions.json --no-context --checkpoint my-checkpoint --out figures.json
 
         qa-cluster eval questions.json --no-context --limit 100 --json | jq '.system.runs[].f1'
+
+        qa-cluster eval plain.jsonl --documents manuals/ --by kind
     """
     parts = _parts(given=given, ranking=ranking, system=system)
     settings = load_settings(context).settings
-    if running := running or bool(settings.cluster_url):
-        _need_ingestable(file, context_tokens)
+    running = running or bool(settings.cluster_url)
     folder = reader or (Path(settings.reader) if settings.reader else bundled_reader())
-    plan = EvaluationPlan(
+    plain = holds_plain_questions(file)
+    if plain:
+        _check_plain(file, parts, checkpoint, documents, running=running)
+    else:
+        _check_labelled(documents, by)
+    if running:
+        _need_ingestable(file, context_tokens, plain=plain)
+    files = read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens)
+    _need_place(out)
+    if plain:
+        questions = load_plain_questions(file)
+        plan = PlainPlan(
+            file=file,
+            questions=spread(questions, limit) if limit is not None else questions,
+            documents=documents,
+            settings=settings,
+            reader=files,
+            running=running,
+            retriever_k=retriever_k or settings.retriever_k,
+            seed=seed,
+            labels=by or [],
+        )
+        _report(lambda: measure_plain(plan), json=json, out=out)
+        return
+    labelled = EvaluationPlan(
         file=file,
         questions=load_question_set(file, limit=limit, max_bytes=settings.body_max_bytes),
         settings=settings,
         folder=folder,
-        reader=read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens),
+        reader=files,
         checkpoint=checkpoint,
         running=running,
         retriever_k=retriever_k or settings.retriever_k,
         limit=limit,
         seed=seed,
     )
-    _measure(plan, parts, json=json, out=out)
+    _need_gold(labelled, parts)
+    _report(lambda: measure(labelled, **parts), json=json, out=out)
 
 
 def _parts(**parts: Unpack[_Parts]) -> _Parts:
@@ -129,9 +174,30 @@ def _parts(**parts: Unpack[_Parts]) -> _Parts:
     return parts
 
 
-def _need_ingestable(file: Path, context_tokens: int | None) -> None:
+def _check_plain(file: Path, parts: _Parts, checkpoint: Path | None, documents: Path | None, *, running: bool) -> None:
+    """Raise for options that plain questions cannot have, and without documents to ask them of."""
+    if not all(parts.values()) or checkpoint is not None:
+        raise typer.BadParameter(
+            f"{file} holds plain questions, of which only the answers are measured: leave out --no-context,"
+            " --no-ranking, --no-system and --checkpoint"
+        )
+    if (documents is None) != running:
+        raise typer.BadParameter(
+            f"{file} holds plain questions: name the documents they are asked of with --documents, or ask the running"
+            " cluster with --running or --cluster-url; not both"
+        )
+
+
+def _check_labelled(documents: Path | None, by: list[str] | None) -> None:
+    """Raise for options that only plain questions have."""
+    for option, value in (("--documents", documents), ("--by", by)):
+        if value:
+            raise typer.BadParameter("only for files of plain questions, without contexts", param_hint=option)
+
+
+def _need_ingestable(file: Path, context_tokens: int | None, *, plain: bool) -> None:
     """Raise for what a running cluster cannot have: the contexts of JSON lines, or another context budget."""
-    if file.suffix.lower() != ".json":
+    if file.suffix.lower() != ".json" and not plain:
         raise typer.BadParameter(
             f"{file}: the contexts of JSON lines cannot be ingested, so no running cluster has them"
         )
@@ -145,16 +211,19 @@ def _need_place(out: Path | None) -> None:
         raise typer.BadParameter(f"{str(out)!r} cannot be written", param_hint="--out")
 
 
-def _measure(plan: EvaluationPlan, parts: _Parts, *, json: bool, out: Path | None) -> None:
-    """Measure, print the report, and write it with all answers."""
-    _need_place(out)
+def _need_gold(plan: EvaluationPlan, parts: _Parts) -> None:
+    """Raise InvalidInput if recall is to be measured and no question has its answer in its context."""
     if parts["ranking"] and not any(plan.questions.gold):
         raise InvalidInput(
             f"{plan.file}: no question has its answer in its context, so recall cannot be measured: leave it out with"
             " --no-ranking"
         )
+
+
+def _report(measured: Callable[[], tuple[dict[str, Any], dict[str, Any]]], *, json: bool, out: Path | None) -> None:
+    """Measure, print the report, and write it with all answers."""
     with until_signal():
-        report, answers = measure(plan, **parts)
+        report, answers = measured()
     if out is not None:
         out.write_text(json_module.dumps({**report, "answers": answers}, indent=1, ensure_ascii=False), "utf-8")
     if json:

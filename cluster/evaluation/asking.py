@@ -36,6 +36,7 @@ from qa_cluster.types import AskResult
 from ..nodes.connect import shards_of
 from ..nodes.node import command
 from ..servers.signals import run_until_signal
+from ..terminal import console
 from ..terminal.console import Advance
 
 CONCURRENCY = 4
@@ -79,22 +80,22 @@ def _sentence(questions: QuestionSet, key: str) -> str:
 
 
 def ask_all(
-    settings: Settings, questions: QuestionSet, *, waves: bool, retriever_k: int, advance: Advance
+    settings: Settings, questions: Sequence[str], *, waves: bool, retriever_k: int, advance: Advance, top_k: int = 1
 ) -> list[AskResult | RequestError]:
     """Ask every question, without the caches of whole answers; a refused question has its error as its result.
 
     The results have the best spans, however improbable these are, and whether there is an answer.
     """
     results: dict[int, AskResult | RequestError] = {}
-    waiting = iter(range(len(questions.examples)))
+    waiting = iter(range(len(questions)))
 
     async def work(client: AsyncClusterClient) -> None:
         for number in waiting:
-            text = questions.examples[number].question
+            text = questions[number]
             try:
                 results[number] = await client.ask(
                     text,
-                    top_k=1,
+                    top_k=top_k,
                     retriever_k=retriever_k,
                     waves=waves,
                     timeout_ms=_TIMEOUT_MS,
@@ -109,6 +110,17 @@ def ask_all(
 
     run_until_signal(_in_parallel(settings, [work] * CONCURRENCY))
     return [results[number] for number in range(len(results))]
+
+
+def note_refused(questions: Sequence[str], results: Sequence[object]) -> None:
+    """Say how many questions were refused, and why the first one was."""
+    refused = [(number, error) for number, error in enumerate(results) if isinstance(error, RequestError)]
+    if refused:
+        number, error = refused[0]
+        console.notice(
+            f"{console.counted(len(refused), 'question is', 'questions are')} refused and count as not answered; the"
+            f" first is question {number + 1}, {questions[number][:80]!r}: {error}"
+        )
 
 
 def need_documents(settings: Settings, questions: QuestionSet, file: str, advance: Advance) -> None:

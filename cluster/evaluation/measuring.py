@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qa_cluster import __version__
-from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
-from qa_cluster.errors import ConfigError, RequestError
+from qa_cluster.errors import RequestError
 from qa_cluster.evaluation.figures import GivenAnswer, recall, recall_by_type, recall_difference
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
 from qa_cluster.evaluation.question_set import QuestionSet
 from qa_cluster.reading.tokenization import ReaderTokenizer
 
-from ..provision.provisioning import provision
 from ..provision.storing import store
 from ..readers.reader_files import ReaderFiles
 from ..servers import model_program
-from ..servers.local import LocalCluster, cluster_url, start_servers
-from ..servers.signals import ignore_signals, until_signal
+from ..servers.local import cluster_url
 from ..terminal import console
-from .asking import JudgedRun, Places, ask_all, differences, need_documents, rank_all, told_by
+from .asking import JudgedRun, Places, ask_all, differences, need_documents, note_refused, rank_all, told_by
+from .temporary_cluster import need_reader, temporary_cluster
 
 
 @dataclass(frozen=True)
@@ -125,37 +122,14 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
     """
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
-        context_tokens = _need_reader(settings, plan)
+        context_tokens = need_reader(settings, plan.reader, plan.folder)
         with console.progress("comparing documents", len(plan.questions.documents)) as advance:
             need_documents(settings, plan.questions, str(plan.file), advance)
         yield settings, context_tokens
         return
-    with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
-        settings = replace(plan.settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)
-        try:
-            url = start_servers(settings, console.step, console.notice, tethered=True)
-            provision(settings, url, plan.reader, console.step)
-            settings = replace(settings, cluster_url=url)
-            store(settings, plan.questions.documents)
-            yield settings, plan.reader.manifest.context_tokens
-        finally:
-            ignore_signals()
-            LocalCluster(settings).down()
-
-
-def _need_reader(settings: Settings, plan: EvaluationPlan) -> int:
-    """Raise ConfigError unless the cluster reads with the plan's reader; return the context budget it reads with."""
-    manifest = plan.reader.manifest
-    with ClusterClient(settings) as client:
-        default = next((model for model in client.models() if model.default), None)
-    if default is None:
-        raise ConfigError("the cluster has no reader: give it one with `qa-cluster model load`")
-    if default.revision != manifest.revision:
-        raise ConfigError(
-            f"the cluster reads with {default.name}, and the reader in {str(plan.folder)!r}"
-            f" is {manifest.name}: name the folder of the cluster's reader with --reader"
-        )
-    return default.context_tokens
+    with temporary_cluster(plan.settings, plan.reader) as settings:
+        store(settings, plan.questions.documents)
+        yield settings, plan.reader.manifest.context_tokens
 
 
 def _ranking(plan: EvaluationPlan, found: Places, reference: dict[str, Any] | None) -> dict[str, Any]:
@@ -194,20 +168,11 @@ def _system(
 def _ask(plan: EvaluationPlan, settings: Settings, *, waves: bool) -> JudgedRun:
     name = "in waves" if waves else f"all {plan.retriever_k}"
     with console.progress(f"asking, {name}", len(plan.questions.examples)) as advance:
-        results = ask_all(settings, plan.questions, waves=waves, retriever_k=plan.retriever_k, advance=advance)
-    _note_refused(plan, results)
+        texts = [example.question for example in plan.questions.examples]
+        results = ask_all(settings, texts, waves=waves, retriever_k=plan.retriever_k, advance=advance)
+    note_refused(texts, results)
     read = [0 if isinstance(result, RequestError) else result.usage.sentences_read for result in results]
     return JudgedRun.of(name, plan.questions, told_by(results), read)
-
-
-def _note_refused(plan: EvaluationPlan, results: Sequence[object]) -> None:
-    refused = [(number, error) for number, error in enumerate(results) if isinstance(error, RequestError)]
-    if refused:
-        number, error = refused[0]
-        console.notice(
-            f"{console.counted(len(refused), 'question is', 'questions are')} refused and count as not answered; the"
-            f" first is question {number + 1}, {plan.questions.examples[number].question[:80]!r}: {error}"
-        )
 
 
 def _reference_runs(plan: EvaluationPlan, reference: dict[str, Any]) -> list[JudgedRun]:

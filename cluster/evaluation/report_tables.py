@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..terminal import console, tables
+from . import plain_tables
 
 _NUMBERS = ("questions", "EM", "F1", "no answer right", "sentences read", "calibration error", "told none")
 _DEPTHS = ("@1", "@5", "@8", "@20")
@@ -13,6 +14,9 @@ _DEPTHS = ("@1", "@5", "@8", "@20")
 
 def show(report: Mapping[str, Any]) -> None:
     """Print the parts that the report has."""
+    if "plain" in report:
+        plain_tables.show(report)
+        return
     level = f"{report['intervals']['level']:.0%}"
     console.say(
         f"{report['file']}: {console.counted(report['questions'], 'question')},"

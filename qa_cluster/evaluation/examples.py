@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.reading.tokenization import is_unicode
+
+_Question = TypeVar("_Question")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
     return examples
 
 
-def spread(examples: list[Example], count: int) -> list[Example]:
+def spread(examples: list[_Question], count: int) -> list[_Question]:
     """Return at most `count` examples taken at even distances, the same ones every time."""
     if count < 1:
         raise InvalidInput(f"limit is {count}, must be at least 1")

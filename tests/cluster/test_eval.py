@@ -156,6 +156,49 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
         run(folder, "down")
 
 
+def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: Path, server: str) -> None:
+    (folder / "texts").mkdir()
+    for title, text in FACTS.items():
+        (folder / "texts" / f"{title}.txt").write_text(text, encoding="utf-8")
+    rows: list[dict[str, Any]] = [
+        {"question": question, "answers": [answer], "document": f"{title}.txt", "style": "full"}
+        for title, question, answer in ASKED
+    ]
+    rows.append({"question": "Where does the Nile flow north?", "pattern": r"\bEgypt$", "style": "again"})
+    rows.append({"question": "Who wrote the first program?", "answers": ["Ada Lovelace"], "document": "Rome.txt"})
+    rows.append({"question": "Which colour has the moon of Jupiter?", "answers": []})
+    (folder / "plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    done = run(
+        folder,
+        *("eval", "plain.jsonl", "--documents", "texts", "--by", "style", "--json", "--out", "plain.json"),
+        server=server,
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    figures = report["plain"]["figures"]
+    assert (report["documents"], figures["questions"], figures["without_answer"]) == (3, 9, 1)
+    assert report["missing_documents"] == 0
+    got = {
+        (row["question"], number): row["right"]
+        for number, row in enumerate(json.loads((folder / "plain.json").read_text())["answers"]["plain"])
+    }
+    assert got["Where does the Nile flow north?", 6], "a match of the pattern is right"
+    assert not got["Who wrote the first program?", 7], "the answer of another document is not right"
+    assert got["Which colour has the moon of Jupiter?", 8], "no answer is right where there is none"
+    assert figures["right_first"]["value"] == pytest.approx(sum(list(got.values())[:8]) / 8)
+    assert figures["right_first"]["value"] >= 0.6
+    assert set(report["plain"]["by"]["style"]) == {"full", "again", ""}
+    assert report["plain"]["cost"]["milliseconds"]["p95"] > 0
+    run(folder, "up", server=server)
+    try:
+        run(folder, "ingest", "texts/Ada.txt", "texts/Nile.txt", server=server)
+        done = run(folder, "eval", "plain.jsonl", "--running", "--limit", "9", server=server)
+        assert "9 questions, 1 without answer, asked of 2 documents" in done.stdout
+        assert "right in the first three" in done.stdout
+        assert "1 document that questions name is not in the cluster, the first is 'Rome.txt'" in done.stderr
+    finally:
+        run(folder, "down", server=server)
+
+
 def reading_all_gives_what_single_readings_give(url: str) -> None:
     """Without waves the answer is the same as from reading each candidate by itself, from the last ranked on."""
     settings, manifest = replace(Settings(), cluster_url=url), Manifest.load(READER / MANIFEST_FILE)
@@ -268,6 +311,13 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["facts.json", "--context-tokens", "9999"], 2, "context tokens must be from 0"),
         (["facts.json", "--running"], 3, "qa-cluster up"),
         (["facts.json", "--reader", "empty"], 1, "manifest.json"),
+        (["facts.json", "--documents", "empty"], 2, "only for files of plain questions"),
+        (["facts.json", "--by", "kind"], 2, "only for files of plain questions"),
+        (["plain.jsonl"], 2, "--documents"),
+        (["plain.jsonl", "--documents", "empty", "--running"], 2, "not both"),
+        (["plain.jsonl", "--documents", "empty", "--no-ranking"], 2, "leave out"),
+        (["plain.jsonl", "--documents", "empty", "--by", "colour"], 1, "no question of plain.jsonl has a text"),
+        (["mixed.jsonl", "--documents", "empty"], 1, "line 2 must have either answers or pattern"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_the_work(
@@ -283,6 +333,9 @@ def test_what_cannot_be_measured_is_refused_before_the_work(
         json.dumps({"data": [{"paragraphs": [{"context": "Ada did.", "qas": [{"answers": []}]}]}]}), encoding="utf-8"
     )
     (folder / "elsewhere.json").write_text(one_question("Who?", "Babbage"), encoding="utf-8")
+    plain = json.dumps({"question": "Who?", "answers": ["Ada"], "kind": "who"}) + "\n"
+    (folder / "plain.jsonl").write_text(plain, encoding="utf-8")
+    (folder / "mixed.jsonl").write_text(plain + json.dumps({"question": "Why?"}), encoding="utf-8")
     found, errors = refused(*arguments)
     assert found == code
     assert message in " ".join(errors.replace("│", " ").split())

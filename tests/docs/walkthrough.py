@@ -134,6 +134,9 @@ def _write_files(folder: Path) -> None:
     paragraph = {"context": CONTEXT, "qas": [asked]}
     questions = {"version": "1.1", "data": [{"title": "Moths", "paragraphs": [paragraph]}]}
     (folder / "questions.json").write_text(json.dumps(questions))
+    (folder / "plain.jsonl").write_text(json.dumps({"question": QUESTION, "answers": [ANSWER], "kind": "plain"}))
+    (folder / "texts").mkdir()
+    (folder / "texts" / "moths.txt").write_text(CONTEXT)
     for name in READERS:
         (folder / name).symlink_to(default_reader(), target_is_directory=True)
 

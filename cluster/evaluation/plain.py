@@ -1,0 +1,150 @@
+"""Asks plain questions of documents: on a cluster of its own that gets them, or on a running one that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qa_cluster import __version__
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.corpus import read_documents
+from qa_cluster.errors import ConfigError, InvalidInput, RequestError
+from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
+from qa_cluster.evaluation.plain_figures import (
+    FIRST,
+    GivenAnswers,
+    GivenSpan,
+    by_label,
+    costs,
+    plain_figures,
+    plain_rows,
+)
+from qa_cluster.evaluation.plain_questions import PlainQuestion
+from qa_cluster.types import AskResult
+
+from ..provision.storing import store
+from ..readers.reader_files import ReaderFiles
+from ..servers.local import cluster_url
+from ..terminal import console
+from .asking import ask_all, note_refused
+from .temporary_cluster import temporary_cluster
+
+
+@dataclass(frozen=True)
+class PlainPlan:
+    """The inputs and options of one evaluation with plain questions."""
+
+    file: Path
+    questions: Sequence[PlainQuestion]
+    documents: Path | None
+    settings: Settings
+    reader: ReaderFiles
+    running: bool
+    retriever_k: int
+    seed: int
+    labels: Sequence[str]
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for a label that no question has."""
+        for label in self.labels:
+            if not any(label in question.labels for question in self.questions):
+                raise InvalidInput(f"--by {label}: no question of {self.file} has a text in the field {label!r}")
+
+
+def measure_plain(plan: PlainPlan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report, and what every question got."""
+    with _cluster(plan) as settings:
+        reader, documents = _default_reader(settings), _documents(settings)
+        missing = _missing_documents(settings, plan)
+        texts = [question.question for question in plan.questions]
+        with console.progress("asking", len(texts)) as advance:
+            results = ask_all(settings, texts, waves=True, retriever_k=plan.retriever_k, top_k=FIRST, advance=advance)
+    note_refused(texts, results)
+    given = [_given(result) for result in results]
+    report = {
+        "qa_cluster": __version__,
+        "file": plan.file.name,
+        "documents": documents,
+        "missing_documents": missing,
+        "reader": reader,
+        "retriever_k": plan.retriever_k,
+        "intervals": {"level": LEVEL, "samples": SAMPLES, "seed": plan.seed},
+        "plain": {
+            "figures": asdict(plain_figures(plan.questions, given, seed=plan.seed)),
+            "cost": costs(given, seed=plan.seed),
+            "by": {
+                label: {
+                    value: asdict(found)
+                    for value, found in by_label(plan.questions, given, label, seed=plan.seed).items()
+                }
+                for label in plan.labels
+            },
+        },
+    }
+    return report, {"plain": plain_rows(plan.questions, given)}
+
+
+@contextmanager
+def _cluster(plan: PlainPlan) -> Iterator[Settings]:
+    if plan.running:
+        settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
+        yield settings
+        return
+    assert plan.documents is not None
+    skipped: list[RequestError] = []
+    with temporary_cluster(plan.settings, plan.reader) as settings:
+        documents = read_documents(
+            [plan.documents], on_error="skip", on_skip=skipped.append, max_bytes=settings.body_max_bytes
+        )
+        store(settings, documents, on_refused=lambda document, error: skipped.append(error))
+        if skipped:
+            console.notice(f"{console.counted(len(skipped), 'document')} skipped, the first: {skipped[0]}")
+        yield settings
+
+
+def _default_reader(settings: Settings) -> str:
+    """The name of the reader that answers; it must be there before the first question."""
+    with ClusterClient(settings) as client:
+        default = next((model for model in client.models() if model.default), None)
+    if default is None:
+        raise ConfigError("the cluster has no reader: give it one with `qa-cluster model load`")
+    return default.name
+
+
+def _documents(settings: Settings) -> int:
+    with ClusterClient(settings) as client:
+        return client.count_documents().documents
+
+
+def _missing_documents(settings: Settings, plan: PlainPlan) -> int:
+    """How many of the documents that questions name are not there; their questions cannot be answered rightly."""
+    named = {question.document for question in plan.questions if question.document}
+    if not named:
+        return 0
+    with ClusterClient(settings) as client:
+        stored = {entry.id for entry in client.list_documents()}
+    ends = {part for name in stored for part in _ends(name)}
+    missing = sorted(named - ends)
+    if missing:
+        console.notice(
+            f"{console.counted(len(missing), 'document that questions name is', 'documents that questions name are')}"
+            f" not in the cluster, the first is {missing[0]!r}"
+        )
+    return len(missing)
+
+
+def _ends(name: str) -> Iterator[str]:
+    """The id and what stands in it after each `/` and `:`."""
+    yield name
+    yield from (name[place + 1 :] for place, letter in enumerate(name) if letter in "/:")
+
+
+def _given(result: AskResult | RequestError) -> GivenAnswers:
+    if isinstance(result, RequestError):
+        return GivenAnswers((), answerable=False)
+    spans = tuple(GivenSpan(answer.answer, answer.score, answer.document_id) for answer in result.answers)
+    return GivenAnswers(spans, result.answerable, result.usage.sentences_read, result.timings_ms.total)

@@ -1,0 +1,62 @@
+"""Shows the report on plain questions as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..terminal import console, tables
+
+_ROWS = (
+    ("right first", "right_first"),
+    ("right in the first three", "right_in_three"),
+    ("EM", "exact_match"),
+    ("F1", "f1"),
+    ("told none, though there is an answer", "told_none"),
+    ("wrong with a score above 0.5", "wrong_and_sure"),
+    ("answered, though there is no answer", "answered_without"),
+    ("the same with a score above 0.5", "answered_without_sure"),
+    ("right of those with a score from 0.8", "very_sure_right"),
+    ("area under risk and coverage", "risk_area"),
+)
+
+
+def show(report: Mapping[str, Any]) -> None:
+    """Print the figures, their cost, and the figures by each label."""
+    part = report["plain"]
+    found, cost = part["figures"], part["cost"]
+    console.say(
+        f"{report['file']}: {console.counted(found['questions'], 'question')}, {found['without_answer']} without"
+        f" answer, asked of {console.counted(report['documents'], 'document')}; reader {report['reader']}; in brackets"
+        f" {report['intervals']['level']:.0%} intervals"
+    )
+    rows = [{"figure": name, "": _interval(found[key])} for name, key in _ROWS if found[key] is not None]
+    if found["calibration_error"] is not None:
+        rows.append({"figure": "calibration error of the score", "": f"{found['calibration_error']:.3f}"})
+    tables.table(rows, title=f"Answers, at most {report['retriever_k']} sentences read")
+    milliseconds = cost["milliseconds"]
+    console.say(
+        f"a question cost {cost['sentences_read']['value']:.2f} sentences read and {milliseconds['p50']:.1f} ms"
+        f" (median; 95 % within {milliseconds['p95']:.1f} ms)"
+    )
+    for label, values in part["by"].items():
+        _by(label, values)
+
+
+def _by(label: str, values: Mapping[str, Any]) -> None:
+    names = ("right first", "in three", "answered without")
+    tables.table(
+        [
+            {f"by {label}": value or "(none)", "questions": str(found["questions"])}
+            | {
+                name: _interval(found[key]) if found[key] is not None else ""
+                for name, key in zip(names, ("right_first", "right_in_three", "answered_without"), strict=True)
+            }
+            for value, found in values.items()
+        ],
+        right=("questions", *names),
+    )
+
+
+def _interval(found: Mapping[str, float]) -> str:
+    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"

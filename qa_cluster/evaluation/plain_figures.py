@@ -1,0 +1,190 @@
+"""Figures of the answers to plain questions: right first, right in the first three, wrong and sure, risk. Pure.
+
+A question whose answer is in the documents can be answered rightly, wrongly or with "none"; one without can be answered
+or not. The curve of risk over coverage takes the best span of every question, whatever was told: sorted by score, the
+share of wrong ones among the surest k, averaged over all k, is its area (El-Yaniv & Wiener 2010; Geifman & El-Yaniv
+2017). A span for a question without an answer is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .intervals import Interval, mean_interval
+from .plain_questions import PlainQuestion
+from .reliability import expected_calibration_error
+from .scoring import exact_match, f1
+
+FIRST = 3
+SURE = 0.5
+VERY_SURE = 0.8
+_SAMPLES_OF_AREA = 500
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSpan:
+    """One answer that was given: its text, the probability shown, and its document."""
+
+    text: str
+    probability: float
+    document_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswers:
+    """What a question got.
+
+    Attributes:
+        spans: the best answers, best first, however improbable.
+        answerable: whether they were told as answers, rather than "no answer".
+        sentences_read: sentences that were read for it.
+        milliseconds: from asking to the answer.
+    """
+
+    spans: tuple[GivenSpan, ...]
+    answerable: bool
+    sentences_read: int = 0
+    milliseconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFigures:
+    """The figures of a set of questions; a share is None where no question counts for it.
+
+    Attributes:
+        right_first: share of the questions with an answer whose first answer is right.
+        right_in_three: the same for the first three answers.
+        told_none: share of the questions with an answer that got "no answer".
+        exact_match, f1: of the first answer, over the questions with accepted answers.
+        wrong_and_sure: share of all questions whose first answer is wrong and has a score above 0.5.
+        answered_without: share of the questions without an answer that got one.
+        answered_without_sure: the same with a score above 0.5.
+        very_sure_right: share of right ones among the first answers with a score of 0.8 or more.
+        calibration_error: of the first answers' scores, 0 to 1.
+        risk_area: area under the curve of risk over coverage, 0 to 1; less is better.
+    """
+
+    questions: int
+    without_answer: int
+    right_first: Interval | None
+    right_in_three: Interval | None
+    told_none: Interval | None
+    exact_match: Interval | None
+    f1: Interval | None
+    wrong_and_sure: Interval
+    answered_without: Interval | None
+    answered_without_sure: Interval | None
+    very_sure: int
+    very_sure_right: Interval | None
+    calibration_error: float | None
+    risk_area: Interval | None
+
+
+def plain_figures(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], *, seed: int = 0) -> PlainFigures:
+    """Judge the answers and make the figures."""
+    pairs = list(zip(questions, given, strict=True))
+    answered = [pair for pair in pairs if pair[0].answered]
+    without = [pair for pair in pairs if not pair[0].answered]
+    worded = [pair for pair in answered if pair[0].answers]
+    told = [(question, found.spans[0]) for question, found in pairs if found.answerable and found.spans]
+    very_sure = [(question, span) for question, span in told if span.probability >= VERY_SURE]
+
+    def share(values: Sequence[float]) -> Interval | None:
+        return mean_interval(values, seed=seed) if values else None
+
+    return PlainFigures(
+        questions=len(pairs),
+        without_answer=len(without),
+        right_first=share([float(right_within(*pair, 1)) for pair in answered]),
+        right_in_three=share([float(right_within(*pair, FIRST)) for pair in answered]),
+        told_none=share([float(not found.answerable) for _, found in answered]),
+        exact_match=share([exact_match(_told(found), question.answers) for question, found in worded]),
+        f1=share([f1(_told(found), question.answers) for question, found in worded]),
+        wrong_and_sure=mean_interval(
+            [float(_sure(found) and not right_within(question, found, 1)) for question, found in pairs], seed=seed
+        ),
+        answered_without=share([float(found.answerable) for _, found in without]),
+        answered_without_sure=share([float(_sure(found)) for _, found in without]),
+        very_sure=len(very_sure),
+        very_sure_right=share([float(_right(question, span)) for question, span in very_sure]),
+        calibration_error=expected_calibration_error(
+            [span.probability for _, span in told], [_right(question, span) for question, span in told]
+        )
+        if told
+        else None,
+        risk_area=_risk_area([(q, found.spans[0]) for q, found in pairs if found.spans], seed),
+    )
+
+
+def by_label(
+    questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], label: str, *, seed: int = 0
+) -> dict[str, PlainFigures]:
+    """The figures by the values of a label, most frequent first; questions without the label are under ''."""
+    rows: dict[str, list[int]] = {}
+    for row, question in enumerate(questions):
+        rows.setdefault(question.labels.get(label, ""), []).append(row)
+    return {
+        value: plain_figures([questions[row] for row in found], [given[row] for row in found], seed=seed)
+        for value, found in sorted(rows.items(), key=lambda item: (-len(item[1]), item[0]))
+    }
+
+
+def costs(given: Sequence[GivenAnswers], *, seed: int = 0) -> dict[str, Any]:
+    """What a question cost: sentences read, and milliseconds (median and 95th percentile)."""
+    times = np.asarray([found.milliseconds for found in given])
+    return {
+        "sentences_read": asdict(mean_interval([found.sentences_read for found in given], seed=seed)),
+        "milliseconds": {"p50": round(float(np.median(times)), 2), "p95": round(float(np.quantile(times, 0.95)), 2)},
+    }
+
+
+def right_within(question: PlainQuestion, found: GivenAnswers, first: int) -> bool:
+    """Whether one of the first answers told is right; "no answer" never is."""
+    return found.answerable and any(_right(question, span) for span in found.spans[:first])
+
+
+def plain_rows(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers]) -> list[dict[str, object]]:
+    """What every question got, as JSON-ready values."""
+    return [
+        {
+            "question": question.question,
+            "answerable": found.answerable,
+            "right": right_within(question, found, 1) if question.answered else not found.answerable,
+            "right_in_three": right_within(question, found, FIRST) if question.answered else None,
+            "answers": [{**asdict(span), "right": _right(question, span)} for span in found.spans],
+            "sentences_read": found.sentences_read,
+        }
+        for question, found in zip(questions, given, strict=True)
+    ]
+
+
+def _right(question: PlainQuestion, span: GivenSpan) -> bool:
+    return question.is_right(span.text, span.document_id)
+
+
+def _told(found: GivenAnswers) -> str:
+    return found.spans[0].text if found.answerable and found.spans else ""
+
+
+def _sure(found: GivenAnswers) -> bool:
+    return found.answerable and bool(found.spans) and found.spans[0].probability > SURE
+
+
+def _risk_area(best: Sequence[tuple[PlainQuestion, GivenSpan]], seed: int) -> Interval | None:
+    """The area with its bootstrap interval; a resampled question takes its place among the others by its score."""
+    if not best:
+        return None
+    order = sorted(range(len(best)), key=lambda row: -best[row][1].probability)
+    wrong = np.asarray([float(not _right(*best[row])) for row in order])
+    counts = np.arange(1, len(wrong) + 1)
+    random = np.random.default_rng(seed)
+    areas = []
+    for _ in range(_SAMPLES_OF_AREA):
+        drawn = np.sort(random.integers(0, len(wrong), len(wrong)))
+        areas.append(float((np.cumsum(wrong[drawn]) / counts).mean()))
+    low, high = np.quantile(areas, [0.025, 0.975])
+    return Interval(float((np.cumsum(wrong) / counts).mean()), float(low), float(high))

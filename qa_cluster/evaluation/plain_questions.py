@@ -1,0 +1,151 @@
+"""Plain questions with their accepted answers, for documents that the file does not hold: JSON lines, read strictly.
+
+A line has `question` and either `answers` (all accepted forms; none: no document answers it) or `pattern` (a regular
+expression, of which a match in the answer is right, in either case of letters). It may have `document` (the id of the
+document that the answer must come from, or the end of that id after a `/` or `:`) and further fields with texts, by
+which figures can be told apart.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.reading.tokenization import is_unicode
+
+from .scoring import normalise
+
+EXTRA_WORDS = 5
+"""An answer may have so many words more than the accepted one that it holds."""
+
+MAX_PATTERN_LENGTH = 1000
+_OWN = frozenset({"question", "answers", "pattern", "document"})
+
+
+@dataclass(frozen=True, slots=True)
+class PlainQuestion:
+    """One question; without answers and pattern, no document answers it.
+
+    Attributes:
+        document: the id of the document that the answer must come from, or its end; empty: any document.
+        labels: the line's other fields that are texts.
+    """
+
+    question: str
+    answers: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    document: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def answered(self) -> bool:
+        """Whether some document answers the question."""
+        return bool(self.answers) or self.pattern is not None
+
+    def is_right(self, answer: str, document_id: str) -> bool:
+        """Whether this answer, from this document, is right.
+
+        It is if it matches the pattern, or equals an accepted answer, or holds all words of one in a row and at most
+        EXTRA_WORDS more; case, ASCII punctuation and articles do not count. It must come from the document, if the
+        question names one.
+
+        >>> question = PlainQuestion("Who?", ("Ada Lovelace",), document="ada.txt")
+        >>> question.is_right("by Ada Lovelace,", "letters/ada.txt"), question.is_right("Ada", "letters/ada.txt")
+        (True, False)
+        """
+        if not self.answered or not answer.strip() or not self._is_of(document_id):
+            return False
+        if self.pattern is not None and self.pattern.search(answer):
+            return True
+        given = normalise(answer).split()
+        return any(_holds(given, normalise(accepted).split()) for accepted in self.answers)
+
+    def _is_of(self, document_id: str) -> bool:
+        return (
+            not self.document
+            or document_id == self.document
+            or document_id.endswith((f"/{self.document}", f":{self.document}"))
+        )
+
+
+def _holds(given: list[str], accepted: list[str]) -> bool:
+    spare = len(given) - len(accepted)
+    return (
+        bool(accepted)
+        and 0 <= spare <= EXTRA_WORDS
+        and any(given[first : first + len(accepted)] == accepted for first in range(spare + 1))
+    )
+
+
+def holds_plain_questions(path: Path) -> bool:
+    """Whether the first line of a JSON-lines file is a plain question, rather than one with its context."""
+    if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
+        return False
+    for _, line in _lines(path):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(row, dict) and "context" not in row and bool({"answers", "pattern"} & row.keys())
+    return False
+
+
+def load_plain_questions(path: Path) -> list[PlainQuestion]:
+    """All questions of a file; InvalidInput names the file, the line and the reason."""
+    questions = [_parse(line, f"{str(path)!r} line {number}") for number, line in _lines(path)]
+    if not questions:
+        raise InvalidInput(f"question set {str(path)!r} holds no question")
+    return questions
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The numbers, from 1, and texts of the lines that are not empty."""
+    opener = gzip.open if path.name.lower().endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as lines:
+            yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidInput(f"cannot read question set {str(path)!r}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"question set {str(path)!r} is not UTF-8: {error}") from error
+
+
+def _parse(line: str, where: str) -> PlainQuestion:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"{where} is not JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise InvalidInput(f"{where} must be an object with question and answers or pattern")
+    if ("answers" in row) == ("pattern" in row):
+        raise InvalidInput(f"{where} must have either answers or pattern")
+    answers = row.get("answers", [])
+    if not isinstance(answers, list) or not all(isinstance(answer, str) and normalise(answer) for answer in answers):
+        raise InvalidInput(f"{where}: answers must be a list of texts with a word each, none for no answer")
+    texts = {name: row.get(name, "") for name in ("question", "document")}
+    if not all(isinstance(text, str) for text in texts.values()) or not texts["question"].strip():
+        raise InvalidInput(f"{where}: question and document must be texts, and the question not empty")
+    labels = {name: value for name, value in row.items() if name not in _OWN and isinstance(value, str)}
+    question = PlainQuestion(texts["question"], tuple(answers), _pattern(row, where), texts["document"], labels)
+    if not all(map(is_unicode, (question.question, question.document, *question.answers, *labels.values()))):
+        raise InvalidInput(f"{where}: holds a lone surrogate, which is not valid Unicode")
+    return question
+
+
+def _pattern(row: dict[str, Any], where: str) -> re.Pattern[str] | None:
+    if "pattern" not in row:
+        return None
+    text = row["pattern"]
+    if not isinstance(text, str) or not 0 < len(text) <= MAX_PATTERN_LENGTH:
+        raise InvalidInput(f"{where}: pattern must be a text of 1 to {MAX_PATTERN_LENGTH} characters")
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except re.error as error:
+        raise InvalidInput(f"{where}: pattern {text[:100]!r} is no regular expression: {error}") from error
