@@ -12,6 +12,7 @@
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
+#include "server/bus.h"
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
@@ -68,6 +69,15 @@ static void add_index(RedisModuleInfoCtx *info) {
     number(info, "watched_questions", watched.questions);
     number(info, "watched_bytes", watched.bytes);
     number(info, "watched_dropped", watched.dropped);
+}
+
+static void add_bus(RedisModuleInfoCtx *info) {
+    BusInfo bus = bus_info();
+    RedisModule_InfoAddSection(info, "bus");
+    RedisModule_InfoAddFieldCString(info, "bus_key", bus.key);
+    number(info, "bus_messages_sent", bus.sent);
+    number(info, "bus_messages_received", bus.received);
+    number(info, "bus_messages_refused", bus.refused);
 }
 
 /* The fields have RedisGears' names. The worker's resident memory stands for the numbers of its allocator. */
@@ -178,6 +188,7 @@ static void on_info(RedisModuleInfoCtx *info, int for_crash_report) {
     add_worker(info);
     add_queue(info);
     if (for_crash_report) return;
+    add_bus(info);
     add_index(info);
     add_jobs(info);
     add_gears(info);

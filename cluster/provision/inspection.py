@@ -102,6 +102,10 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
         problems.append("no primary owns slots")
     elif partitions == 0:
         problems.append(f"the number of partitions is not set (key {keys.PARTITIONS_KEY!r})")
+    if len(shards) > 1 and any(shard.module_info.get("qa_bus_key") == "none" for shard in shards):
+        problems.append(
+            "the shards share no key for messages between them: set qa.bus-key-file, or masterauth, on every server"
+        )
     answering = {shard.model for shard in shards if shard.has_reader}
     if len(answering) > 1:
         problems.append(

@@ -26,7 +26,7 @@ from . import ports
 from .module_options import module_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, running, wait_ready
-from .state import ClusterState, locked, read_state, write_state
+from .state import ClusterState, bus_key_file, locked, read_state, write_state
 
 _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "error": "warning"}
 
@@ -126,6 +126,8 @@ class LocalCluster:
             ("maxmemory-policy", "volatile-lru"),
             *self._options,
         ]
+        if any(name == "loadmodule" for name, _ in self._options):
+            options.append(("qa.bus-key-file", str(bus_key_file(self.data_dir))))
         return [
             ServerSpec(
                 self.data_dir / f"node-{index}",

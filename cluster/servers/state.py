@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from qa_cluster.errors import ClusterError, ConfigError
 
 STATE_FILE = "cluster.json"
 LOCK_FILE = "lock"
+BUS_KEY_FILE = "bus.key"
 _FORMAT = 1
 
 
@@ -60,6 +62,22 @@ def write_state(data_dir: Path, state: ClusterState) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+
+
+def bus_key_file(data_dir: Path) -> Path:
+    """The file with the key by which the servers of a local cluster sign their messages; it is made if missing.
+
+    Only this user can read it. Servers that run keep the key that they have read until the file changes.
+    """
+    path = data_dir / BUS_KEY_FILE
+    if not path.exists():
+        fresh = path.with_suffix(".new")
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    return path
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from qa_cluster.errors import ClusterError
 
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
+from ..shard.messages import sent
 from ..shard.peers import Peers
 from .registrar import Registrar
 from .standing import Entry, Standing
@@ -34,6 +35,7 @@ SESSION_SECONDS = 10.0
 MAX_PAUSE_LOOKS = 32  # about a minute
 
 
+@sent
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A shard's answer to the digest of another: its own registrations, if they differ."""
@@ -42,6 +44,7 @@ class Comparison:
     standing: Standing | None = None
 
 
+@sent
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A session of one shard, for another that lacks it."""

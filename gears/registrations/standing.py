@@ -11,7 +11,10 @@ import hashlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from ..shard.messages import sent
 
+
+@sent
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A registration: its session, its id, and the number of the last order to pause or resume it."""
@@ -21,6 +24,7 @@ class Entry:
     order: int = 0
 
 
+@sent
 @dataclass(frozen=True, slots=True)
 class Standing:
     """All registrations of a shard."""

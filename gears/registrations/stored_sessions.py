@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from ..shard.failures import GearsError
+from ..shard.messages import sent
 from .script_source import remember_source, rerun
 from .sessions import Registration, ScriptSession
 
@@ -54,6 +55,7 @@ def load(payload: bytes) -> StoredRegistrations | None:
     return stored
 
 
+@sent
 @dataclass(frozen=True, slots=True)
 class StoredSession:
     """A session in the form in which it is kept and sent."""
@@ -99,6 +101,7 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
     return replace(session, registrations={known: found[known] for known in ids})
 
 
+@sent
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a shard must do: take `stored`, drop the session `removed`.

@@ -15,6 +15,7 @@ from qa_cluster.topology import Topology
 
 from ..shard.executions import Execution
 from ..shard.failures import GearsError
+from ..shard.messages import sent
 from .pipeline import Turns, key_text
 from .plan import ExecutionPlan, Step, StepKind
 
@@ -35,6 +36,7 @@ class StartRun:
     user: str
 
 
+@sent
 @dataclass(frozen=True, slots=True)
 class Packet:
     """Pickled records for a stage or, if there are none, the end marker of one shard."""
@@ -44,6 +46,7 @@ class Packet:
     records: bytes | None
 
 
+@sent
 @dataclass(frozen=True, slots=True)
 class PartState:
     """A shard's report to the origin: it is alive, or done, with its errors."""

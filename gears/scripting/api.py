@@ -231,7 +231,8 @@ async def ask_shard(
 ) -> Any:
     """Call the function that `answer_shards` has set on another shard, and return its result (not in RedisGears).
 
-    The bus may lose messages: the request is repeated every `resend_seconds`, and that function may get it twice.
+    The bus may lose messages: the request is repeated every `resend_seconds`, and that function may get it twice. Body
+    and result consist of None, booleans, numbers, texts, bytes, lists and dicts; a tuple arrives as a list.
     """
     return await current_runtime().peers.ask(node_id, kind, body, timeout_seconds, resend_seconds)
 

@@ -1,7 +1,7 @@
 """Messages between the workers of a cluster, over the shards' own bus (`QA.SEND` and `message` jobs).
 
-The bus acknowledges nothing, so a request waits for a message that answers it, up to a deadline. Messages are pickled
-with cloudpickle: the module ensures that they come only from workers of the same cluster.
+The bus acknowledges nothing, so a request waits for a message that answers it, up to a deadline. The module ensures
+that messages come only from workers of the same cluster.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from qa_cluster.topology import Address, Topology, parse_slots
 
 from .failures import GearsError, error_line
 from .host import Host
 from .link import Reply
+from .messages import Message, MessagePart, decode, encode, encode_part, sent
 from .shard import ShardInfo
 
 logger = logging.getLogger(__name__)
@@ -31,24 +30,7 @@ RESEND_SECONDS = 2.0  # the bus of a new cluster loses messages; handlers may ge
 RESEND_SOON_SECONDS = 0.25  # for answers that cost little and that a client waits for
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message to another worker: `request` is 0 unless it wants an answer; answers have the kind ``answer``."""
-
-    kind: str
-    body: Any
-    request: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePart:
-    """A part of a pickled message that is too long to be sent whole; parts from one sender arrive in order."""
-
-    number: int
-    last: bool
-    data: bytes
-
-
+@sent
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
     """A worker's answer to a request: the reason for a refusal, or None and the result of its handler."""
@@ -89,7 +71,7 @@ class Peers:
 
     def send(self, node: str, kind: str, body: Any, request: int = 0) -> None:
         """Send a message to the worker of a node."""
-        payload: bytes = cloudpickle.dumps(Message(kind, body, request))
+        payload = encode(Message(kind, body, request))
         if len(payload) <= MAX_PART_BYTES:
             self._host.execute("QA.SEND", node, payload)
             return
@@ -97,7 +79,7 @@ class Peers:
         for start in range(0, len(payload), MAX_PART_BYTES):
             end = start + MAX_PART_BYTES
             part = MessagePart(number, end >= len(payload), payload[start:end])
-            self._host.execute("QA.SEND", node, cloudpickle.dumps(part))
+            self._host.execute("QA.SEND", node, encode_part(part))
 
     async def request_all(self, nodes: list[str], kind: str, body: Any, timeout_seconds: float) -> None:
         """Ask all `nodes` at once; GearsError names each one that refused or did not answer in time."""
@@ -152,9 +134,9 @@ class Peers:
     def receive(self, sender: str, payload: bytes) -> None:
         """Handle a `message` job."""
         try:
-            message = self._whole(sender, cloudpickle.loads(payload))
-        except (ImportError, AttributeError) as error:
-            logger.error("a message of shard %s cannot be read, is its worker of another version? %s", sender, error)
+            message = self._whole(sender, decode(payload))
+        except GearsError as error:
+            logger.error("shard %s, is its worker of another version? %s", sender, error)
             return
         if message is None:
             return
@@ -208,5 +190,7 @@ class Peers:
                 del self._parts[next(iter(self._parts))]
             return None
         del self._parts[sender, received.number]
-        message: Message = cloudpickle.loads(b"".join(parts))
+        message = decode(b"".join(parts))
+        if isinstance(message, MessagePart):
+            raise GearsError("ERR a message cannot be read: it is made of parts of parts")
         return message

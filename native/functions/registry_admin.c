@@ -15,6 +15,7 @@
 #include "functions/registry_stats.h"
 #include "functions/tombstones.h"
 #include "jobs/jobs.h"
+#include "server/bus.h"
 #include "server/caller.h"
 #include "server/commands.h"
 #include "server/links.h"
@@ -112,7 +113,8 @@ static void broadcast(RedisModuleCtx *ctx, Verb verb, RedisModuleString *id, lon
     size_t size = 1;
     if (verb == ORDER) size += (size_t)snprintf(payload + 1, NUMBER, "%lld ", order);
     memcpy(payload + size, text, length);
-    RedisModule_SendClusterMessage(ctx, NULL, CLUSTER_ADMIN, payload, (uint32_t)(size + length));
+    const char *fault = bus_send(ctx, NULL, CLUSTER_ADMIN, payload, size + length);
+    if (fault) RedisModule_Log(ctx, "warning", "the other shards are not told of a change of registrations: %s", fault);
     RedisModule_Free(payload);
 }
 
@@ -170,16 +172,13 @@ static int parse_change(Change *change, const char *text, size_t length) {
 /* One of these commands ran on another shard. Replicas get it from their primary. Replicating needs a command or timer
  * context, hence the timer. A server that replicates during a pause of writes (CLIENT PAUSE, a failover) ends itself,
  * hence the retries. */
-static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
-                               uint32_t length) {
+static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length) {
     static const char VERBS[] = {UNREGISTER, ABORT, ORDER, CLEAR};
     (void)sender;
-    (void)type;
     if (!length || !memchr(VERBS, *payload, sizeof VERBS) || !server_is_active_primary(ctx)) return;
     Change *change = RedisModule_Alloc(sizeof *change);
     change->verb = (Verb)*payload;
-    if (parse_change(change, (const char *)payload + 1, length - 1))
-        RedisModule_CreateTimer(ctx, 0, on_change_timer, change);
+    if (parse_change(change, payload + 1, length - 1)) RedisModule_CreateTimer(ctx, 0, on_change_timer, change);
     else RedisModule_Free(change);
 }
 
@@ -270,6 +269,6 @@ int registry_admin_on_load(RedisModuleCtx *ctx) {
         {"qa.unregister", QA_UNREGISTER_RedisCommand, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
         {"qa.pause", QA_PAUSE_RedisCommand, LINK_COMMAND_FLAGS " write", 0, 0, 0, "admin dangerous write"},
     };
-    RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_ADMIN, on_cluster_message);
+    bus_receive(ctx, CLUSTER_ADMIN, on_cluster_message);
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -109,6 +109,13 @@ static int set_number(const char *name, long long value, void *data, RedisModule
     return REDISMODULE_OK;
 }
 
+static void keep_text(char **kept, RedisModuleString **shown, const char *text) {
+    RedisModule_Free(*kept);
+    *kept = RedisModule_Strdup(text);
+    if (*shown) RedisModule_FreeString(NULL, *shown);
+    *shown = RedisModule_CreateString(NULL, text, strlen(text));
+}
+
 static RedisModuleString *shown_command; /* the server borrows what get_command returns */
 
 static RedisModuleString *get_command(const char *name, void *data) {
@@ -128,10 +135,23 @@ static int set_command(const char *name, RedisModuleString *value, void *data, R
         return REDISMODULE_ERR;
     }
     RedisModule_Free(words);
-    RedisModule_Free(config.worker_command);
-    config.worker_command = RedisModule_Strdup(text);
-    if (shown_command) RedisModule_FreeString(NULL, shown_command);
-    shown_command = RedisModule_CreateString(NULL, text, strlen(text));
+    keep_text(&config.worker_command, &shown_command, text);
+    return REDISMODULE_OK;
+}
+
+static RedisModuleString *shown_key_file;
+
+static RedisModuleString *get_key_file(const char *name, void *data) {
+    (void)name;
+    (void)data;
+    return shown_key_file;
+}
+
+static int set_key_file(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
+    (void)name;
+    (void)data;
+    (void)error;
+    keep_text(&config.bus_key_file, &shown_key_file, RedisModule_StringPtrLen(value, NULL));
     return REDISMODULE_OK;
 }
 
@@ -211,11 +231,14 @@ static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModul
 int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     extra = RedisModule_CreateDict(NULL);
     config.worker_command = RedisModule_Strdup("");
+    config.bus_key_file = RedisModule_Strdup("");
     config.backends_path = RedisModule_Strdup("");
     config.model_chunk_size = 511LL << 20;
     /* It is immutable: a client that could change it could run programs as the server's user. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,
-                                         set_command, NULL, NULL) != REDISMODULE_OK)
+                                         set_command, NULL, NULL) != REDISMODULE_OK ||
+        RedisModule_RegisterStringConfig(ctx, "bus-key-file", "", REDISMODULE_CONFIG_IMMUTABLE, get_key_file,
+                                         set_key_file, NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     for (int i = 0; i < SETTING_COUNT; i++) {
         const Setting *setting = &SETTINGS[i];

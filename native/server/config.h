@@ -10,6 +10,7 @@
 
 typedef struct Config {
     char *worker_command;
+    char *bus_key_file; /* empty: none */
     long long max_queue;
     long long max_events;
     long long job_timeout_ms;

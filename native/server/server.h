@@ -9,9 +9,6 @@
 #define QA_MODULE_NAME "qa"
 #define QA_MODULE_VERSION 1
 
-/* Types of the module's messages on the cluster bus: one from worker to worker, and a change of registrations. */
-enum { CLUSTER_MESSAGE = 1, CLUSTER_ADMIN = 2 };
-
 /* Must run before all other parts: sets the module's name and options, and makes the context below. */
 int server_on_load(RedisModuleCtx *ctx);
 

@@ -13,6 +13,7 @@
 
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
+#include "server/bus.h"
 #include "server/caller.h"
 #include "server/commands.h"
 #include "server/config.h"
@@ -257,11 +258,9 @@ static void deliver(const char *sender, const char *payload, size_t length) {
     jobs_notify(&MESSAGE, message);
 }
 
-static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, uint8_t type, const unsigned char *payload,
-                               uint32_t length) {
+static void on_cluster_message(RedisModuleCtx *ctx, const char *sender, const char *payload, size_t length) {
     (void)ctx;
-    (void)type;
-    deliver(sender, (const char *)payload, length);
+    deliver(sender, payload, length);
 }
 
 static int QA_SEND_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -280,12 +279,12 @@ static int QA_SEND_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
         deliver(node, payload, length);
         return RedisModule_ReplyWithSimpleString(ctx, "OK");
     }
-    if (node_length != REDISMODULE_NODE_ID_LEN || !self ||
-        RedisModule_SendClusterMessage(ctx, node, CLUSTER_MESSAGE, payload, (uint32_t)length) != REDISMODULE_OK) {
+    if (node_length != REDISMODULE_NODE_ID_LEN || !self) {
         snprintf(error, sizeof error, "ERR unknown node: %.64s", node);
         return RedisModule_ReplyWithError(ctx, error);
     }
-    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+    const char *fault = bus_send(ctx, node, CLUSTER_MESSAGE, payload, length);
+    return fault ? RedisModule_ReplyWithError(ctx, fault) : RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
 int qa_commands_on_load(RedisModuleCtx *ctx) {
@@ -300,6 +299,6 @@ int qa_commands_on_load(RedisModuleCtx *ctx) {
         {"qa.send", QA_SEND_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, "admin dangerous"},
     };
     jobs_attach(&WORKER);
-    RedisModule_RegisterClusterMessageReceiver(ctx, CLUSTER_MESSAGE, on_cluster_message);
+    bus_receive(ctx, CLUSTER_MESSAGE, on_cluster_message);
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -61,9 +61,12 @@ def questions_of(path: Path, count: int) -> list[str]:
 
 @contextmanager
 def writing(cluster: System, texts: Iterator[str], per_second: int) -> Iterator[list[float]]:
-    """A thread that writes so many new documents a second; the list gets the moment of each write."""
+    """A thread that writes so many new documents a second; the list gets the moment of each write.
+
+    The block begins when the first is written, however long the thread takes to connect.
+    """
     written: list[float] = []
-    stop = threading.Event()
+    stop, begun_to_write = threading.Event(), threading.Event()
 
     def write() -> None:
         with ClusterClient(cluster.url) as client:
@@ -76,6 +79,7 @@ def writing(cluster: System, texts: Iterator[str], per_second: int) -> Iterator[
                         return
                     raise
                 written.append(time.perf_counter())
+                begun_to_write.set()
 
     if not per_second:
         yield written
@@ -83,6 +87,9 @@ def writing(cluster: System, texts: Iterator[str], per_second: int) -> Iterator[
     thread = threading.Thread(target=write)
     thread.start()
     try:
+        while not begun_to_write.wait(0.1):
+            if not thread.is_alive():
+                raise RuntimeError("the writer ended before it had written anything")
         yield written
     finally:
         stop.set()

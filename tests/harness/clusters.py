@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,20 @@ MEET_AGAIN_SECONDS = 5.0
 
 
 class Cluster:
-    """Some primaries that share the slots evenly; a context manager."""
+    """Some primaries that share the slots evenly; a context manager. `own` has further settings of each node."""
 
     def __init__(
-        self, binary: Path, settings: Mapping[str, object] | None = None, *, worker: str | None = None, size: int = 3
+        self,
+        binary: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        worker: str | None = None,
+        size: int = 3,
+        own: Sequence[Mapping[str, object]] = (),
     ) -> None:
         values = {"cluster-enabled": "yes", "cluster-node-timeout": 5000, **(settings or {})}
-        self.nodes = [Server(binary, values, worker=worker) for _ in range(size)]
+        each = [*own, *[{}] * (size - len(own))]
+        self.nodes = [Server(binary, {**values, **extra}, worker=worker) for extra in each]
 
     def __enter__(self) -> Self:
         try:

@@ -6,7 +6,9 @@ Tests take the fixture `server_binary` (each server program in turn) and start s
 
 from __future__ import annotations
 
+import atexit
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -15,6 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -86,6 +89,15 @@ def quote(value: object) -> str:
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
+@cache
+def bus_key_file() -> Path:
+    """The file with the key by which the servers that this process starts know each other."""
+    folder = Path(tempfile.mkdtemp(prefix="qa-test-key-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "bus.key").write_text(secrets.token_hex(32) + "\n")
+    return folder / "bus.key"
+
+
 class Server:
     """One server with the module; a context manager."""
 
@@ -116,6 +128,8 @@ class Server:
         }
         if worker is not None:
             values["qa.worker-command"] = worker
+        if module is not None:
+            values["qa.bus-key-file"] = bus_key_file()
         values.update(settings or {})
         lines = [f"{name} {quote(value)}" for name, value in values.items()]
         if module is not None:

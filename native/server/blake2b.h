@@ -1,0 +1,27 @@
+/* BLAKE2b (RFC 7693), the hash function, with or without a key: with one it is a message authentication code. It knows
+ * nothing of the server. */
+#ifndef QA_BLAKE2B_H
+#define QA_BLAKE2B_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BLAKE2B_MAX_KEY = 64, BLAKE2B_MAX_OUT = 64 };
+
+typedef struct Blake2b {
+    uint64_t state[8], counter[2];
+    uint8_t block[128];
+    size_t filled, out_length;
+} Blake2b;
+
+/* `out_length` is 1 to BLAKE2B_MAX_OUT bytes, `key_length` 0 to BLAKE2B_MAX_KEY. */
+void blake2b_begin(Blake2b *hash, size_t out_length, const void *key, size_t key_length);
+void blake2b_add(Blake2b *hash, const void *data, size_t length);
+
+/* Writes `out_length` bytes and forgets the state. */
+void blake2b_end(Blake2b *hash, uint8_t *out);
+
+/* 1: the first `length` bytes are equal. The time depends on `length` only. */
+int blake2b_equal(const uint8_t *a, const uint8_t *b, size_t length);
+
+#endif

@@ -1,0 +1,226 @@
+"""Messages between servers count only if a server of the same cluster has signed them, once."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, bus_key_file, execute
+from tests.harness.workers import fake_worker
+from tests.module.bus_packets import key_of, send, signed
+from tests.module.registrations import dump, wait_for_bus
+
+WORKER_KIND, ADMIN_KIND = 1, 2
+MINUTE_US = 60_000_000
+
+
+def run_by_worker(server: Server, *words: str) -> str:
+    """The reply to a command that the worker sends over its link."""
+    [reply] = json.loads(execute(server, "RG.PYEXECUTE", json.dumps({"run": [list(words)]})))
+    return str(reply)
+
+
+def node_id(server: Server) -> str:
+    return str(execute(server, "CLUSTER MYID"))
+
+
+def refused(server: Server) -> int:
+    return int(server.field("bus_messages_refused"))
+
+
+def received(server: Server) -> int:
+    return int(server.field("bus_messages_received"))
+
+
+def has_received_more(server: Server, than: int) -> bool:
+    return received(server) > than
+
+
+@contextmanager
+def two(binary: Path, *own: dict[str, object]) -> Iterator[Cluster]:
+    with Cluster(binary, worker=fake_worker("functions"), size=2, own=own) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready()
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def pair(shared_binary: Path) -> Iterator[Cluster]:
+    """Two shards that share a key."""
+    with two(shared_binary) as cluster:
+        wait_for_bus(cluster)
+        yield cluster
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+Forger = Callable[[str, str, bytes], bytes]
+
+
+def unsigned(sender: str, receiver: str, payload: bytes) -> bytes:
+    return payload
+
+
+def cut(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(key_of(bus_key_file()), ADMIN_KIND, now(), b"", sender=sender)[:-1]
+
+
+def of_another_key(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(secrets.token_bytes(32), ADMIN_KIND, now(), payload, sender=sender)
+
+
+def of_another_sender(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(key_of(bus_key_file()), ADMIN_KIND, now(), payload, sender="0" * 40)
+
+
+def to_another_receiver(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(key_of(bus_key_file()), ADMIN_KIND, now(), payload, sender=sender, receiver=b"f" * 40)
+
+
+def of_another_kind(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(key_of(bus_key_file()), WORKER_KIND, now(), payload, sender=sender)
+
+
+def of_yesterday(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(key_of(bus_key_file()), ADMIN_KIND, now() - 24 * 60 * MINUTE_US, payload, sender=sender)
+
+
+def of_the_future(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(key_of(bus_key_file()), ADMIN_KIND, now() + 3 * MINUTE_US, payload, sender=sender)
+
+
+def with_another_payload(sender: str, receiver: str, payload: bytes) -> bytes:
+    return signed(key_of(bus_key_file()), ADMIN_KIND, now(), b"Uid-echo", sender=sender)[:-8] + payload
+
+
+FORGERS = [
+    *(unsigned, cut, of_another_key, of_another_sender, to_another_receiver, of_another_kind, of_yesterday),
+    *(of_the_future, with_another_payload),
+]
+
+
+@pytest.mark.parametrize("forge", FORGERS, ids=lambda forger: forger.__name__)
+def test_a_message_that_nobody_of_the_cluster_has_signed_changes_nothing(pair: Cluster, forge: Forger) -> None:
+    first, second = pair.nodes
+    before = refused(second)
+    send(second, node_id(first), ADMIN_KIND, forge(node_id(first), node_id(second), b"Uid-do"))
+    eventually(lambda: refused(second) > before)
+    assert "id-do" in dump(second)
+
+
+def test_a_signed_message_counts_once(pair: Cluster) -> None:
+    """A replay of a message: the first clears the statistics of the shard, its copies do not."""
+    first, second = pair.nodes
+
+    def triggered() -> int:
+        return int(dump(second)["id-echo"]["RegistrationData"]["numTriggered"])
+
+    message = signed(key_of(bus_key_file()), ADMIN_KIND, now() + 1_000_000, b"C", sender=node_id(first))
+    execute(second, "RG.TRIGGER", "echo", "1")
+    assert triggered() >= 1
+    send(second, node_id(first), ADMIN_KIND, message)
+    eventually(lambda: triggered() == 0)
+    execute(second, "RG.TRIGGER", "echo", "1")
+    before = refused(second)
+    send(second, node_id(first), ADMIN_KIND, message)
+    eventually(lambda: refused(second) > before)
+    assert triggered() == 1
+    time.sleep(1.1)  # the sender's own messages count again once its clock has passed the forged one's
+
+
+def test_a_node_that_meets_the_cluster_is_not_heard(pair: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "bus.key").write_text(secrets.token_hex(32))
+    settings = {"cluster-enabled": "yes", "qa.bus-key-file": tmp_path / "bus.key"}
+    first, second = pair.nodes
+    with Server(first.binary, settings, worker=fake_worker("functions")) as foreign:
+        foreign.wait_ready()
+        execute(foreign, "CLUSTER MEET", "127.0.0.1", first.port)
+        target = node_id(first)
+        eventually(lambda: target in str(execute(foreign, "CLUSTER NODES")))
+        before = refused(first)
+
+        def reaches() -> bool:
+            sent = run_by_worker(foreign, "QA.SEND", target, "cos\nsystem\n(S'true'\ntR.")
+            return sent == "OK" and refused(first) > before
+
+        eventually(reaches, 60)
+        before = refused(first)
+        assert execute(foreign, "RG.UNREGISTER", "id-do") == "OK"
+        eventually(lambda: refused(first) > before)
+        assert "id-do" in dump(first)
+        assert "id-do" in dump(second)
+        assert foreign.field("bus_messages_received") == 0
+    assert refused(first) > 0
+
+
+def test_the_key_is_changed_without_a_message_lost(server_binary: Path, tmp_path: Path) -> None:
+    old, new = secrets.token_hex(32), secrets.token_hex(32)
+    paths = [tmp_path / name for name in ("first.key", "second.key")]
+    for path in paths:
+        path.write_text(old + "\n")
+    with two(server_binary, *({"qa.bus-key-file": path} for path in paths)) as cluster:
+        wait_for_bus(cluster)
+        for text in (f"{old}\n{new}\n", f"{new}\n{old}\n", f"{new}\n"):
+            for path in paths:
+                path.write_text(text)
+                refusals = [refused(node) for node in cluster.nodes]
+                before = [received(node) for node in cluster.nodes]
+                time.sleep(1.1)  # files are looked at once a second
+                for node, other in (cluster.nodes, reversed(cluster.nodes)):
+                    assert run_by_worker(node, "QA.SEND", node_id(other), "hello") == "OK"
+                for node, count in zip(cluster.nodes, before, strict=True):
+                    eventually(
+                        partial(lambda node, count: int(node.field("bus_messages_received")) > count, node, count)
+                    )
+                assert [refused(node) for node in cluster.nodes] == refusals
+
+
+def test_a_password_of_the_cluster_is_a_key(server_binary: Path) -> None:
+    settings = {"qa.bus-key-file": "", "masterauth": "a secret of the cluster"}
+    with two(server_binary, settings, settings) as cluster:
+        assert [node.field("bus_key") for node in cluster.nodes] == ["password"] * 2
+        wait_for_bus(cluster)
+        execute(cluster.nodes[0], "CONFIG SET", "masterauth", "another")
+        before = refused(cluster.nodes[1])
+
+        def is_refused() -> bool:
+            run_by_worker(cluster.nodes[0], "QA.SEND", node_id(cluster.nodes[1]), "hello")
+            return refused(cluster.nodes[1]) > before
+
+        eventually(is_refused)
+
+
+@pytest.mark.parametrize("content", [None, "", "too short\n"])
+def test_servers_without_a_key_say_what_to_set(server_binary: Path, tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "bus.key"
+    if content is not None:
+        path.write_text(content)
+    settings = {"qa.bus-key-file": "" if content is None else path}
+    with two(server_binary, settings, settings) as cluster:
+        first, second = cluster.nodes
+        assert first.field("bus_key") == "none"
+        reply = run_by_worker(first, "QA.SEND", node_id(second), "hello")
+        assert "set qa.bus-key-file, or a password (masterauth, requirepass), on all of them" in reply
+        if content is not None:
+            assert "no line of at least 32 characters" in first.output()
+
+
+def test_a_signed_message_of_any_content_harms_nobody(pair: Cluster) -> None:
+    first, second = pair.nodes
+    sequence = now()
+    for number, payload in enumerate((b"", b"U", b"O", b"O 1", b"Ox id", b"O9223372036854775808 id", b"?", bytes(5))):
+        message = signed(key_of(bus_key_file()), ADMIN_KIND, sequence + number, payload, sender=node_id(first))
+        send(second, node_id(first), ADMIN_KIND, message)
+    assert execute(second, "PING")
+    assert "id-do" in dump(second)
