@@ -1,7 +1,8 @@
 """Makes a reader's input of a question and a passage: windows of the passage after the question, padded into batches.
 
 The layout is the manifest's: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
-RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens.
+RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens. The passage's prefix
+(`prefix`), if it has one, stands before it in each of them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ class Window:
         passage_start: position in `input_ids` of the window's first passage token.
         first: the number of that token in the passage.
         tokens: how many passage tokens the window holds.
+        prefix: how many tokens of the passage's prefix stand before `passage_start`.
     """
 
     input_ids: LongArray
     passage_start: int
     first: int
     tokens: int
+    prefix: int = 0
 
 
 class PairEncoder:
@@ -75,17 +78,26 @@ class PairEncoder:
                 f"doc_stride of {self.doc_stride} tokens, must be from 0 to {room} for windows of {self.window_tokens}"
             )
 
-    def windows(self, question: QuestionTokens, passage: TextTokens) -> list[Window]:
-        """The windows of a passage, in order; none if it has no token."""
+    def windows(self, question: QuestionTokens, passage: TextTokens, prefix: Sequence[int] = ()) -> list[Window]:
+        """The windows of a passage, in order; none if it has no token.
+
+        Args:
+            prefix: the ids of its prefix; left out where it would leave no room for windows that go on.
+        """
         pair = self.manifest.pair
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
         room = self.window_tokens - len(head) - len(pair.tail)
         if room < 1:
             raise InvalidInput(f"question of {len(question.ids)} tokens leaves no room in {self.window_tokens} tokens")
+        if len(prefix) and room - len(prefix) > self.doc_stride:
+            head = np.concatenate((head, np.asarray(prefix, dtype=np.int64)))
+            room -= len(prefix)
+        else:
+            prefix = ()
         found = []
         for start, end in _cuts(len(passage.ids), room, self.doc_stride):
             ids = np.concatenate((head, passage.ids[start:end], pair.tail), dtype=np.int64)
-            found.append(Window(ids, len(head), start, end - start))
+            found.append(Window(ids, len(head), start, end - start, len(prefix)))
         return found
 
     def batch(self, windows: Sequence[Window], *, length_step: int = LENGTH_STEP) -> Arrays:
@@ -99,7 +111,7 @@ class PairEncoder:
             used = len(window.input_ids)
             ids[row, :used] = window.input_ids
             mask[row, :used] = 1
-            types[row, window.passage_start : used] = self.manifest.pair.context_type
+            types[row, window.passage_start - window.prefix : used] = self.manifest.pair.context_type
         arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         return {name: arrays[name] for name in self.manifest.inputs}
 
