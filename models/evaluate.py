@@ -92,7 +92,7 @@ class ContextReader:
         windows: list[Window] = []
         owners: list[int] = []
         for number, example in enumerate(examples):
-            found = self._encoder.windows(example.question, example.context)
+            found = self._encoder.windows(example.question, example.context, example.title, example.section)
             windows.extend(found)
             owners.extend([number] * len(found))
         best = [NOTHING_READ] * len(examples)

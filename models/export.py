@@ -323,7 +323,7 @@ class _Export:
             context = example.context
             if number % _LONG_SHARE == 0:
                 context = " ".join([*contexts[number:], *contexts[:number]])[: 8 * encoder.pairs.window_tokens]
-            windows = encoder.windows(example.question, context)[:1]
+            windows = encoder.windows(example.question, context, example.title, example.section)[:1]
             if windows:
                 found.append(encoder.pairs.batch(windows, length_step=1))
         return found

@@ -41,6 +41,14 @@ def add_mine(commands: "Commands") -> None:
         "--data", type=Path, action="append", required=True, metavar="FILE", help="labelled questions; may be repeated"
     )
     parser.add_argument(
+        "--passages",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="further training data, whose contexts rank too; may be repeated",
+    )
+    parser.add_argument(
         "--corpus",
         type=Path,
         action="append",
@@ -69,6 +77,12 @@ def run_mine(chosen: argparse.Namespace, progress: Progress) -> str:
     names = MiningSettings.__dataclass_fields__
     settings = MiningSettings(**{name: getattr(chosen, name) for name in names})
     made = mine(
-        chosen.data, chosen.out, settings, corpus=chosen.corpus, unlabelled=chosen.pairs_file, progress=progress
+        chosen.data,
+        chosen.out,
+        settings,
+        passages=chosen.passages,
+        corpus=chosen.corpus,
+        unlabelled=chosen.pairs_file,
+        progress=progress,
     )
     return json.dumps(made, indent=2)

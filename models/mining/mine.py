@@ -68,6 +68,7 @@ def mine(
     out: Path,
     settings: MiningSettings,
     *,
+    passages: Sequence[Path] = (),
     corpus: Sequence[Path] = (),
     unlabelled: Path | None = None,
     progress: Progress = lambda stage, done, total: None,
@@ -76,6 +77,7 @@ def mine(
 
     Args:
         data: training data as `model train` takes them, without groups.
+        passages: further training data, whose contexts may rank too; their questions are not asked.
         corpus: further files and folders whose passages may rank, as `qa-cluster ingest` takes them.
         unlabelled: where to write pairs without a label, if `settings.unlabelled` asks for them.
 
@@ -88,8 +90,9 @@ def mine(
         if dataset.grouped:
             raise InvalidInput(f"{str(dataset.path)!r} holds groups already: mine for labelled examples")
     questions = _questions(datasets)
+    others = [load_dataset(path) for path in passages]
     progress("indexing", 0, 1)
-    pool = Pool(_sources(datasets, corpus), _tokenizer(), budget=settings.budget)
+    pool = Pool(_sources([*datasets, *others], corpus), _tokenizer(), budget=settings.budget)
     progress("indexing", 1, 1)
     identity = {"settings": asdict(settings), "documents": pool.digest, "data": [each.sha256 for each in datasets]}
     partial = out.with_name(f"{out.name}.partial")

@@ -2,13 +2,8 @@
 
 import argparse
 import json
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -18,6 +13,7 @@ from qa_cluster.errors import InvalidInput
 from .progress import ConsoleWatcher
 from .settings import DEVICES, NORMALISATIONS, PRECISIONS, RECORD_FILE, Stage, TrainingSettings
 from .state import STATE_FILE
+from .stopping import stop_signals
 from .train import Interrupted, Lessons, train
 
 _DESCRIPTION = """\
@@ -103,7 +99,7 @@ def run_train(chosen: argparse.Namespace) -> int:
         stages=tuple(Stage.parse(text) for text in chosen.data), **{name: getattr(chosen, name) for name in names}
     )
     lessons = _lessons(chosen)
-    with _stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
+    with stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
         try:
             record = train(
                 chosen.base,
@@ -132,32 +128,3 @@ def _how_to_go_on(chosen: argparse.Namespace) -> str:
     if (chosen.out / STATE_FILE).is_file():
         return f"saved in {chosen.out}. To go on: the same command with --resume"
     return "what the teacher has read is saved. To go on: the same command"
-
-
-class _Stop:
-    """The signal that asked the run to end; 0: none yet."""
-
-    received = 0
-
-
-@contextmanager
-def _stop_signals() -> Iterator[_Stop]:
-    """Make the first Ctrl-C or SIGTERM request an orderly end, and a second one end the run at once."""
-    stop = _Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may handle signals
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        stop.received = number
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from qa_cluster.errors import InvalidInput
 
 from .manifest import LENGTH_STEP, Manifest
+from .prefix import prefix_ids
 from .tokenization import QuestionTokens, ReaderTokenizer, TextTokens
 
 LongArray = npt.NDArray[np.int64]
@@ -124,10 +125,17 @@ class TextPairEncoder:
         self.pairs = pairs
         self._last: tuple[str, TextTokens] | None = None
 
-    def windows(self, question: str, passage: str) -> list[Window]:
-        """The windows of `passage` for `question`; the end of a question that is too long is cut off."""
+    def windows(self, question: str, passage: str, title: str = "", section: str = "") -> list[Window]:
+        """The windows of `passage` for `question`; the end of a question that is too long is cut off.
+
+        Args:
+            title, section: where the passage stands; only a reader that was trained on such prefixes gets it.
+        """
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
-        return self.pairs.windows(asked, self.passage(passage))
+        prefix: list[int] = []
+        if self.pairs.manifest.passage_prefix:
+            prefix = prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
+        return self.pairs.windows(asked, self.passage(passage), prefix)
 
     def passage(self, text: str) -> TextTokens:
         """The tokens of a passage."""

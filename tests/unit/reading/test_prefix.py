@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import ModelError
+from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
 from qa_cluster.reading.prefix import MAX_PREFIX_TOKENS, prefix_ids
 from qa_cluster.reading.spans import best_spans
@@ -94,3 +95,18 @@ def test_a_manifest_says_whether_a_reader_knows_it(reader: Path) -> None:
     document = {**json.loads(without.to_json()), "passage_prefix": "yes"}
     with pytest.raises(ModelError, match="'passage_prefix' is \"yes\", must be true or false"):
         Manifest.from_json(json.dumps(document))
+
+
+def test_only_a_reader_that_knows_it_gets_it(reader: Path, encoder: TextPairEncoder) -> None:
+    """Where texts are encoded for measuring, and on a shard: the same tokens."""
+    without = Manifest.load(reader / MANIFEST_FILE)
+    text = "He was born in Rome."
+    (plain,) = encoder.windows("Who?", text, "Ada", "Works")
+    assert plain.prefix == 0
+    with_it = replace(without, passage_prefix=True)
+    (window,) = TextPairEncoder(encoder.tokenizer, PairEncoder(with_it)).windows("Who?", text, "Ada", "")
+    on_shard = [Reader(encoder.tokenizer, manifest.to_json().encode(), None, None) for manifest in (without, with_it)]
+    assert on_shard[0].prefix("Ada") == []
+    expected = on_shard[1].prefix("Ada")
+    assert window.input_ids[window.passage_start - window.prefix : window.passage_start].tolist() == expected
+    assert encoder.tokenizer.encode_text("Ada |").ids.tolist() == expected
