@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 4
 
 .PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
-	environments conformance parity fuzz soak bench picture clean
+	reader environments conformance parity fuzz soak bench picture clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ test-cluster: install  ## failover, persistence and moving slots under load: wha
 
 test-model: $(VENV)-export/.done build  ## export, quantization, agreement with PyTorch and TorchScript (installs torch)
 	@$(VENV)-export/bin/python -m pytest --numprocesses 2 --dist loadfile tests/model tests/torch $(ARGS)
+
+reader: $(VENV)-export/.done  ## a reader from this checkout and PyPI packages (hours; installs torch); ARGS=--small: a minute, tiny networks
+	@$(VENV)-export/bin/python -m qa_cluster.models.recipe $(ARGS)
 
 # The clients of the conformance tests pin old versions: an environment of their own. The shards' worker runs from the
 # export environment, which has torch (a slice: from that which is there), with what redgrease needs on its path.

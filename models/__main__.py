@@ -1,4 +1,4 @@
-"""`python -m qa_cluster.models export|evaluate|reference|train`, which `qa-cluster` runs in a process of its own.
+"""`python -m qa_cluster.models export|evaluate|reference|mine|train`, which `qa-cluster` runs in a process of its own.
 
 Results go to standard output as JSON, progress and errors to standard error. Exit codes: 0 done, 1 failed, 2 wrong
 usage.
@@ -22,6 +22,7 @@ from qa_cluster.reading.runtimes import RUNTIMES
 from .bundle import default_reader
 from .evaluate import Progress, evaluate
 from .export_command import add_export, run_export
+from .mining.command import add_mine, run_mine
 from .reference import run_reference
 from .training.command import add_train, run_train
 
@@ -71,7 +72,7 @@ def _reference(chosen: argparse.Namespace, progress: Progress) -> str:
     return json.dumps(asdict(found), ensure_ascii=False)
 
 
-_COMMANDS = {"export": run_export, "evaluate": _evaluate, "reference": _reference}
+_COMMANDS = {"export": run_export, "evaluate": _evaluate, "reference": _reference, "mine": run_mine}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     to_evaluate.add_argument("--seed", type=int, default=0, help="of the confidence intervals (default 0)")
     to_evaluate.add_argument("--answers", action="store_true", help="print every question's answer too")
     to_reference = _add_reference(commands)
+    add_mine(commands)
     add_train(commands)
     for command in (to_export, to_evaluate, to_reference):
         command.add_argument("--threads", type=int, default=2, help="threads of the runtime (default 2)")

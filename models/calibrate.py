@@ -58,7 +58,8 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
     """
     if any(not example.answers for example in examples):
         return list(examples)
-    contexts = list(dict.fromkeys(example.context for example in examples))
+    holders = {example.context: example for example in examples}
+    contexts = list(holders)
     plain = [normalise(context) for context in contexts]
     words = [set(context.split()) for context in plain]
     negatives = []
@@ -71,7 +72,8 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
             default=None,
         )
         if best is not None:
-            negatives.append(Example(example.question, contexts[best], ()))
+            held = holders[contexts[best]]
+            negatives.append(Example(example.question, held.context, (), (), held.title, held.section))
     return [*examples, *negatives]
 
 

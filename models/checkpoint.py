@@ -24,6 +24,7 @@ from qa_cluster.reading.windows import Arrays
 from .hub import HubId, fetch
 from .pair_layout import learn_pair_layout
 from .stored_tokenizer import use_stored
+from .training.settings import knows_titles
 
 OUTPUTS = ("start_logits", "end_logits")
 MAX_TOKENS = 512
@@ -40,7 +41,8 @@ class Checkpoint:
     """A loaded checkpoint: the network, and the facts about it that the manifest needs.
 
     `max_tokens` is the longest input that the network has positions for, with special tokens. `origin` names what was
-    loaded, with the commit if it came from the hub.
+    loaded, with the commit if it came from the hub. `passage_prefix`: it was trained on passages with title and section
+    before them, as its `training.json` says.
     """
 
     network: Any
@@ -54,6 +56,7 @@ class Checkpoint:
     pair: PairLayout
     lowercase: bool
     licence: str
+    passage_prefix: bool = False
 
 
 def require_export_extra() -> None:
@@ -90,6 +93,7 @@ def load_checkpoint(source: str) -> Checkpoint:
         # its tokens would not show this: in a small vocabulary, both cases may be unknown
         lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
+        passage_prefix=knows_titles(folder),
     )
 
 

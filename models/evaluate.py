@@ -92,7 +92,7 @@ class ContextReader:
         windows: list[Window] = []
         owners: list[int] = []
         for number, example in enumerate(examples):
-            found = self._encoder.windows(example.question, example.context)
+            found = self._encoder.windows(example.question, example.context, example.title, example.section)
             windows.extend(found)
             owners.extend([number] * len(found))
         best = [NOTHING_READ] * len(examples)
@@ -156,20 +156,13 @@ def evaluate(
     >>> evaluate(default_reader(), Path("xquad_en_a.json")).f1
     0.645
     """
-    manifest = Manifest.load(model_dir / MANIFEST_FILE)
-    model, tokenizer = model_dir / MODEL_FILE, model_dir / TOKENIZER_FILE
-    try:
-        tokenizer_json = tokenizer.read_bytes()
-        manifest.verify(model.read_bytes(), tokenizer_json)
-    except OSError as error:
-        raise ModelError(f"model folder {str(model_dir)!r} is not complete: {error}") from error
+    manifest, tokenizer_json = _verified(model_dir)
     examples = load_examples(dataset)
     if limit is not None:
         examples = spread(examples, limit)
     pairs = PairEncoder(manifest, window_tokens=window_tokens, doc_stride=doc_stride)
-    reading = ContextReader(
-        TextPairEncoder(ReaderTokenizer(tokenizer_json), pairs), open_runner(model, runtime, threads=threads)
-    )
+    runner = open_runner(model_dir / MODEL_FILE, runtime, threads=threads)
+    reading = ContextReader(TextPairEncoder(ReaderTokenizer(tokenizer_json), pairs), runner)
     began = perf_counter()
     given = _given(reading.predict(examples, progress, f"reading {dataset.name}"), manifest)
     verdicts = judge(examples, given)
@@ -191,6 +184,17 @@ def evaluate(
         trust=trust(given, examples),
         answers=answer_rows(examples, given, verdicts),
     )
+
+
+def _verified(model_dir: Path) -> tuple[Manifest, bytes]:
+    """The manifest and the tokenizer of a reader whose files belong together."""
+    manifest = Manifest.load(model_dir / MANIFEST_FILE)
+    try:
+        tokenizer_json = (model_dir / TOKENIZER_FILE).read_bytes()
+        manifest.verify((model_dir / MODEL_FILE).read_bytes(), tokenizer_json)
+    except OSError as error:
+        raise ModelError(f"model folder {str(model_dir)!r} is not complete: {error}") from error
+    return manifest, tokenizer_json
 
 
 def _given(predictions: Sequence[Prediction], manifest: Manifest) -> list[GivenAnswer]:

@@ -238,21 +238,9 @@ class _Export:
             for precision in options.precisions()
             for runtime in options.runtimes
         ]
-        manifest = self._manifest(self._file(chosen), chosen)
-        measuring = Measuring(manifest, self._tokenizer, self._progress)
-        serving = files[0]
-        thresholds = UNFITTED
+        manifest, thresholds = self._manifest(self._file(chosen), chosen), UNFITTED
         if labelled:
-            thresholds = fit(measuring.predict(serving, examples, "fitting thresholds"), examples)
-            manifest = _fitted(manifest, thresholds)
-            waves = fit_waves(
-                labelled,
-                lambda pairs: measuring.predict(serving, pairs, "fitting waves"),
-                rank_weight=manifest.rank_weight,
-                no_answer_threshold=manifest.no_answer_threshold,
-            )
-            if waves is not None:
-                manifest = replace(manifest, wave_threshold=waves.threshold, waves=waves)
+            manifest, thresholds = self._fit(manifest, files[0], labelled, examples)
         network = self._checkpoint.network
         before = Way("float32", PYTORCH, torch_runner(network, options.threads), parameter_bytes(network))
         measured = Measuring(manifest, self._tokenizer, self._progress).compare([before, *files], question_sets)
@@ -273,6 +261,23 @@ class _Export:
         report.write(self._folder)
         os.replace(self._file(chosen), self._folder / MODEL_FILE)
         return manifest
+
+    def _fit(
+        self, manifest: Manifest, serving: Way, labelled: Sequence[Example], examples: Sequence[Example]
+    ) -> tuple[Manifest, Thresholds]:
+        """The manifest with thresholds and waves fitted to what the serving file answers, and the thresholds."""
+        measuring = Measuring(manifest, self._tokenizer, self._progress)
+        thresholds = fit(measuring.predict(serving, examples, "fitting thresholds"), examples)
+        manifest = _fitted(manifest, thresholds)
+        waves = fit_waves(
+            labelled,
+            lambda pairs: measuring.predict(serving, pairs, "fitting waves"),
+            rank_weight=manifest.rank_weight,
+            no_answer_threshold=manifest.no_answer_threshold,
+        )
+        if waves is not None:
+            manifest = replace(manifest, wave_threshold=waves.threshold, waves=waves)
+        return manifest, thresholds
 
     def _file(self, precision: str) -> Path:
         return self._folder / f"{precision}.onnx"
@@ -318,7 +323,7 @@ class _Export:
             context = example.context
             if number % _LONG_SHARE == 0:
                 context = " ".join([*contexts[number:], *contexts[:number]])[: 8 * encoder.pairs.window_tokens]
-            windows = encoder.windows(example.question, context)[:1]
+            windows = encoder.windows(example.question, context, example.title, example.section)[:1]
             if windows:
                 found.append(encoder.pairs.batch(windows, length_step=1))
         return found
@@ -365,6 +370,7 @@ class _Export:
             provenance=options.provenance or f"exported from {checkpoint.origin}",
             created=datetime.now(UTC).date().isoformat(),
             exported_with={name: version(name) for name in _RECORDED},
+            passage_prefix=checkpoint.passage_prefix,
         )
         return Manifest.from_json(made.to_json())  # this raises if a manifest cannot hold a value of the checkpoint
 

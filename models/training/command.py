@@ -2,32 +2,33 @@
 
 import argparse
 import json
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
 
+from qa_cluster.errors import InvalidInput
+
 from .progress import ConsoleWatcher
-from .settings import DEVICES, PRECISIONS, Stage, TrainingSettings
-from .train import RECORD_FILE, Interrupted, train
+from .settings import DEVICES, NORMALISATIONS, PRECISIONS, RECORD_FILE, Stage, TrainingSettings
+from .state import STATE_FILE
+from .stopping import stop_signals
+from .train import Interrupted, Lessons, train
 
 _DESCRIPTION = """\
 Fine-tune a Hugging Face question-answering checkpoint, or a bare encoder, on labelled questions, in plain PyTorch.
 Needs the extra: pip install 'qa-cluster[train]' -c constraints.txt"""
 _EPILOG = f"""\
 FILE is SQuAD-format .json, or .jsonl(.gz) with question, context, answer, answer_start (code points; -1: the context
-does not hold the answer) and, if you like, source. Several --data are stages: trained one after the other.
+does not hold the answer) and, if you like, source, title and section; answer and answer_start null: no label, a teacher
+has to say. `qa-cluster model mine` writes files of groups. Several --data are stages: trained one after the other.
 
 examples:
   qa-cluster model train deepset/tinyroberta-squad2 my-checkpoint --data ours.json:2:3e-5
   qa-cluster model train encoder my-checkpoint --data stage1.jsonl.gz:1.5:1.5e-4 --data stage2.jsonl.gz:1.5:1.2e-4
   qa-cluster model train encoder my-checkpoint --data ours.json:2:5e-5:0.4 --hold-out 1000
+  qa-cluster model train encoder student --data groups.jsonl.gz --teacher big --teacher-outputs big.npz
   qa-cluster model export my-checkpoint my-reader --held-out my-checkpoint/heldout.jsonl.gz
 
 Ctrl-C saves and ends; the same command with --resume goes on. The folder then holds the checkpoint and {RECORD_FILE}.
@@ -71,8 +72,22 @@ def add_train(commands: Any) -> None:
     option("weight_decay", float, "of AdamW, biases and norms apart (default %d)")
     option("max_gradient_norm", float, "longer gradients are cut to it (default %d)")
     option("attention_dropout", float, "0 saves a fifth of the time on a CPU (default: as in the base's config)")
+    option("null_weight", float, "of the own null of windows without an answer, in groups (default %d)")
+    option("title_share", float, "share of the questions whose contexts get title and section (default %d)")
+    option("teacher_weight", float, "the teacher's part in the loss, labels have the rest (default %d)")
+    option("temperature", float, "softens teacher's and student's distributions (default %d)")
     option("save_minutes", float, "minutes between two saved states (default %d)")
     option("threads", int, "threads of PyTorch on a CPU (default %d)")
+    parser.add_argument(
+        "--normalisation",
+        choices=NORMALISATIONS,
+        default="auto",
+        help="of the loss: each window alone, or all windows of a group together (auto: groups together, others alone)",
+    )
+    parser.add_argument("--teacher", default="", metavar="FOLDER", help="trained checkpoint to learn from as well")
+    parser.add_argument(
+        "--teacher-outputs", type=Path, metavar="FILE", help="keeps what the teacher says, for later runs too (.npz)"
+    )
     parser.add_argument("--device", choices=DEVICES, default="auto", help="auto: a GPU if there is one")
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: bfloat16 where it is fast")
 
@@ -83,43 +98,33 @@ def run_train(chosen: argparse.Namespace) -> int:
     settings = TrainingSettings(
         stages=tuple(Stage.parse(text) for text in chosen.data), **{name: getattr(chosen, name) for name in names}
     )
-    with _stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
+    lessons = _lessons(chosen)
+    with stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
         try:
             record = train(
-                chosen.base, chosen.out, settings, watcher, resume=chosen.resume, stopping=lambda: bool(stop.received)
+                chosen.base,
+                chosen.out,
+                settings,
+                watcher,
+                resume=chosen.resume,
+                lessons=lessons,
+                stopping=lambda: bool(stop.received),
             )
         except Interrupted as stopped:
-            watcher.say(f"{stopped}; saved in {chosen.out}. To go on: the same command with --resume")
+            watcher.say(f"{stopped}; {_how_to_go_on(chosen)}")
             return 128 + stop.received
     print(json.dumps(record, indent=2, ensure_ascii=False))
     sys.stdout.flush()
     return 0
 
 
-class _Stop:
-    """The signal that asked the run to end; 0: none yet."""
+def _lessons(chosen: argparse.Namespace) -> Lessons | None:
+    if chosen.teacher and chosen.teacher_outputs is None:
+        raise InvalidInput("--teacher needs --teacher-outputs: the file that keeps what it says")
+    return None if chosen.teacher_outputs is None else Lessons(chosen.teacher_outputs, chosen.teacher)
 
-    received = 0
 
-
-@contextmanager
-def _stop_signals() -> Iterator[_Stop]:
-    """Make the first Ctrl-C or SIGTERM request an orderly end, and a second one end the run at once."""
-    stop = _Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may handle signals
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        stop.received = number
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _how_to_go_on(chosen: argparse.Namespace) -> str:
+    if (chosen.out / STATE_FILE).is_file():
+        return f"saved in {chosen.out}. To go on: the same command with --resume"
+    return "what the teacher has read is saved. To go on: the same command"

@@ -1,4 +1,4 @@
-"""Reads labelled examples for training from SQuAD-format JSON, JSON lines and written passages.
+"""Reads labelled examples for training from SQuAD-format JSON, JSON lines, groups and written passages.
 
 Every fault in a file's form is an error that names the line or question. A label that does not fit its context is a
 fault of the data, not of the form: the example is dropped and counted.
@@ -10,18 +10,19 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.reading.tokenization import is_unicode
 
-from .labelled import NO_ANSWER, Labelled
+from .labelled import ALONE, NO_ANSWER, UNLABELLED, Labelled
 from .passages import passage_of
 
 WRONG_OFFSET = "the answer does not stand at answer_start"
 EMPTY_ANSWER = "the answer is empty"
+LOST_GROUP = "no answer of the group fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,16 @@ class Dataset:
     sha256: str
     examples: list[Labelled]
     dropped: dict[str, int]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some examples belong to groups."""
+        return any(example.group != ALONE for example in self.examples)
+
+    @property
+    def unlabelled(self) -> int:
+        """How many examples have no label."""
+        return sum(example.answer_start == UNLABELLED for example in self.examples)
 
 
 def load_dataset(path: Path) -> Dataset:
@@ -44,10 +55,18 @@ def load_dataset(path: Path) -> Dataset:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"training data {str(path)!r} is not UTF-8: {error}") from error
     dropped: Counter[str] = Counter()
-    kept = [example for example in found if _fits(example, dropped)]
+    kept = _whole([example for example in found if _fits(example, dropped)], found, dropped)
     if not kept:
         raise InvalidInput(f"training data {str(path)!r} holds no usable example; dropped: {dict(dropped)}")
     return Dataset(path, hashlib.sha256(data).hexdigest(), kept, dict(dropped))
+
+
+def group_line(question: str, source: str, passages: Iterable[Labelled]) -> str:
+    """Return one line of a file of groups; which passages hold the answer follows from their labels."""
+    found = [(passage.answer_start >= 0, passage.passage()) for passage in passages]
+    negatives = [{k: v for k, v in row.items() if not k.startswith("answer")} for held, row in found if not held]
+    row = {"question": question, "source": source, "positives": [row for held, row in found if held]}
+    return json.dumps({**row, "negatives": negatives}, ensure_ascii=False)
 
 
 def write_examples(path: Path, examples: Iterable[Labelled]) -> None:
@@ -66,6 +85,14 @@ def _examples(path: Path, data: bytes) -> Iterator[Labelled]:
         raise InvalidInput(f"training data {str(path)!r} must end in .json, .jsonl or .jsonl.gz")
 
 
+def _whole(kept: list[Labelled], found: list[Labelled], dropped: Counter[str]) -> list[Labelled]:
+    """Leave out what is left of groups that had answers and have lost them all: they would seem unanswerable."""
+    had, have = ({example.group for example in part if example.answer_start >= 0} for part in (found, kept))
+    lost = had - have - {ALONE}
+    dropped.update([LOST_GROUP] * sum(example.group in lost for example in kept))
+    return [example for example in kept if example.group not in lost]
+
+
 def _from_lines(path: Path, data: bytes) -> Iterator[Labelled]:
     for number, line in enumerate(data.decode().split("\n"), start=1):
         if line.strip():
@@ -73,6 +100,8 @@ def _from_lines(path: Path, data: bytes) -> Iterator[Labelled]:
             row = _parsed(line, where)
             if isinstance(row, dict) and "questions" in row:
                 yield from passage_of(row, where).examples()
+            elif isinstance(row, dict) and "negatives" in row:
+                yield from _group(row, number, where)
             else:
                 yield _labelled(row, where)
 
@@ -99,6 +128,7 @@ def _from_squad(path: Path, data: bytes) -> Iterator[Labelled]:
                         "answer": answer["text"],
                         "answer_start": answer["answer_start"],
                         "source": path.stem,
+                        "title": article.get("title") or "",
                     }
                     yield _labelled(row, f"{str(path)!r} question {number}")
     except (KeyError, TypeError, AttributeError) as error:
@@ -107,26 +137,50 @@ def _from_squad(path: Path, data: bytes) -> Iterator[Labelled]:
         ) from error
 
 
+def _group(row: dict[str, Any], number: int, where: str) -> Iterator[Labelled]:
+    """The examples of a group: its positives, which hold the answer, then its negatives, which do not."""
+    shared = {"question": row.get("question"), "source": row.get("source", "")}
+    for name, unanswered in (("positives", {}), ("negatives", {"answer": "", "answer_start": NO_ANSWER})):
+        passages = row.get(name)
+        if not isinstance(passages, list) or not all(isinstance(passage, dict) for passage in passages):
+            raise InvalidInput(f"{where} needs positives and negatives as arrays of objects with a context")
+        for passage in passages:
+            example = _labelled({**passage, **unanswered, **shared}, where)
+            if name == "positives" and example.answer_start < 0:
+                raise InvalidInput(f"{where}: a positive needs an answer and its answer_start")
+            yield replace(example, group=number)
+    if not row["positives"] and not row["negatives"]:
+        raise InvalidInput(f"{where} is a group without a passage")
+
+
 def _labelled(row: Any, where: str) -> Labelled:
     if not isinstance(row, dict):
         raise InvalidInput(f"{where} is not an object with question, context, answer, answer_start")
-    values = [row.get(name) for name in ("question", "context", "answer")]
-    start = row.get("answer_start")
+    start, answer = row.get("answer_start"), row.get("answer")
+    unknown = start is None and answer is None and "answer_start" in row
+    if unknown:
+        start, answer = UNLABELLED, ""
+    values = [row.get("question"), row.get("context"), answer]
     if not all(isinstance(value, str) for value in values) or type(start) is not int:
-        raise InvalidInput(f"{where} needs question, context and answer as strings and answer_start as an integer")
+        raise InvalidInput(
+            f"{where} needs question, context and answer as strings and answer_start as an integer (both null: unknown)"
+        )
     question, context, answer = (str(value) for value in values)
+    places = [row.get(name, "") for name in ("title", "section")]
+    if not all(isinstance(place, str) for place in places):
+        raise InvalidInput(f"{where}: title and section must be strings")
     source = str(row.get("source", ""))
-    if not all(map(is_unicode, (question, context, answer, source))):
+    if not all(map(is_unicode, (question, context, answer, source, *places))):
         raise InvalidInput(f"{where} is not valid Unicode: it holds a lone surrogate")
     if not question.strip() or not context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
     if start < 0:
-        return Labelled(question, context, "", NO_ANSWER, source)
-    return Labelled(question, context, answer, start, source)
+        return Labelled(question, context, "", UNLABELLED if unknown else NO_ANSWER, source, *places)
+    return Labelled(question, context, answer, start, source, *places)
 
 
 def _fits(example: Labelled, dropped: Counter[str]) -> bool:
-    if example.answer_start == NO_ANSWER:
+    if example.answer_start < 0:
         return True
     if not example.answer.strip():
         dropped[EMPTY_ANSWER] += 1

@@ -1,5 +1,7 @@
 """Makes the token arrays for training from examples: tokenized once, in windows, with the answers' places in tokens."""
 
+import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .labelled import NO_ANSWER, Labelled
+from qa_cluster.reading.prefix import prefix_ids
 
+from .labelled import ALONE, UNLABELLED, Labelled
+
+OUTSIDE = -1
+PREFIX = -2
 _CHUNK = 512
 
 
@@ -18,7 +24,9 @@ class Windows:
 
     `ids` int32 and `types` uint8 [tokens]; `bounds` int64 [windows + 1]; `starts` and `ends` int32 [windows], the
     positions of the answer's first and last token, 0 and 0 if the window does not hold it; `owners` int32 [windows],
-    the example of each; `spans` int32 [tokens, 2], code points of the context, -1 for tokens outside the context.
+    the example of each; `spans` int32 [tokens, 2], code points of the context, -1 (`OUTSIDE`) for tokens outside the
+    context, -2 (`PREFIX`) for those of its prefix; `groups` int32 [windows], a number for each group of examples, in
+    ascending order; `labelled` bool [windows], whether it is known if the window holds an answer.
     """
 
     ids: NDArray[np.int32]
@@ -28,6 +36,8 @@ class Windows:
     ends: NDArray[np.int32]
     owners: NDArray[np.int32]
     spans: NDArray[np.int32]
+    groups: NDArray[np.int32]
+    labelled: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -43,52 +53,92 @@ class Windows:
         return int(np.count_nonzero(self.ends == 0))
 
 
-class Encoder:
-    """Turns questions and contexts into windows with a Hugging Face fast tokenizer, whatever its pair layout."""
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The tokens of one window of the example `owner`."""
 
-    def __init__(self, tokenizer: Any, *, max_tokens: int, doc_stride: int, max_question_tokens: int) -> None:
+    owner: int
+    ids: NDArray[np.int32]
+    types: NDArray[np.uint8]
+    spans: NDArray[np.int32]
+
+
+class Encoder:
+    """Turns questions and contexts into windows with a Hugging Face fast tokenizer, whatever its pair layout.
+
+    About `title_share` of the questions have their contexts' prefixes in every window; `seed` chooses which ones.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        max_tokens: int,
+        doc_stride: int,
+        max_question_tokens: int,
+        title_share: float = 0.0,
+        seed: str = "",
+    ) -> None:
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
         self._doc_stride = doc_stride
         self._max_question_tokens = max_question_tokens
+        self._title_share = title_share
+        self._seed = seed
 
     def windows(self, examples: Sequence[Labelled]) -> Windows:
         """Return all windows of all examples, in order."""
-        ids: list[NDArray[np.int32]] = []
-        types: list[NDArray[np.uint8]] = []
-        spans: list[NDArray[np.int32]] = []
-        labels: list[tuple[int, int, int]] = []
-        for owner, encoding in self._encodings(examples):
-            span = _context_spans(encoding)
-            ids.append(np.array(encoding.ids, np.int32))
-            types.append(np.array(encoding.type_ids, np.uint8))
-            spans.append(span)
-            labels.append((*_label(span, examples[owner]), owner))
-        columns = np.array(labels, np.int32).reshape(-1, 3).T.copy()
+        rows = list(self._rows(examples))
+        labels = np.array([_label(row.spans, examples[row.owner]) for row in rows], np.int32).reshape(-1, 2)
+        owners = np.array([row.owner for row in rows], np.int32)
+        known = np.array([example.answer_start != UNLABELLED for example in examples])
         return Windows(
-            ids=np.concatenate(ids),
-            types=np.concatenate(types),
-            bounds=np.concatenate(([0], np.cumsum([len(row) for row in ids], dtype=np.int64))),
-            starts=columns[0],
-            ends=columns[1],
-            owners=columns[2],
-            spans=np.concatenate(spans),
+            ids=np.concatenate([row.ids for row in rows]),
+            types=np.concatenate([row.types for row in rows]),
+            bounds=np.concatenate(([0], np.cumsum([len(row.ids) for row in rows], dtype=np.int64))),
+            starts=labels[:, 0].copy(),
+            ends=labels[:, 1].copy(),
+            owners=owners,
+            spans=np.concatenate([row.spans for row in rows]),
+            groups=_group_numbers(examples)[owners],
+            labelled=known[owners],
         )
 
-    def _encodings(self, examples: Sequence[Labelled]) -> Iterator[tuple[int, Any]]:
+    def _rows(self, examples: Sequence[Labelled]) -> Iterator[_Row]:
         for first in range(0, len(examples), _CHUNK):
             chunk = examples[first : first + _CHUNK]
-            encoded = self._tokenizer(
-                self._short_questions(chunk),
-                [example.context for example in chunk],
-                truncation="only_second",
-                max_length=self._max_tokens,
-                stride=self._doc_stride,
-                return_overflowing_tokens=True,
-                return_offsets_mapping=True,
-            )
-            for owner, encoding in zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True):
-                yield first + owner, encoding
+            prefixes = [self._prefix(example) for example in chunk]
+            found: list[list[_Row]] = [[] for _ in chunk]
+            by_length: defaultdict[int, list[int]] = defaultdict(list)
+            for number, prefix in enumerate(prefixes):
+                by_length[len(prefix)].append(number)
+            for length, numbers in by_length.items():
+                for owner, encoding in self._encodings([chunk[number] for number in numbers], length):
+                    number = numbers[owner]
+                    found[number].append(_with_prefix(first + number, encoding, prefixes[number]))
+            for rows in found:
+                yield from rows
+
+    def _prefix(self, example: Labelled) -> list[int]:
+        """The ids of the context's prefix. All contexts of a question have theirs, or none has."""
+        share = self._title_share
+        if share <= 0 or (share < 1 and random.Random(f"{self._seed}:title:{example.question}").random() >= share):
+            return []
+        ids_of = lambda text: self._tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+        return prefix_ids(example.title, example.section, ids_of)
+
+    def _encodings(self, examples: Sequence[Labelled], reserved: int) -> Iterator[tuple[int, Any]]:
+        """Each window with the number of its example; `reserved` tokens fewer than it may have."""
+        encoded = self._tokenizer(
+            self._short_questions(examples),
+            [example.context for example in examples],
+            truncation="only_second",
+            max_length=self._max_tokens - reserved,
+            stride=self._doc_stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        return zip(encoded["overflow_to_sample_mapping"], encoded.encodings, strict=True)
 
     def _short_questions(self, examples: Sequence[Labelled]) -> list[str]:
         questions = [example.question.strip() for example in examples]
@@ -100,15 +150,32 @@ class Encoder:
         ]
 
 
-def _context_spans(encoding: Any) -> NDArray[np.int32]:
+def _with_prefix(owner: int, encoding: Any, prefix: Sequence[int]) -> _Row:
+    """The window with the prefix between question and context."""
     spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-    spans[[sequence != 1 for sequence in encoding.sequence_ids]] = -1
-    return spans
+    spans[[sequence != 1 for sequence in encoding.sequence_ids]] = OUTSIDE
+    ids, types = np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.uint8)
+    context = np.flatnonzero(spans[:, 0] >= 0)
+    if prefix and len(context):
+        first = int(context[0])
+        ids = np.insert(ids, first, prefix)
+        types = np.insert(types, first, [types[first]] * len(prefix))
+        spans = np.insert(spans, first, np.full((len(prefix), 2), PREFIX), axis=0)
+    return _Row(owner, ids.astype(np.int32), types.astype(np.uint8), spans.astype(np.int32))
+
+
+def _group_numbers(examples: Sequence[Labelled]) -> NDArray[np.int32]:
+    """Number the groups from 0, int32 [examples]: neighbours of the same group, and each example without one."""
+    fresh = [
+        number == 0 or example.group == ALONE or example.group != examples[number - 1].group
+        for number, example in enumerate(examples)
+    ]
+    return (np.cumsum(fresh) - 1).astype(np.int32)
 
 
 def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
     """Return the positions of the first and last token of the answer; (0, 0) unless the window holds all of it."""
-    if example.answer_start == NO_ANSWER:
+    if example.answer_start < 0:
         return 0, 0
     # White space at the answer's ends belongs to no token: an answer at the end of a window would seem to be cut off.
     begin = example.answer_start + len(example.answer) - len(example.answer.lstrip())
@@ -150,3 +217,50 @@ def _cut(
         if last == len(rows) or size == batch_size or (size + 1) * lengths[rows[last]] > batch_tokens:
             yield rows[first:last]
             first = last
+
+
+def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each group, as many as one step can hold: those with the answer first, then the others.
+
+    Rows are in ascending order within a group; the ones that are left out are the last without an answer.
+    """
+    edges = np.flatnonzero(np.diff(windows.groups)) + 1
+    found = []
+    for rows in np.split(np.arange(len(windows), dtype=np.int64), edges):
+        room = max(1, min(batch_size, batch_tokens // int(windows.lengths[rows].max())))
+        kept = rows[np.argsort(windows.ends[rows] == 0, kind="stable")][:room]
+        found.append(np.sort(kept))
+    return found
+
+
+def group_batches(
+    groups: Sequence[NDArray[np.int64]],
+    lengths: NDArray[np.int64],
+    *,
+    batch_size: int,
+    batch_tokens: int,
+    seed: list[int],
+) -> list[NDArray[np.int64]]:
+    """Return one epoch's batches of whole groups, as arrays of row numbers, in random order.
+
+    Groups of similar length share a batch, of `batch_size` windows at most and `batch_tokens` padded tokens.
+    """
+    random_ = np.random.default_rng(seed)
+    longest = np.array([lengths[rows].max() for rows in groups])
+    shuffled = random_.permutation(len(groups))
+    mean = sum(map(len, groups)) / len(groups)
+    pool = max(1, round(batch_size * 64 / mean))
+    found: list[NDArray[np.int64]] = []
+    for first in range(0, len(shuffled), pool):
+        part = shuffled[first : first + pool]
+        taken: list[NDArray[np.int64]] = []
+        size = 0
+        for number in part[np.argsort(longest[part], kind="stable")]:
+            rows = groups[number]
+            if taken and (size + len(rows) > batch_size or (size + len(rows)) * longest[number] > batch_tokens):
+                found.append(np.concatenate(taken))
+                taken, size = [], 0
+            taken.append(rows)
+            size += len(rows)
+        found.append(np.concatenate(taken))
+    return [found[number] for number in random_.permutation(len(found))]

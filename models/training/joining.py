@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from .holdout import sentence_keys
-from .labelled import NO_ANSWER, Labelled
+from .labelled import NO_ANSWER, UNLABELLED, Labelled
 
 CHARACTERS_PER_TOKEN = 4
 MIN_QUESTION_WORDS = 6
@@ -24,7 +24,8 @@ _WORD = re.compile(r"\w{4,}")
 def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int, seed: str) -> list[Labelled]:
     """Return the examples in order, about `share` of them with a context of up to about `max_tokens` tokens.
 
-    Only specific questions get longer contexts: those of six words or more that are asked of at most two contexts.
+    Only specific questions get longer contexts: those of six words or more that are asked of at most two contexts. A
+    joined context has no title: it is none of one document.
     """
     if share == 0:
         return list(examples)
@@ -32,7 +33,7 @@ def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int
     neighbours = _Neighbours(examples)
     return [
         _joined(example, neighbours, order, max_tokens * CHARACTERS_PER_TOKEN)
-        if order.random() < share and neighbours.is_definite(example.question)
+        if order.random() < share and neighbours.is_definite(example.question) and example.answer_start != UNLABELLED
         else example
         for example in examples
     ]
@@ -46,7 +47,7 @@ class _Neighbours:
         contexts_of: defaultdict[str, set[str]] = defaultdict(set)
         for example in examples:
             contexts_of[example.question].add(example.context)
-            if example.answer_start != NO_ANSWER:
+            if example.answer_start >= 0:
                 self.answers[example.question].add(example.answer.lower())
         self._asked = {question: len(contexts) for question, contexts in contexts_of.items()}
         self._contexts = sorted({example.context for example in examples})

@@ -15,24 +15,41 @@ from numpy.typing import NDArray
 from qa_cluster.errors import ModelError
 
 from .base import Base, Machine
-from .encoding import Windows, batches
+from .encoding import batches, group_batches, group_rows
+from .objectives.objective import Objective
+from .padding import pad
 from .settings import TrainingSettings
 from .state import Position
 
 LOSS_STEPS = 100
 """The record has the mean loss of each stretch of this many steps."""
-_LENGTH_STEP = 8
 
 
 class StageLoop:
-    """Trains one stage from a position on. After every step it calls `report(steps done, steps in all, loss, rows)`."""
+    """Trains one stage from a position on. After every step it calls `report(steps done, steps in all, loss, rows)`.
 
-    def __init__(self, base: Base, machine: Machine, settings: TrainingSettings, number: int, windows: Windows) -> None:
+    With `grouped`, a step has whole groups. `left_out` counts the windows that are too many for their group's step.
+    """
+
+    def __init__(
+        self,
+        base: Base,
+        machine: Machine,
+        settings: TrainingSettings,
+        number: int,
+        objective: Objective,
+        *,
+        grouped: bool = False,
+    ) -> None:
         self._base = base
         self._machine = machine
         self._settings = settings
         self._number = number
-        self._windows = windows
+        self._objective = objective
+        self._windows = windows = objective.windows
+        sizes = {"batch_size": settings.batch_size, "batch_tokens": settings.batch_tokens}
+        self._groups = group_rows(windows, **sizes) if grouped else None
+        self.left_out = len(windows) - sum(map(len, self._groups)) if self._groups else 0
         self._stage = settings.stages[number]
         whole = math.ceil(self._stage.epochs)
         self._epochs = [self._batches(epoch) for epoch in range(whole)]
@@ -73,12 +90,11 @@ class StageLoop:
         return True
 
     def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        return batches(
-            self._windows.lengths,
-            batch_size=self._settings.batch_size,
-            batch_tokens=self._settings.batch_tokens,
-            seed=[self._settings.seed, self._number, epoch],
-        )
+        sizes = {"batch_size": self._settings.batch_size, "batch_tokens": self._settings.batch_tokens}
+        seed = [self._settings.seed, self._number, epoch]
+        if self._groups is None:
+            return batches(self._windows.lengths, **sizes, seed=seed)
+        return group_batches(self._groups, self._windows.lengths, **sizes, seed=seed)
 
     def _from(self, step: int) -> Iterator[NDArray[np.int64]]:
         for epoch in self._epochs:
@@ -109,11 +125,11 @@ class StageLoop:
         import torch
 
         device, autocast = self._machine.device, self._machine.autocast
-        arrays, starts, ends = pad(self._windows, rows, self._base)
+        arrays, _, _ = pad(self._windows, rows, self._base)
         inputs = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
         with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
             output = self._base.network(**inputs)
-        loss = span_loss(output, starts, ends, device)
+        loss = self._objective.loss(output, rows)
         value = float(loss.detach())
         self._require_finite("loss", value, step)
         loss.backward()
@@ -147,36 +163,3 @@ def make_optimizer(network: Any, settings: TrainingSettings) -> Any:
         {"params": spared, "weight_decay": 0.0},
     ]
     return torch.optim.AdamW(groups, lr=0.0, fused=True)
-
-
-def pad(
-    windows: Windows, rows: NDArray[np.int64], base: Base
-) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the network's inputs, int64 [rows, longest], and the answers' first and last positions, int64 [rows]."""
-    longest = int(windows.lengths[rows].max())
-    length = min(-(-longest // _LENGTH_STEP) * _LENGTH_STEP, base.max_tokens)
-    ids = np.full((len(rows), length), base.tokenizer.pad_token_id, np.int64)
-    mask = np.zeros_like(ids)
-    types = np.zeros_like(ids)
-    for number, row in enumerate(rows):
-        begin, end = windows.bounds[row], windows.bounds[row + 1]
-        ids[number, : end - begin] = windows.ids[begin:end]
-        types[number, : end - begin] = windows.types[begin:end]
-        mask[number, : end - begin] = 1
-    arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-    return (
-        {name: arrays[name] for name in base.inputs},
-        windows.starts[rows].astype(np.int64),
-        windows.ends[rows].astype(np.int64),
-    )
-
-
-def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], device: str) -> Any:
-    """Return the mean cross-entropy of the first and last positions (Devlin et al. 2019, section 4.2), in float32."""
-    import torch
-
-    losses = [
-        torch.nn.functional.cross_entropy(logits.float(), torch.from_numpy(wanted).to(device))
-        for logits, wanted in ((output.start_logits, starts), (output.end_logits, ends))
-    ]
-    return (losses[0] + losses[1]) / 2

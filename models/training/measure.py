@@ -10,7 +10,7 @@ from qa_cluster.evaluation.scoring import exact_match, f1
 from .base import Base
 from .encoding import Encoder, Windows
 from .labelled import Labelled
-from .loop import pad
+from .padding import pad
 
 MAX_ANSWER_TOKENS = 30
 WINDOW_TOKENS = 384
@@ -63,21 +63,32 @@ def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArr
     return float(pairs.flat[best]) - float(start[0] + end[0]), int(spans[first, 0]), int(spans[last, 1])
 
 
+def reading_encoder(base: Base, *, titles: bool) -> Encoder:
+    """Return an encoder with the windows of serving, and with prefixes if the network knows `titles`."""
+    length = min(base.max_tokens, WINDOW_TOKENS)
+    return Encoder(
+        base.tokenizer,
+        max_tokens=length,
+        doc_stride=min(DOC_STRIDE, length // 3),
+        max_question_tokens=min(64, length // 3),
+        title_share=float(titles),
+    )
+
+
 def measure(
-    base: Base, examples: Sequence[Labelled], device: str, report: Callable[[int, int], None]
+    base: Base,
+    examples: Sequence[Labelled],
+    device: str,
+    report: Callable[[int, int], None],
+    *,
+    titles: bool = False,
 ) -> dict[str, float]:
     """Return exact match and F1 of the questions with an answer, and how well scores separate them from the others.
 
     `separation` is the share of pairs in which a question with an answer scores above one without (the area under the
     ROC curve).
     """
-    length = min(base.max_tokens, WINDOW_TOKENS)
-    encoder = Encoder(
-        base.tokenizer,
-        max_tokens=length,
-        doc_stride=min(DOC_STRIDE, length // 3),
-        max_question_tokens=min(64, length // 3),
-    )
+    encoder = reading_encoder(base, titles=titles)
     texts, scores = predict(base, encoder.windows(examples), [row.context for row in examples], device, report)
     answered = [number for number, example in enumerate(examples) if example.answer_start >= 0]
     found: dict[str, float] = {"questions": len(examples), "answered": len(answered)}

@@ -54,7 +54,8 @@ class Passage:
         """The questions as labelled examples, whose source is the domain."""
         for asked in self.questions:
             start = NO_ANSWER if asked.answer is None else self.text.find(asked.answer)
-            yield Labelled(asked.question, self.text, asked.answer or "", start, self.domain)
+            answer = asked.answer or ""
+            yield Labelled(asked.question, self.text, answer, start, self.domain, self.title, self.section)
 
 
 def passage_of(row: dict[str, Any], where: str) -> Passage:

@@ -1,14 +1,20 @@
 """The settings of a training run: data stages, sizes, rates. They are checked before anything is loaded."""
 
+import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from qa_cluster.errors import InvalidInput
+from qa_cluster.reading.prefix import MAX_PREFIX_TOKENS
+
+RECORD_FILE = "training.json"
+"""Beside a checkpoint: how it was trained."""
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
+NORMALISATIONS = ("auto", "window", "shared")
 _NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
 _STAGE = re.compile(rf"(.+?)(?::({_NUMBER})(?::({_NUMBER})(?::({_NUMBER}))?)?)?", re.DOTALL)
 _FORM = "FILE[:epochs[:learning rate[:share joined]]]"
@@ -53,6 +59,13 @@ class TrainingSettings:
 
     A step has `batch_size` windows, or fewer if their padded size exceeds `batch_tokens`. `hold_out` examples of the
     last file are kept out of the training. With `attention_dropout` None, the value in the base's config is used.
+
+    Attributes:
+        normalisation: each window alone, or all windows of a group together; auto: groups together, others alone.
+        null_weight: the weight of the own null of each window without an answer, when groups are normalised together.
+        title_share: the share of the questions whose contexts get their prefix, title and section.
+        teacher_weight: the teacher's part in the loss, if there is one; the labels have the rest.
+        temperature: how much both distributions are softened before they are compared.
     """
 
     stages: tuple[Stage, ...]
@@ -67,6 +80,11 @@ class TrainingSettings:
     weight_decay: float = 0.01
     max_gradient_norm: float = 1.0
     attention_dropout: float | None = None
+    normalisation: str = "auto"
+    null_weight: float = 0.5
+    title_share: float = 0.0
+    teacher_weight: float = 0.5
+    temperature: float = 2.0
     precision: str = "auto"
     device: str = "auto"
     threads: int = 2
@@ -85,12 +103,15 @@ class TrainingSettings:
                 f"max_tokens is {self.max_tokens}, must be at least 16 more than the {self.max_question_tokens} tokens "
                 "of the longest question"
             )
-        room = self.max_tokens - self.max_question_tokens - 8
+        prefix = MAX_PREFIX_TOKENS if self.title_share else 0
+        room = self.max_tokens - self.max_question_tokens - prefix - 8
         if self.doc_stride > room:
             raise InvalidInput(
                 f"doc_stride is {self.doc_stride}, must be at most {room} for windows of {self.max_tokens} tokens"
+                + (f", of which the prefix may take {prefix}" if prefix else "")
             )
-        for name, known in (("precision", PRECISIONS), ("device", DEVICES)):
+        choices = (("precision", PRECISIONS), ("device", DEVICES), ("normalisation", NORMALISATIONS))
+        for name, known in choices:
             if getattr(self, name) not in known:
                 raise InvalidInput(f"unknown {name} {getattr(self, name)!r}; known: {', '.join(known)}")
 
@@ -112,6 +133,25 @@ _LIMITS: tuple[tuple[str, float, float], ...] = (
     ("weight_decay", 0.0, 1.0),
     ("max_gradient_norm", 1e-6, 1e6),
     ("attention_dropout", 0.0, 0.9),
+    ("null_weight", 0.0, 100.0),
+    ("title_share", 0.0, 1.0),
+    ("teacher_weight", 0.0, 1.0),
+    ("temperature", 0.1, 100.0),
     ("threads", 1, 256),
     ("save_minutes", 0.0, 1440.0),
 )
+
+
+def knows_titles(folder: Path) -> bool:
+    """Whether a checkpoint was trained on passages with their prefixes, as its record says; without a record: no.
+
+    InvalidInput if the record cannot be read.
+    """
+    record = folder / RECORD_FILE
+    if not record.is_file():
+        return False
+    try:
+        settings = json.loads(record.read_text(encoding="utf-8"))["settings"]
+        return float(settings.get("title_share", 0)) > 0
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInput(f"cannot read {str(record)!r}: {type(error).__name__}: {error}") from error

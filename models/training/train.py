@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,23 +17,37 @@ from qa_cluster.errors import InvalidInput, ModelError
 
 from .base import Base, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
 from .data import Dataset, load_dataset, write_examples
-from .encoding import Encoder, Windows
+from .encoding import Encoder
 from .holdout import hold_out
 from .joining import join_contexts
 from .labelled import Labelled
 from .loop import StageLoop
 from .measure import measure
+from .objectives.objective import Objective
+from .objectives.outputs import Outputs
+from .objectives.targets import Targets, require
+from .objectives.teacher import Stopped, teach
 from .progress import Watcher
-from .settings import TrainingSettings
+from .settings import RECORD_FILE, TrainingSettings
 from .state import STATE_FILE, Position, load_state, restore, save_state
 
-RECORD_FILE = "training.json"
 HELD_OUT_FILE = "heldout.jsonl.gz"
 _RUN_TIME_SETTINGS = ("save_minutes", "threads")
 
 
 class Interrupted(Exception):
     """The run was stopped, and has saved its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """Where a run learns from a teacher: the file of its outputs, and the checkpoint that adds to it what is missing.
+
+    `teacher` empty: the file must have all that is needed.
+    """
+
+    outputs: Path
+    teacher: str = ""
 
 
 def train(
@@ -42,23 +57,52 @@ def train(
     watcher: Watcher,
     *,
     resume: bool = False,
+    lessons: Lessons | None = None,
     stopping: Callable[[], bool],
 ) -> dict[str, Any]:
     """Fine-tune `source` into the folder `out` and return the training record.
 
-    It raises InvalidInput for data, settings or a folder that cannot be used, ModelError for a base that cannot be
-    trained, and Interrupted after `stopping()` has returned True and the state is saved.
+    With `lessons`, the network also learns from a teacher's outputs. It raises InvalidInput for data, settings or a
+    folder that cannot be used, ModelError for a base that cannot be trained, and Interrupted
+    after `stopping()` has returned True and the state is saved.
     """
     require_train_extra()
     _check_folder(out, resume)
     datasets = [load_dataset(stage.path) for stage in settings.stages]
+    _check_data(datasets, settings, lessons)
     machine = choose_machine(settings)
     _prepare_torch(settings)
     watcher.say(f"loading {source}")
     base = load_base(source, settings, machine.device)
     base.network.to(machine.device)
-    run = _Run(source, out, settings, datasets, machine=machine, base=base, watcher=watcher)
+    run = _Run(source, out, settings, datasets, machine=machine, base=base, watcher=watcher, lessons=lessons)
     return run.finish(run.train(resume, stopping), stopping)
+
+
+def _check_data(datasets: Sequence[Dataset], settings: TrainingSettings, lessons: Lessons | None) -> None:
+    """Raise InvalidInput for data that do not go with the settings."""
+    for dataset, stage in zip(datasets, settings.stages, strict=True):
+        name = repr(str(dataset.path))
+        if dataset.unlabelled and lessons is None:
+            raise InvalidInput(
+                f"{name} has {dataset.unlabelled} examples without a label: only a teacher can say what they hold, "
+                "name one with --teacher"
+            )
+        if dataset.grouped and stage.join:
+            raise InvalidInput(f"{name} has groups, whose contexts cannot be joined: its share joined must be 0")
+        if settings.hold_out and (dataset.grouped or (dataset is datasets[-1] and dataset.unlabelled)):
+            raise InvalidInput(
+                f"hold_out is {settings.hold_out}, but {name} has groups or examples without a label: hold out "
+                "examples before you mine, or set it to 0"
+            )
+    if lessons is None:
+        return
+    if not lessons.teacher and not lessons.outputs.is_file():
+        raise InvalidInput(
+            f"no teacher's outputs {str(lessons.outputs)!r}: name the teacher that makes them with --teacher"
+        )
+    if not lessons.outputs.absolute().parent.is_dir():
+        raise InvalidInput(f"teacher's outputs {str(lessons.outputs)!r}: there is no such folder")
 
 
 def _check_folder(out: Path, resume: bool) -> None:
@@ -92,7 +136,10 @@ class _Run:
         machine: Machine,
         base: Base,
         watcher: Watcher,
+        lessons: Lessons | None,
     ) -> None:
+        self._lessons = lessons
+        self._taught: dict[str, Any] | None = None
         self._source = source
         self._out = out
         self._settings = settings
@@ -109,6 +156,7 @@ class _Run:
 
     def train(self, resume: bool, stopping: Callable[[], bool]) -> Position:
         """Train all stages that are not done, and save the state after each."""
+        outputs = self._outputs(stopping)
         state = load_state(self._out, self._identity()) if resume else None
         position = restore(state, self._base.network) if state else Position()
         self._out.mkdir(parents=True, exist_ok=True)
@@ -116,19 +164,24 @@ class _Run:
             write_examples(self._out / HELD_OUT_FILE, self._split.held_out)
         optimizer_state = state["optimizer"] if state else None
         for number in range(position.stage, len(self._settings.stages)):
-            self._train_stage(number, position, optimizer_state, stopping)
+            self._train_stage(number, position, optimizer_state, outputs, stopping)
             optimizer_state = None
             position.stage, position.step = number + 1, 0
             save_state(self._out, self._identity(), position, self._base.network, None)
         return position
 
     def _train_stage(
-        self, number: int, position: Position, optimizer_state: Any | None, stopping: Callable[[], bool]
+        self,
+        number: int,
+        position: Position,
+        optimizer_state: Any | None,
+        outputs: Outputs | None,
+        stopping: Callable[[], bool],
     ) -> None:
-        windows, description = self._windows(number)
+        objective, grouped = self._objective(number, outputs)
+        loop = StageLoop(self._base, self._machine, self._settings, number, objective, grouped=grouped)
         if len(position.data) == number:
-            position.data.append(description)
-        loop = StageLoop(self._base, self._machine, self._settings, number, windows)
+            position.data.append(self._described(number, objective, loop.left_out if grouped else None))
         if optimizer_state is not None:
             loop.optimizer.load_state_dict(optimizer_state)
         self._watcher.start(self._settings.stages[number].path.name, position.step, loop.steps)
@@ -150,6 +203,7 @@ class _Run:
             "precision": self._machine.precision,
             "versions": versions(),
             "data": position.data,
+            "teacher": self._taught,
             "held_out": {"examples": len(self._split.held_out), "also_untrained": self._split.lost, "scores": measured},
             "losses": position.losses,
             "training_seconds": round(position.seconds, 1),
@@ -158,33 +212,85 @@ class _Run:
         self._write(record)
         return record
 
-    def _windows(self, number: int) -> tuple[Windows, dict[str, Any]]:
+    def _examples(self, number: int) -> list[Labelled]:
+        """The examples of a stage, joined: the same ones each time."""
         stage, settings = self._settings.stages[number], self._settings
-        examples = join_contexts(
+        return join_contexts(
             self._split.training[number],
             share=stage.join,
             max_tokens=settings.max_tokens,
             seed=f"{settings.seed}:join:{number}",
         )
-        self._watcher.say(f"tokenizing {len(examples)} examples of {stage.path.name}")
+
+    def _outputs(self, stopping: Callable[[], bool]) -> Outputs | None:
+        """The teacher's outputs for the examples of all stages; what is missing is made."""
+        lessons = self._lessons
+        if lessons is None:
+            return None
+        examples = [example for number in range(len(self._settings.stages)) for example in self._examples(number)]
+        if not lessons.teacher:
+            outputs, self._taught = Outputs.load(lessons.outputs)
+            require(outputs, examples)
+            return outputs
+        self._watcher.start("the teacher reads", 0, len(examples))
+
+        def report(done: int, total: int) -> None:
+            self._watcher.step(done, total, None, 0)
+
+        try:
+            outputs = teach(
+                lessons.teacher,
+                lessons.outputs,
+                examples,
+                self._settings,
+                self._machine,
+                report=report,
+                stopping=stopping,
+            )
+        except Stopped as stopped:
+            raise Interrupted(str(stopped)) from stopped
+        self._taught = Outputs.load(lessons.outputs)[1]
+        return outputs
+
+    def _objective(self, number: int, outputs: Outputs | None) -> tuple[Objective, bool]:
+        """What a stage makes smaller, and whether its steps have whole groups."""
+        settings, dataset = self._settings, self._datasets[number]
+        examples = self._examples(number)
+        self._watcher.say(f"tokenizing {len(examples)} examples of {dataset.path.name}")
         encoder = Encoder(
             self._base.tokenizer,
             max_tokens=settings.max_tokens,
             doc_stride=settings.doc_stride,
             max_question_tokens=settings.max_question_tokens,
+            title_share=settings.title_share,
+            seed=str(settings.seed),
         )
         windows = encoder.windows(examples)
+        targets = None
+        if outputs is not None:
+            targets = Targets(outputs, windows, examples, temperature=settings.temperature)
+        shared = settings.normalisation == "shared" or (settings.normalisation == "auto" and dataset.grouped)
+        return Objective(windows, settings, shared, targets), shared or dataset.grouped
+
+    def _described(self, number: int, objective: Objective, left_out: int | None) -> dict[str, Any]:
+        """The data of a stage, for the record; `left_out` counts windows too many for a step, None without groups."""
+        windows, dataset = objective.windows, self._datasets[number]
         description = {
-            "file": stage.path.name,
-            "sha256": self._datasets[number].sha256,
-            "examples": len(examples),
-            "dropped": self._datasets[number].dropped,
+            "file": dataset.path.name,
+            "sha256": dataset.sha256,
+            "examples": int(windows.owners[-1]) + 1,
+            "dropped": dataset.dropped,
             "windows": len(windows),
             "windows_without_answer": windows.unanswered,
             "mean_tokens": round(float(windows.lengths.mean()), 1),
         }
+        if left_out is not None:
+            description |= {"groups": int(windows.groups[-1]) + 1, "windows_left_out": left_out}
+        if dataset.unlabelled:
+            description["unlabelled"] = dataset.unlabelled
+        description["loss"] = ("shared" if objective.shared else "window") + (" + teacher" if objective.targets else "")
         self._watcher.say(", ".join(f"{name} {value}" for name, value in description.items()))
-        return windows, description
+        return description
 
     def _measure(self, examples: Sequence[Labelled], stopping: Callable[[], bool]) -> dict[str, float]:
         self._watcher.start("measuring", 0, 1)
@@ -194,7 +300,8 @@ class _Run:
             if stopping():  # the state is already saved at the end of the last stage
                 raise Interrupted(f"stopped at window {done} of {total} of the measuring")
 
-        return measure(self._base, examples, self._machine.device, report)
+        titles = self._settings.title_share > 0
+        return measure(self._base, examples, self._machine.device, report, titles=titles)
 
     def _identity(self) -> dict[str, Any]:
         settings = self._settings.to_dict()
@@ -202,7 +309,7 @@ class _Run:
             del settings[name]
         for stage, dataset in zip(settings["stages"], self._datasets, strict=True):
             stage["path"] = dataset.sha256
-        return {"base": self._source, "precision": self._machine.precision, **settings}
+        return {"base": self._source, "precision": self._machine.precision, "teacher": self._taught, **settings}
 
     def _settings_by_name(self) -> dict[str, Any]:
         settings = self._settings.to_dict()

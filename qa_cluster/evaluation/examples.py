@@ -26,12 +26,15 @@ class Example:
 
     Attributes:
         starts: where each answer begins in the context, in code points; empty where the file does not say.
+        title, section: where the context stands, for readers that know it; empty where the file does not say.
     """
 
     question: str
     context: str
     answers: tuple[str, ...]
     starts: tuple[int, ...] = ()
+    title: str = ""
+    section: str = ""
 
 
 def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
@@ -75,7 +78,8 @@ def _from_lines(path: Path) -> Iterator[Example]:
                 row = json.loads(line)
                 held = row["answer_start"] >= 0
                 answers, starts = ((row["answer"],), (int(row["answer_start"]),)) if held else ((), ())
-                example = Example(row["question"], row["context"], answers, starts)
+                place = (row.get("title", ""), row.get("section", ""))
+                example = Example(row["question"], row["context"], answers, starts, *place)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise InvalidInput(f"{where} is not an example with question, context, answer, answer_start") from error
             yield _checked(example, where)
@@ -98,7 +102,7 @@ def _from_squad(path: Path) -> Iterator[Example]:
             for k, entry in enumerate(_list(entries, f"{paragraphs}[{j}].qas")):
                 number += 1
                 place = f"{paragraphs}[{j}].qas[{k}] (question {number})"
-                yield _checked(_squad_example(context, entry, place), place)
+                yield _checked(replace(_squad_example(context, entry, place), title=_title(article)), place)
 
 
 def _squad_example(context: Any, entry: Any, where: str) -> Example:
@@ -110,6 +114,12 @@ def _squad_example(context: Any, entry: Any, where: str) -> Example:
     if not all(isinstance(start, int) and start >= 0 for start in starts):
         starts = ()
     return Example(_inner(entry, "question", where), context, texts, starts)
+
+
+def _title(article: dict[str, Any]) -> str:
+    """The title of an article; empty without a usable one: most readers do not ask for it."""
+    title = article.get("title")
+    return title if isinstance(title, str) and is_unicode(title) else ""
 
 
 def _inner(value: Any, name: str, where: str) -> Any:
@@ -126,9 +136,9 @@ def _list(value: Any, where: str) -> list[Any]:
 
 def _checked(example: Example, where: str) -> Example:
     """The example without the answers that have no text."""
-    texts = (example.question, example.context, *example.answers)
+    texts = (example.question, example.context, *example.answers, example.title, example.section)
     if not all(isinstance(text, str) for text in texts):
-        raise InvalidInput(f"{where}: question, context and answers must be strings")
+        raise InvalidInput(f"{where}: question, context and answers must be strings, title and section too")
     if not example.question.strip() or not example.context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
     if not all(map(is_unicode, texts)):

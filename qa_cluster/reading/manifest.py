@@ -122,6 +122,8 @@ class Manifest:
 
     Thresholds are logits over null. A passage that does not fit into `window_tokens` is read in windows that overlap by
     `doc_stride`. `context_tokens` is the budget for a sentence with its neighbours, 0 for the sentence alone.
+    `passage_prefix`: the reader was trained on passages with title and section before them (`prefix`). A manifest
+    without this field says false, and false is not written, so that earlier versions read it.
 
     >>> manifest = Manifest.load(folder / "manifest.json")
     >>> manifest.verify(model_bytes, tokenizer_bytes)
@@ -157,6 +159,7 @@ class Manifest:
     exported_with: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Metric, ...] = ()
     waves: WaveFit | None = None
+    passage_prefix: bool = False
 
     @property
     def revision(self) -> str:
@@ -172,7 +175,10 @@ class Manifest:
     def reading_revision(self) -> str:
         """What a sentence's answer depends on: the weights, and a digest of the settings with which they read."""
         limits = (self.max_question_tokens, self.max_answer_tokens, self.window_tokens, self.doc_stride)
-        how = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits, self.context_tokens)
+        how: tuple[object, ...] = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits)
+        how += (self.context_tokens,)
+        if self.passage_prefix:  # the digests of all other readers stay as they were
+            how += ("passage_prefix",)
         return f"{self.revision}+{sha256_hex(repr(how).encode())[:_READING_DIGITS]}"
 
     def verify(self, model: bytes, tokenizer: bytes) -> None:
@@ -191,6 +197,8 @@ class Manifest:
         """Return the manifest as JSON text that `from_json` reads back to an equal manifest."""
         document = {"format": FORMAT, "revision": self.revision, **asdict(self)}
         document["exported_with"] = dict(self.exported_with)
+        if not self.passage_prefix:
+            del document["passage_prefix"]
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
@@ -248,6 +256,9 @@ class _Reader:
         if not isinstance(value, bool):
             raise self.refused(name, value, "true or false")
         return value
+
+    def optional_flag(self, name: str) -> bool:
+        return self.flag(name) if name in self._document else False
 
     def integer(self, name: str, low: int, high: int) -> int:
         value = self.take(name)
@@ -364,6 +375,7 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     found["metrics"] = tuple(
         _metric(_Reader(item, f"manifest field 'metrics[{i}]'")) for i, item in enumerate(reader.list("metrics"))
     )
+    found["passage_prefix"] = reader.optional_flag("passage_prefix")
     found["waves"] = None if reader.take("waves") is None else _waves(reader.inner("waves"))
     reader.finish()
     return found

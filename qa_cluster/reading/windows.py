@@ -1,7 +1,8 @@
 """Makes a reader's input of a question and a passage: windows of the passage after the question, padded into batches.
 
 The layout is the manifest's: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
-RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens.
+RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens. The passage's prefix
+(`prefix`), if it has one, stands before it in each of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from qa_cluster.errors import InvalidInput
 
 from .manifest import LENGTH_STEP, Manifest
+from .prefix import prefix_ids
 from .tokenization import QuestionTokens, ReaderTokenizer, TextTokens
 
 LongArray = npt.NDArray[np.int64]
@@ -30,12 +32,14 @@ class Window:
         passage_start: position in `input_ids` of the window's first passage token.
         first: the number of that token in the passage.
         tokens: how many passage tokens the window holds.
+        prefix: how many tokens of the passage's prefix stand before `passage_start`.
     """
 
     input_ids: LongArray
     passage_start: int
     first: int
     tokens: int
+    prefix: int = 0
 
 
 class PairEncoder:
@@ -75,17 +79,26 @@ class PairEncoder:
                 f"doc_stride of {self.doc_stride} tokens, must be from 0 to {room} for windows of {self.window_tokens}"
             )
 
-    def windows(self, question: QuestionTokens, passage: TextTokens) -> list[Window]:
-        """The windows of a passage, in order; none if it has no token."""
+    def windows(self, question: QuestionTokens, passage: TextTokens, prefix: Sequence[int] = ()) -> list[Window]:
+        """The windows of a passage, in order; none if it has no token.
+
+        Args:
+            prefix: the ids of its prefix; left out where it would leave no room for windows that go on.
+        """
         pair = self.manifest.pair
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
         room = self.window_tokens - len(head) - len(pair.tail)
         if room < 1:
             raise InvalidInput(f"question of {len(question.ids)} tokens leaves no room in {self.window_tokens} tokens")
+        if len(prefix) and room - len(prefix) > self.doc_stride:
+            head = np.concatenate((head, np.asarray(prefix, dtype=np.int64)))
+            room -= len(prefix)
+        else:
+            prefix = ()
         found = []
         for start, end in _cuts(len(passage.ids), room, self.doc_stride):
             ids = np.concatenate((head, passage.ids[start:end], pair.tail), dtype=np.int64)
-            found.append(Window(ids, len(head), start, end - start))
+            found.append(Window(ids, len(head), start, end - start, len(prefix)))
         return found
 
     def batch(self, windows: Sequence[Window], *, length_step: int = LENGTH_STEP) -> Arrays:
@@ -99,7 +112,7 @@ class PairEncoder:
             used = len(window.input_ids)
             ids[row, :used] = window.input_ids
             mask[row, :used] = 1
-            types[row, window.passage_start : used] = self.manifest.pair.context_type
+            types[row, window.passage_start - window.prefix : used] = self.manifest.pair.context_type
         arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
         return {name: arrays[name] for name in self.manifest.inputs}
 
@@ -112,10 +125,17 @@ class TextPairEncoder:
         self.pairs = pairs
         self._last: tuple[str, TextTokens] | None = None
 
-    def windows(self, question: str, passage: str) -> list[Window]:
-        """The windows of `passage` for `question`; the end of a question that is too long is cut off."""
+    def windows(self, question: str, passage: str, title: str = "", section: str = "") -> list[Window]:
+        """The windows of `passage` for `question`; the end of a question that is too long is cut off.
+
+        Args:
+            title, section: where the passage stands; only a reader that was trained on such prefixes gets it.
+        """
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
-        return self.pairs.windows(asked, self.passage(passage))
+        prefix: list[int] = []
+        if self.pairs.manifest.passage_prefix:
+            prefix = prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
+        return self.pairs.windows(asked, self.passage(passage), prefix)
 
     def passage(self, text: str) -> TextTokens:
         """The tokens of a passage."""

@@ -19,6 +19,7 @@ from qa_cluster.models.training.data import load_dataset
 from qa_cluster.models.training.encoding import Encoder
 from qa_cluster.models.training.labelled import Labelled
 from qa_cluster.models.training.loop import StageLoop
+from qa_cluster.models.training.objectives.objective import Objective
 from qa_cluster.models.training.state import Position
 from qa_cluster.models.training.train import HELD_OUT_FILE, RECORD_FILE, train
 from tests.model.toy_training import Silent, save_base, settings, toy, weights
@@ -171,7 +172,7 @@ def test_numbers_that_are_none_end_the_run(base: Path, data: Path, what: str) ->
     else:
         first.register_hook(lambda gradient: gradient * float("nan"))
     encoder = Encoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8)
-    loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, encoder.windows(toy(40)))
+    loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, Objective(encoder.windows(toy(40)), chosen, False))
     before = {name: weight.clone() for name, weight in loaded.network.state_dict().items()}
     with pytest.raises(ModelError, match=f"the {what} is nan at step 1 of stage 1: use a lower learning rate"):
         loop.run(Position(), report=lambda *_: None, save=lambda: None, stopping=lambda: False)
@@ -188,7 +189,7 @@ def test_too_little_memory_says_what_to_do(base: Path, data: Path) -> None:
 
     loaded.network.forward = forward
     windows = Encoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8).windows(toy(40))
-    loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, windows)
+    loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, Objective(windows, chosen, False))
     with pytest.raises(ModelError, match=r"no memory for \d+ windows of up to \d+ tokens on cpu: .* --batch-tokens"):
         loop.run(Position(), report=lambda *_: None, save=lambda: None, stopping=lambda: False)
 

@@ -7,7 +7,7 @@ import typer
 from ...terminal.late_commands import PASSED_ON, Late, group_of
 
 _COMMANDS = {
-    **{name: Late(f"{__package__}.{name}", name, PASSED_ON) for name in ("export", "train", "evaluate")},
+    **{name: Late(f"{__package__}.{name}", name, PASSED_ON) for name in ("mine", "train", "export", "evaluate")},
     **{name: Late(f"{__package__}.{name}", name) for name in ("card", "load", "use", "unload", "bench")},
     "list": Late(f"{__package__}.list", "list_readers"),
 }

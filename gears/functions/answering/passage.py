@@ -74,14 +74,14 @@ async def read_passage(
 ) -> tuple[Reading, int]:
     """The best spans of a passage, without overlaps, and the number of windows in which it was read."""
     if not passage.breaks:
-        return await _read(passage, question, reader)
+        return await _read(passage, question, record.title, reader)
     place = (sentence.document_id, sentence.tag, record.version, passage.start, passage.begins)
     key = (*place, passage.text, question, reader.arrival)
     recent = state.of(_Recent).tasks
     task = recent.get(key)
     if task is None:
         # It has a task of its own, because the first client may go away while others still wait.
-        task = asyncio.get_running_loop().create_task(_read(passage, question, reader), context=Context())
+        task = asyncio.get_running_loop().create_task(_read(passage, question, record.title, reader), context=Context())
         recent[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
         if len(recent) > MAX_RECENT:
@@ -97,8 +97,8 @@ def _finished(key: _PassageKey, task: asyncio.Task[tuple[Reading, int]]) -> None
         del recent[key]
 
 
-async def _read(passage: Passage, question: str, reader: Reader) -> tuple[Reading, int]:
-    windows = reader.pairs.windows(reader.question(question), passage.tokens)
+async def _read(passage: Passage, question: str, title: str, reader: Reader) -> tuple[Reading, int]:
+    windows = reader.pairs.windows(reader.question(question), passage.tokens, reader.prefix(title))
     outputs = await asyncio.gather(*(run_window(reader, window) for window in windows))
     reading = best_spans(
         windows,

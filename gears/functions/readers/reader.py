@@ -7,6 +7,7 @@ from collections import OrderedDict
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.prefix import prefix_ids
 from qa_cluster.reading.tokenization import QuestionTokens, ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder
 
@@ -51,3 +52,12 @@ class Reader:
         else:
             self._questions.move_to_end(text)
         return tokens
+
+    def prefix(self, title: str) -> list[int]:
+        """What stands before the passages of a document with this title; nothing if the reader was not trained on it.
+
+        Documents have no section paths.
+        """
+        if not self.manifest.passage_prefix:
+            return []
+        return prefix_ids(title, "", lambda text: self.tokenizer.encode_text(text).ids.tolist())

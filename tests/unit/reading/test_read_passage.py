@@ -37,12 +37,17 @@ class CountingReader:
         self.go_on = asyncio.Event()
         self.go_on.set()
         self.error: Exception | None = None
+        self.read: list[list[int]] = []
+
+    def prefix(self, title: str) -> list[int]:
+        return small_tokenizer().encode_text(f"{title} |").ids.tolist() if self.manifest.passage_prefix else []
 
     def question(self, text: str) -> Any:
         return small_tokenizer().encode_question(text, 64)
 
     async def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         self.runs += 1
+        self.read += arrays[0].tolist()
         await self.go_on.wait()
         if self.error is not None:
             raise self.error
@@ -152,3 +157,17 @@ async def test_long_passages_are_read_in_windows(manifest: Manifest) -> None:
     spans, windows = await reading.read_passage(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
     assert windows == reader.runs == 3
     assert len(spans.spans) == reading.N_BEST
+
+
+async def test_the_title_stands_before_passages_for_readers_that_know_titles(manifest: Manifest) -> None:
+    """Before those of several sentences and of one alike."""
+    titled = replace(RECORD, title="the cat")
+    without, with_it = CountingReader(manifest), CountingReader(replace(manifest, passage_prefix=True), 2)
+    for reader in (without, with_it):
+        await read(reader, record=titled)
+        await read(reader, record=titled, texts=("The dog.",))
+    prefix = small_tokenizer().encode_text("the cat |").ids.tolist()
+    assert len(without.read) == len(with_it.read) == 2
+    for plain, found in zip(without.read, with_it.read, strict=True):
+        place = next(at for at in range(len(found)) if found[at : at + len(prefix)] == prefix)
+        assert found[:place] + found[place + len(prefix) :] == plain

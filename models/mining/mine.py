@@ -1,0 +1,294 @@
+"""Mines groups: for each question its answer's passages, and passages that rank high and do not hold the answer.
+
+The ranking is the product's own (`qa_cluster/ranking`), so that a reader learns to tell the answer from what it will
+be shown beside it. The same data, settings and seed give the same file. What is finished stays on disk when the command
+is stopped, and the same command goes on.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.corpus import read_documents
+from qa_cluster.errors import InvalidInput
+from qa_cluster.evaluation.scoring import normalise
+from qa_cluster.reading.bundled import bundled_reader
+from qa_cluster.reading.manifest import TOKENIZER_FILE
+from qa_cluster.reading.tokenization import ReaderTokenizer
+
+from ..training.data import Dataset, group_line, load_dataset
+from ..training.labelled import NO_ANSWER, UNLABELLED, Labelled
+from .pool import Pool, Source
+
+Progress = Callable[[str, int, int], None]
+_SAVED = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiningSettings:
+    """How groups are made.
+
+    Attributes:
+        negatives: most passages without the answer in a group.
+        positives: most passages with it.
+        depth: so many sentences are ranked for a question. The better half of the negatives are the best of them, the
+            others are drawn from the rest: the very best sometimes answer in other words.
+        budget: tokens of a passage, as `context_tokens` of the reader that will read.
+        min_words: questions of fewer words get no mined passages: any text may answer "What was kept?".
+        unlabelled: most passages of a question that rank high and hold the answer's words, but nobody has said whether
+            they answer: for a teacher to say.
+    """
+
+    negatives: int = 4
+    positives: int = 2
+    depth: int = 50
+    budget: int = 128
+    min_words: int = 6
+    unlabelled: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for the first value that is out of its limits."""
+        limits = {"negatives": (0, 100), "positives": (1, 100), "depth": (1, 10_000), "budget": (0, 512)}
+        limits |= {"min_words": (0, 1000), "unlabelled": (0, 100), "seed": (0, 2**32 - 1)}
+        for name, (low, high) in limits.items():
+            if not low <= getattr(self, name) <= high:
+                raise InvalidInput(f"{name} is {getattr(self, name)}, must be from {low} to {high}")
+
+
+def mine(
+    data: Sequence[Path],
+    out: Path,
+    settings: MiningSettings,
+    *,
+    passages: Sequence[Path] = (),
+    corpus: Sequence[Path] = (),
+    unlabelled: Path | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> dict[str, Any]:
+    """Write the groups of all questions in `data` to `out` and return what was made, in numbers.
+
+    Args:
+        data: training data as `model train` takes them, without groups.
+        passages: further training data, whose contexts may rank too; their questions are not asked.
+        corpus: further files and folders whose passages may rank, as `qa-cluster ingest` takes them.
+        unlabelled: where to write pairs without a label, if `settings.unlabelled` asks for them.
+
+    Raises:
+        InvalidInput: what cannot be read or written; nothing is written then.
+    """
+    _check(out, settings, unlabelled)
+    datasets = [load_dataset(path) for path in data]
+    for dataset in datasets:
+        if dataset.grouped:
+            raise InvalidInput(f"{str(dataset.path)!r} holds groups already: mine for labelled examples")
+    questions = _questions(datasets)
+    others = [load_dataset(path) for path in passages]
+    progress("indexing", 0, 1)
+    pool = Pool(_sources([*datasets, *others], corpus), _tokenizer(), budget=settings.budget)
+    progress("indexing", 1, 1)
+    identity = {"settings": asdict(settings), "documents": pool.digest, "data": [each.sha256 for each in datasets]}
+    partial = out.with_name(f"{out.name}.partial")
+    made = [json.loads(line) for line in _mined(questions, _Miner(pool, settings), partial, identity, progress)]
+    if unlabelled is not None:
+        _write(unlabelled, [line for row in made for line in row["unlabelled"]])
+    _write(out, [line for row in made for line in row["groups"]])
+    partial.unlink()
+    return {"documents": len(pool.sources), "sentences": pool.sentences, **_counted(made)}
+
+
+def _mined(
+    questions: Sequence[list[Labelled]], miner: _Miner, partial: Path, identity: dict[str, Any], progress: Progress
+) -> list[str]:
+    """A line of JSON for each question; those that an earlier call has finished are taken from the `partial` file."""
+    lines = _finished(partial, identity)
+    with partial.open("w", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in [json.dumps(identity), *lines]))
+        for done, examples in enumerate(questions[len(lines) :], start=len(lines)):
+            lines.append(json.dumps(miner.mined(examples), ensure_ascii=False))
+            file.write(f"{lines[-1]}\n")
+            if done % _SAVED == 0:
+                file.flush()
+                progress("mining", done, len(questions))
+    progress("mining", len(questions), len(questions))
+    return lines
+
+
+def _check(out: Path, settings: MiningSettings, unlabelled: Path | None) -> None:
+    for path in (out, unlabelled):
+        if path is None:
+            continue
+        if not path.name.endswith(".jsonl.gz"):
+            raise InvalidInput(f"{str(path)!r} must end in .jsonl.gz")
+        if not path.absolute().parent.is_dir():
+            raise InvalidInput(f"{str(path)!r} cannot be written: there is no such folder")
+        if path.exists():
+            raise InvalidInput(f"{str(path)!r} exists already: name another file, or remove it")
+    if (settings.unlabelled > 0) != (unlabelled is not None):
+        raise InvalidInput(
+            "pairs without a label need both a number for each question and a file to write them to"
+            f" (--unlabelled-pairs is {settings.unlabelled}, --unlabelled is {unlabelled and str(unlabelled)!r})"
+        )
+
+
+def _tokenizer() -> ReaderTokenizer:
+    """The bundled reader's: it only measures how long sentences are."""
+    return ReaderTokenizer((bundled_reader() / TOKENIZER_FILE).read_bytes())
+
+
+def _sources(datasets: Sequence[Dataset], corpus: Sequence[Path]) -> Iterator[Source]:
+    for dataset in datasets:
+        for example in dataset.examples:
+            yield Source(example.context, example.title, example.section)
+    for document in read_documents(corpus):
+        yield Source(document.text, document.title)
+
+
+def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
+    """The examples of each question about one title, in order."""
+    found: dict[tuple[str, str], list[Labelled]] = {}
+    for dataset in datasets:
+        for example in dataset.examples:
+            if example.answer_start != UNLABELLED:
+                found.setdefault((example.question, example.title), []).append(example)
+    if not found:
+        raise InvalidInput("no labelled question in " + ", ".join(repr(str(each.path)) for each in datasets))
+    return list(found.values())
+
+
+def _finished(partial: Path, identity: dict[str, Any]) -> list[str]:
+    """The lines that an earlier call has finished; none if it was of other data or settings."""
+    try:
+        first, *lines = partial.read_text(encoding="utf-8").split("\n")
+        return lines[:-1] if json.loads(first) == identity else []  # the last line is empty, or was cut off
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot go on with {str(partial)!r}: {error}: remove it") from error
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    partial = path.with_name(f"{path.name}.writing")
+    partial.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
+    partial.replace(path)
+
+
+def _counted(made: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    groups = [json.loads(line) for row in made for line in row["groups"]]
+    negatives = sum(len(group["negatives"]) for group in groups)
+    return {
+        "questions": len(made),
+        "groups": len(groups),
+        "without_answer": sum(not group["positives"] for group in groups),
+        "without_negatives": sum(not group["negatives"] for group in groups),
+        "positives": sum(len(group["positives"]) for group in groups),
+        "negatives": negatives,
+        "unlabelled": sum(len(row["unlabelled"]) for row in made),
+    }
+
+
+class _Miner:
+    def __init__(self, pool: Pool, settings: MiningSettings) -> None:
+        self._pool = pool
+        self._settings = settings
+
+    def mined(self, examples: Sequence[Labelled]) -> dict[str, list[str]]:
+        """The lines of groups and of pairs without a label for the examples of one question."""
+        first, settings = examples[0], self._settings
+        order = random.Random(f"{settings.seed}:mine:{first.question}:{first.title}")
+        ranked = self._pool.rank(first.question, settings.depth)
+        if len(first.question.split()) < settings.min_words:
+            groups = [[self._cut(example, ranked)] for example in examples]
+            return {"groups": [_line(group) for group in groups], "unlabelled": []}
+        held = [self._cut(example, ranked) for example in examples if example.answer_start >= 0]
+        positives = list({(each.context, each.answer_start): each for each in held}.values())
+        positives = order.sample(positives, min(len(positives), settings.positives))
+        answers = Answers([example.answer for example in examples if example.answer_start >= 0])
+        own = [self._cut(example, ranked) for example in examples if example.answer_start == NO_ANSWER]
+        own = [each for each in {each.context: each for each in own}.values() if not answers.stand_in(each.context)]
+        own = own[: settings.negatives if positives else max(1, settings.negatives)]
+        others, holding = self._others(first, ranked, [*positives, *own], answers)
+        room = max(0, settings.negatives - len(own))
+        best = min(len(others), (room + 1) // 2)
+        rest = order.sample(others[best:], min(len(others) - best, room - min(best, room)))
+        negatives = [*own, *others[: min(best, room)], *sorted(rest, key=others.index)]
+        unlabelled = [each.to_json() for each in holding[: settings.unlabelled]]
+        group = [*positives, *negatives]
+        return {"groups": [_line(group)] if group else [], "unlabelled": unlabelled}
+
+    def _cut(self, example: Labelled, ranked: Sequence[int]) -> Labelled:
+        """The example with as much of its context as is read in use."""
+        pool, document = self._pool, self._pool.document_of(example)
+        if example.answer_start < 0:
+            return replace(example, context=pool.text(pool.best_passage(document, ranked)))
+        start, end = example.answer_start, example.answer_start + len(example.answer)
+        passage = pool.passage_at(document, start)
+        if not passage.holds(start, end):
+            passage = pool.whole(document)
+        return replace(example, context=pool.text(passage), answer_start=start - passage.start)
+
+    def _others(
+        self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: Answers
+    ) -> tuple[list[Labelled], list[Labelled]]:
+        """The passages of ranked sentences, best first: those without the answer's words, and those with them.
+
+        None repeats a sentence of another one. Where no answer is known, it could stand in any passage on the subject
+        unseen; so only those of other titles count then.
+        """
+        seen = [each.context for each in taken]
+        without: list[Labelled] = []
+        holding: list[Labelled] = []
+        for sentence in ranked:
+            text = self._pool.sentence_text(sentence)
+            if any(text in other for other in seen):
+                continue
+            passage = self._pool.passage(sentence)
+            source = self._pool.sources[passage.document]
+            if not answers.known and (not asked.title or source.title in ("", asked.title)):
+                continue
+            made = _unanswered(asked, self._pool.text(passage), source)
+            if answers.stand_in(made.context):
+                holding.append(replace(made, answer_start=UNLABELLED))
+            else:
+                without.append(made)
+            seen.append(made.context)
+        return without, holding
+
+
+def _unanswered(asked: Labelled, context: str, source: Source) -> Labelled:
+    return Labelled(asked.question, context, "", NO_ANSWER, asked.source, source.title, source.section)
+
+
+def _line(group: Sequence[Labelled]) -> str:
+    return group_line(group[0].question, group[0].source, group)
+
+
+class Answers:
+    """The known answers of a question, to be looked for as exact match compares them, and as they are written."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._normal = [f" {normalise(answer)} " for answer in answers if normalise(answer)]
+        self._written = [
+            re.compile(r"(?<!\w)" + r"\s+".join(map(re.escape, answer.split())) + r"(?!\w)", re.IGNORECASE)
+            for answer in answers
+            if answer.strip()
+        ]
+
+    @property
+    def known(self) -> bool:
+        """Whether there is any."""
+        return bool(self._written)
+
+    def stand_in(self, text: str) -> bool:
+        """Whether one of them stands in a text."""
+        normal = f" {normalise(text)} "
+        return any(answer in normal for answer in self._normal) or any(
+            answer.search(text) is not None for answer in self._written
+        )

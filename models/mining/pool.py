@@ -1,0 +1,134 @@
+"""The passages that questions are asked of: sentences of documents, ranked as shards rank, read with their neighbours.
+
+A document is a context of the training data, or one of the files that are named besides. What is read for a sentence
+is what a shard would read: it with whole neighbours, up to a budget of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+
+import numpy as np
+
+from qa_cluster.evaluation.sentence_index import SentenceIndex
+from qa_cluster.reading.passages import MAX_GAP, reach
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.sentences import Span, split_sentences
+
+from ..training.labelled import Labelled
+
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A document: its text and where it stands."""
+
+    text: str
+    title: str = ""
+    section: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A passage: code points `start` to `end` of document number `document`."""
+
+    document: int
+    start: int
+    end: int
+
+    def holds(self, start: int, end: int) -> bool:
+        """Whether these code points of the document lie in it."""
+        return self.start <= start and end <= self.end
+
+
+class Pool:
+    """All sentences of all documents.
+
+    Args:
+        budget: most tokens of a passage, as `context_tokens` in a reader's manifest; 0: the sentence alone.
+    """
+
+    def __init__(self, sources: Iterable[Source], tokenizer: ReaderTokenizer, *, budget: int) -> None:
+        self.sources = list(dict.fromkeys(sources))
+        self._budget = budget
+        self._numbers = {source: number for number, source in enumerate(self.sources)}
+        spans = [split_sentences(source.text) for source in self.sources]
+        self._first = np.concatenate(([0], np.cumsum([len(each) for each in spans]))).astype(int)
+        self._owners = np.repeat(np.arange(len(spans)), [len(each) for each in spans])
+        self._spans: list[Span] = [span for each in spans for span in each]
+        texts = [self.sources[owner].text[a:b] for owner, (a, b) in zip(self._owners, self._spans, strict=True)]
+        self._tokens: list[int] = []
+        for first in range(0, len(texts), _CHUNK):
+            self._tokens += [len(found.ids) for found in tokenizer.encode_texts(texts[first : first + _CHUNK])]
+        self._index = SentenceIndex(texts)
+
+    @property
+    def sentences(self) -> int:
+        """How many sentences there are."""
+        return len(self._spans)
+
+    @property
+    def digest(self) -> str:
+        """Stands for all documents in their order."""
+        found = blake2b(digest_size=16)
+        for source in self.sources:
+            for part in (source.text, source.title, source.section):
+                found.update(f"{len(part)}:{part}".encode())
+        return found.hexdigest()
+
+    def document_of(self, example: Labelled) -> int:
+        """The number of an example's context, which must be one of the documents."""
+        return self._numbers[Source(example.context, example.title, example.section)]
+
+    def rank(self, question: str, count: int) -> list[int]:
+        """The numbers of the best sentences, best first."""
+        return [number for number, _ in self._index.rank(question, count)]
+
+    def passage(self, sentence: int) -> Slice:
+        """What is read for a sentence."""
+        owner = int(self._owners[sentence])
+        low, high = int(self._first[owner]), int(self._first[owner + 1])
+        left = self._near(range(sentence, low - 1, -1))
+        right = self._near(range(sentence, high))
+        before, after = reach(self._tokens[sentence], left, right, self._budget)
+        return Slice(owner, self._spans[sentence - before][0], self._spans[sentence + after][1])
+
+    def passage_at(self, document: int, place: int) -> Slice:
+        """What is read for the sentence that holds a code point of a document, or that is the last before it."""
+        low, high = int(self._first[document]), int(self._first[document + 1])
+        inside = [number for number in range(low, high) if self._spans[number][0] <= place]
+        return self.passage(inside[-1] if inside else low) if high > low else self.whole(document)
+
+    def best_passage(self, document: int, ranked: Sequence[int]) -> Slice:
+        """What is read for the best ranked sentence of a document, else for its first one."""
+        for sentence in ranked:
+            if self._owners[sentence] == document:
+                return self.passage(sentence)
+        return self.passage_at(document, 0)
+
+    def whole(self, document: int) -> Slice:
+        """All of a document."""
+        return Slice(document, 0, len(self.sources[document].text))
+
+    def sentence_text(self, sentence: int) -> str:
+        """The text of a sentence."""
+        start, end = self._spans[sentence]
+        return self.sources[int(self._owners[sentence])].text[start:end]
+
+    def text(self, passage: Slice) -> str:
+        """The text of a passage."""
+        return self.sources[passage.document].text[passage.start : passage.end]
+
+    def _near(self, numbers: Sequence[int]) -> list[int]:
+        """The tokens of a sentence's neighbours on one side, the nearest first, up to a long gap."""
+        found = []
+        for near, far in pairwise(numbers):
+            low, high = sorted((near, far))
+            if self._spans[high][0] - self._spans[low][1] > MAX_GAP:
+                break
+            found.append(self._tokens[far])
+        return found

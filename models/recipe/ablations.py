@@ -1,0 +1,190 @@
+"""Leaves out one part of the recipe at a time and measures what is lost, with intervals.
+
+The measure is reading as it is in use, in little: each held-out question of our own with the passages that rank high
+for it among all passages of our own; the span with the best score over null of all passages is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qa_cluster.evaluation.intervals import Interval, difference_interval, mean_interval
+from qa_cluster.evaluation.scoring import exact_match, f1
+
+from ..mining.mine import MiningSettings, mine
+from ..training.base import Base, choose_machine, load_base
+from ..training.data import load_dataset
+from ..training.labelled import Labelled
+from ..training.measure import predict, reading_encoder
+from ..training.settings import Stage, TrainingSettings, knows_titles
+from .plan import Training
+from .steps import HELD_OUT, Recipe, digest_of
+
+ALL = "everything"
+NEGATIVES = 8
+TABLE_FILE = "ablations.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A training of the student, and whether it learns from the teacher."""
+
+    training: Training
+    taught: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read for a question: exact match and F1 of the best span, its score over null, if it has an answer."""
+
+    exact_match: float
+    f1: float
+    score: float
+    answerable: bool
+
+    @property
+    def decided(self) -> float:
+        """F1 when a score below zero means "no answer", as SQuAD 2.0 counts."""
+        return (self.f1 if self.score >= 0 else 0.0) if self.answerable else float(self.score < 0)
+
+
+def variants(training: Training, own: Sequence[str]) -> dict[str, Variant]:
+    """The student's training, and it without each of its parts.
+
+    Args:
+        own: the names of our own data.
+    """
+
+    def with_data(change: Callable[[str], str | None]) -> Training:
+        stages = []
+        for stage in training.stages:
+            names = dict.fromkeys(name for each in stage.data if (name := change(each)) is not None)
+            if names:
+                stages.append(replace(stage, data=tuple(names)))
+        return replace(training, stages=tuple(stages))
+
+    def unmined(name: str) -> str | None:
+        return None if name.endswith(":pairs") else name.removesuffix(":groups")
+
+    def changed(**settings: Any) -> Training:
+        return replace(training, settings={**training.settings, **settings})
+
+    return {
+        ALL: Variant(training),
+        "without own data": Variant(with_data(lambda name: None if name.partition(":")[0] in own else name)),
+        "without mined negatives": Variant(with_data(unmined)),
+        "each window normalised alone": Variant(changed(normalisation="window")),
+        "without the teacher": Variant(with_data(lambda name: None if name.endswith(":pairs") else name), taught=False),
+        "without titles": Variant(changed(title_share=0.0)),
+    }
+
+
+def run_ablations(recipe: Recipe) -> str:
+    """Train and measure all variants that are not done, and return a table, which is also written to a file."""
+    plan = recipe.plan
+    file = _held_out_groups(recipe)
+    read: dict[str, list[Read]] = {}
+    for name, variant in variants(plan.student_training, [data.name for data in plan.data if data.own]).items():
+        folder = f"ablation-{name.replace(' ', '-')}"
+        if not variant.training.stages:
+            recipe.watcher.say(f"{name}: nothing to train on, left out")
+            continue
+        lessons = recipe.lessons if variant.taught else None
+        recipe.trained(folder, variant.training, lessons, base="student", share=plan.share)
+        groups = load_dataset(file)
+        depends = {"groups": groups.sha256, "student": digest_of(recipe.folder / folder / "model.safetensors")}
+        rows = recipe.step(f"{folder}-read", depends, partial(_read, recipe, folder, groups.examples))
+        read[name] = [Read(**row) for row in rows]
+    text = table(read, plan.seed)
+    (recipe.folder / TABLE_FILE).write_text(text, encoding="utf-8")
+    return text
+
+
+def _held_out_groups(recipe: Recipe) -> Path:
+    """The held-out questions with what ranks high for them, whatever holds the answer's words left out."""
+    groups = recipe.file(f"{HELD_OUT}:groups")
+    own = [recipe.file(data.name) for data in recipe.plan.data if data.own]
+    settings = MiningSettings(negatives=NEGATIVES, min_words=1, seed=recipe.plan.seed)
+
+    def work() -> Any:
+        groups.unlink(missing_ok=True)
+        return mine([recipe.file(HELD_OUT)], groups, settings, passages=own)
+
+    digests = [digest_of(path) for path in (recipe.file(HELD_OUT), *own)]
+    recipe.step("mining-held-out", {"settings": asdict(settings), "data": digests}, work)
+    return groups
+
+
+def _read(recipe: Recipe, folder: str, examples: Sequence[Labelled]) -> list[dict[str, Any]]:
+    """What the trained network of a folder reads for each group."""
+    checkpoint = recipe.folder / folder
+    settings = TrainingSettings(stages=(Stage(checkpoint),))
+    machine = choose_machine(settings)
+    base = load_base(str(checkpoint), settings, machine.device)
+    base.network.to(machine.device)
+    recipe.watcher.start(f"reading with {folder}", 0, 1)
+
+    def report(done: int, total: int) -> None:
+        recipe.watcher.step(done, total, None, 0)
+
+    return [asdict(row) for row in read_groups(base, examples, machine.device, report, titles=knows_titles(checkpoint))]
+
+
+def read_groups(
+    base: Base,
+    examples: Sequence[Labelled],
+    device: str,
+    report: Callable[[int, int], None],
+    *,
+    titles: bool,
+) -> list[Read]:
+    """Read all passages of each group; the best score over null of all decides."""
+    windows = reading_encoder(base, titles=titles).windows(examples)
+    texts, scores = predict(base, windows, [example.context for example in examples], device, report)
+    found = []
+    for _, group in groupby(range(len(examples)), key=lambda number: examples[number].group):
+        rows = list(group)
+        best = max(rows, key=lambda row: float(scores[row]))
+        answers = [examples[row].answer for row in rows if examples[row].answer_start >= 0]
+        text = texts[best] if answers else ""
+        score = float(np.clip(scores[best], -100, 100))
+        found.append(Read(exact_match(text, answers), f1(text, answers), score, bool(answers)))
+    return found
+
+
+def table(read: dict[str, list[Read]], seed: int) -> str:
+    """A Markdown table of all variants: figures, and the paired difference to the whole recipe, with 95 % intervals."""
+    lines = [
+        "| student | EM | F1 | F1 with null | difference of F1 with null |",
+        "|---|---|---|---|---|",
+    ]
+    whole = read[ALL]
+    for name, rows in read.items():
+        answered = [row for row in rows if row.answerable]
+        cells = [mean_interval([getattr(row, key) for row in answered], seed=seed) for key in ("exact_match", "f1")]
+        cells.append(mean_interval([row.decided for row in rows], seed=seed))
+        shown = [_shown(cell) for cell in cells]
+        if name == ALL:
+            shown.append("")
+        else:
+            columns = [[row.decided for row in each] for each in (rows, whole)]
+            shown.append(_shown(difference_interval(columns[0], columns[1], seed=seed), sign="+"))
+        lines.append(f"| {name} | {' | '.join(shown)} |")
+    total, answerable = len(whole), sum(row.answerable for row in whole)
+    lines += [
+        "",
+        f"{total} held-out questions with up to {NEGATIVES} other passages each, {answerable} of them with an answer;",
+        "EM and F1 are those of the best span of all passages, for the questions with an answer.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(interval: Interval, sign: str = "") -> str:
+    return f"{interval.value:{sign}.3f} [{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]"

