@@ -37,6 +37,12 @@ class DocumentInput:
     metadata: str
     text: str
     version: str
+    collection: str = keys.DEFAULT_COLLECTION
+
+    @property
+    def name(self) -> keys.DocumentName:
+        """What stands for it in keys."""
+        return keys.DocumentName.of(self.document_id, self.collection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,10 @@ class FoundDocument:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What a put did: `status` is stored, unchanged, conflict or stale; `version` is the one now, empty for none."""
+    """What a put did: `version` is the one now, empty for none.
+
+    `status` is stored, unchanged, conflict, stale, or homeless: the document's collection does not exist.
+    """
 
     status: str
     version: str
@@ -142,7 +151,11 @@ def check_document_id(document_id: object) -> str:
 
 
 def check_document(
-    document_id: object, text: object, title: object = "", metadata: Mapping[str, Any] | None = None
+    document_id: object,
+    text: object,
+    title: object = "",
+    metadata: Mapping[str, Any] | None = None,
+    collection: object = keys.DEFAULT_COLLECTION,
 ) -> DocumentInput:
     """The document, if it is within all limits; the error names the value and the limit.
 
@@ -159,7 +172,7 @@ def check_document(
         raise InputTooLong(f"title {what} has {title_bytes} bytes, the limit is {MAX_TITLE_BYTES}")
     canonical = canonical_metadata(metadata if metadata is not None else {}, what)
     version = document_version(checked_title, canonical, checked_text)
-    return DocumentInput(checked_id, checked_title, canonical, checked_text, version)
+    return DocumentInput(checked_id, checked_title, canonical, checked_text, version, keys.check_collection(collection))
 
 
 def _check_text(name: str, value: object) -> str:
@@ -194,15 +207,16 @@ def document_version(title: str, metadata: str, text: str) -> str:
     return digest.hexdigest()
 
 
-def document_keys(document_id: str, tag: str) -> tuple[str, ...]:
+def document_keys(document: str, tag: str) -> tuple[str, ...]:
     """The keys that every document script takes, in their order."""
+    collection = keys.document_name(document).collection
     return (
-        keys.paragraphs_key(document_id, tag),
-        keys.document_key(document_id, tag),
-        keys.sentence_key(document_id, tag),
-        keys.answers_key(document_id, tag),
-        keys.index_key(tag),
-        keys.epoch_key(tag),
+        keys.paragraphs_key(document, tag),
+        keys.document_key(document, tag),
+        keys.sentence_key(document, tag),
+        keys.answers_key(document, tag),
+        keys.index_key(tag, collection),
+        keys.epoch_key(tag, collection),
         keys.flight_key(tag),
     )
 
@@ -219,7 +233,7 @@ def adopt_document(document: DocumentInput, tag: str, if_version: str) -> Script
 
 def _put(mode: str, document: DocumentInput, tag: str, condition: str) -> ScriptCall:
     args = (
-        keys.tokens_prefix(document.document_id, tag),
+        keys.tokens_prefix(document.name, tag),
         mode,
         condition,
         document.document_id,
@@ -229,7 +243,7 @@ def _put(mode: str, document: DocumentInput, tag: str, condition: str) -> Script
         len(document.text),
         document.text,
     )
-    return ScriptCall("put_document", document_keys(document.document_id, tag), args)
+    return ScriptCall("put_document", document_keys(document.name, tag), args)
 
 
 def parse_put(reply: Sequence[Any]) -> PutResult:
@@ -239,22 +253,22 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
     return PutResult(_text(reply[0]), _text(reply[1]), int(reply[2]) == 1, int(reply[3]) == 1)
 
 
-def delete_document(document_id: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
+def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
     """Remove a document and everything made from it."""
-    args = (keys.tokens_prefix(document_id, tag), "delete", if_version)
-    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+    args = (keys.tokens_prefix(document, tag), "delete", if_version)
+    return ScriptCall("delete_document", document_keys(document, tag), args)
 
 
-def forget_document(document_id: str, tag: str) -> ScriptCall:
+def forget_document(document: str, tag: str) -> ScriptCall:
     """Remove what is left of a document whose text a client removed; it does nothing if there is a text again."""
-    args = (keys.tokens_prefix(document_id, tag), "gone", ANY_VERSION)
-    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+    args = (keys.tokens_prefix(document, tag), "gone", ANY_VERSION)
+    return ScriptCall("delete_document", document_keys(document, tag), args)
 
 
-def forget_version(document_id: str, tag: str, version: str) -> ScriptCall:
+def forget_version(document: str, tag: str, version: str) -> ScriptCall:
     """Remove a version but not the text: a client has replaced it by a text that cannot be read."""
-    args = (keys.tokens_prefix(document_id, tag), "unreadable", version)
-    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+    args = (keys.tokens_prefix(document, tag), "unreadable", version)
+    return ScriptCall("delete_document", document_keys(document, tag), args)
 
 
 def parse_delete(reply: Sequence[Any]) -> DeleteResult:
@@ -265,7 +279,7 @@ def parse_delete(reply: Sequence[Any]) -> DeleteResult:
 
 
 def split_document(
-    document_id: str,
+    document: str,
     tag: str,
     version: str,
     spans: Sequence[tuple[int, int]],
@@ -278,8 +292,8 @@ def split_document(
     The reply is ``[stored | unchanged | stale]``.
     """
     packed = json.dumps(spans, separators=(",", ":"))
-    args = (keys.tokens_prefix(document_id, tag), version, splitter, packed, *sentences)
-    return ScriptCall("split_document", document_keys(document_id, tag), args)
+    args = (keys.tokens_prefix(document, tag), version, splitter, packed, *sentences)
+    return ScriptCall("split_document", document_keys(document, tag), args)
 
 
 def read_sentence(
@@ -292,15 +306,15 @@ def read_sentence(
         fingerprint: the one of the reader's tokenizer; other tokenizers' tokens do not count against the budget.
     """
     names = (
-        keys.sentence_key(sentence.document_id, sentence.tag),
+        keys.sentence_key(sentence.document, sentence.tag),
         keys.tokens_key(sentence),
-        keys.document_key(sentence.document_id, sentence.tag),
+        keys.document_key(sentence.document, sentence.tag),
         keys.answer_key(sentence, question, model),
         keys.flight_key(sentence.tag),
     )
     if not context_tokens:
         return ScriptCall("read_sentence", names, (sentence.index,))
-    prefix = keys.tokens_prefix(sentence.document_id, sentence.tag)
+    prefix = keys.tokens_prefix(sentence.document, sentence.tag)
     args = (sentence.index, prefix, context_tokens, MAX_NEIGHBOURS, fingerprint.to_bytes(4, "little"))
     return ScriptCall("read_passage", names, args)
 
@@ -325,15 +339,15 @@ def _blob(value: Any) -> bytes | None:
     return value.encode() if isinstance(value, str) else None if value is None else bytes(value)
 
 
-def read_hits(document_id: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
+def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
     """Sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
     names = (
-        keys.sentence_key(document_id, tag),
-        keys.document_key(document_id, tag),
-        keys.epoch_key(tag),
+        keys.sentence_key(document, tag),
+        keys.document_key(document, tag),
+        keys.epoch_key(tag, keys.document_name(document).collection),
         keys.flight_key(tag),
     )
-    return ScriptCall("read_hits", names, (keys.tokens_prefix(document_id, tag), around, *sentences))
+    return ScriptCall("read_hits", names, (keys.tokens_prefix(document, tag), around, *sentences))
 
 
 def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
@@ -372,9 +386,9 @@ def store_answer(
     """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not."""
     names = (
         keys.answer_key(sentence, question, model),
-        keys.document_key(sentence.document_id, sentence.tag),
-        keys.sentence_key(sentence.document_id, sentence.tag),
-        keys.answers_key(sentence.document_id, sentence.tag),
+        keys.document_key(sentence.document, sentence.tag),
+        keys.sentence_key(sentence.document, sentence.tag),
+        keys.answers_key(sentence.document, sentence.tag),
         keys.flight_key(sentence.tag),
     )
     return ScriptCall("store_answer", names, (version, sentence.index, text, answer, ttl_seconds))
@@ -383,9 +397,9 @@ def store_answer(
 RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "tokenizer")
 
 
-def read_record(document_id: str, tag: str) -> tuple[str, ...]:
+def read_record(document: str, tag: str) -> tuple[str, ...]:
     """The command that reads a document's record."""
-    return ("HMGET", keys.document_key(document_id, tag), *RECORD_FIELDS)
+    return ("HMGET", keys.document_key(document, tag), *RECORD_FIELDS)
 
 
 def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:

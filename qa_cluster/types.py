@@ -371,6 +371,28 @@ class DocumentCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectionEntry:
+    """A collection, and how many documents and sentences answers to its questions come from.
+
+    `state` is ``ready``; ``deleting``; or ``incomplete``: a failure came between, creating it again completes it.
+    """
+
+    name: str
+    state: str
+    documents: int
+    sentences: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-ready values."""
+        return {"object": "qa.collection", **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        return _read(cls, value, "a collection")
+
+
+@dataclass(frozen=True, slots=True)
 class Removal:
     """How many documents were removed; `complete` is false if some that were chosen are still there."""
 

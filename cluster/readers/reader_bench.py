@@ -147,7 +147,7 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
         for sentence in sentences:
             made = [keys.answer_key(sentence, question, model) for question in asked for model in ("", name)]
             client.unlink(*made)
-            client.srem(keys.answers_key(sentence.document_id, sentence.tag), *made)
+            client.srem(keys.answers_key(sentence.document, sentence.tag), *made)
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:

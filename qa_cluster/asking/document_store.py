@@ -17,11 +17,21 @@ from typing import Any
 from qa_cluster import documents
 from qa_cluster.documents import ANY_VERSION, DocumentRecord, check_document_id
 from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
-from qa_cluster.keys import document_key, epoch_key, paragraphs_key, partition_of
+from qa_cluster.keys import (
+    DEFAULT_COLLECTION,
+    DocumentName,
+    check_collection,
+    document_key,
+    epoch_key,
+    paragraphs_key,
+    partition_of,
+)
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.types import Document, WriteResult
+
+from .collections import Collections, missing
 
 READ_ATTEMPTS = 20
 FIRST_POLL_SECONDS = 0.002
@@ -48,9 +58,10 @@ class DocumentStore:
     'Ada Lovelace wrote it.'
     """
 
-    def __init__(self, shards: Shards, partitions: int) -> None:
+    def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
         self._shards = shards
         self.partitions = partitions
+        self._collections = collections
 
     def tag_of(self, document_id: str) -> str:
         """The partition of a document."""
@@ -63,16 +74,18 @@ class DocumentStore:
         *,
         title: str = "",
         metadata: Mapping[str, Any] | None = None,
+        collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = 30.0,
     ) -> WriteResult:
-        """Store a document; with `wait`, return when questions are answered from it.
+        """Store a document in a collection; with `wait`, return when questions are answered from it.
 
         `if_version` is the version that the document must have; ``""`` means that it must not exist. Otherwise it
-        raises VersionConflict.
+        raises VersionConflict. NotFound says that there is no such collection.
         """
-        document = documents.check_document(document_id, text, title, metadata)
+        document = documents.check_document(document_id, text, title, metadata, collection)
+        await self._collections.check(collection)
         tag = self.tag_of(document_id)
         call = documents.put_document(document, tag, ANY_VERSION if if_version is None else if_version)
         begun = monotonic()
@@ -84,19 +97,27 @@ class DocumentStore:
                 f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
             ) from error
         done = documents.parse_put(reply)
+        if done.status == "homeless":
+            raise missing(collection)
         # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
         if wait and not tokenized:
-            tokenized = await self.wait_tokenized(document_id, document.version, timeout - (monotonic() - begun))
+            tokenized = await self.wait_tokenized(document.name, document.version, timeout - (monotonic() - begun))
         return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized)
 
-    async def delete(self, document_id: str, *, if_version: str | None = None, timeout: float = 30.0) -> str:
+    async def delete(
+        self,
+        document_id: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = 30.0,
+    ) -> str:
         """Remove a document and return the version it had; NotFound when there is none."""
-        check_document_id(document_id)
-        tag = self.tag_of(document_id)
-        call = documents.delete_document(document_id, tag, ANY_VERSION if if_version is None else if_version)
+        name, tag = await self._place(document_id, collection)
+        call = documents.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         try:
             async with asyncio.timeout(timeout):
                 reply, attempts = await self._run(call, timeout)
@@ -106,18 +127,26 @@ class DocumentStore:
         if done.status == "conflict":
             raise _conflict(document_id, done.version, if_version)
         if done.status == "missing" and attempts == 1:
-            raise NotFound(f"no such document: {document_id[:100]!r}")
+            raise _missing_document(document_id, collection)
         return done.version
 
-    async def get(self, document_id: str) -> Document:
+    async def remove(self, document: DocumentName, tag: str, timeout: float) -> bool:
+        """Remove what is left of a document in a partition, also while its collection is being deleted.
+
+        It returns whether there was a document.
+        """
+        async with asyncio.timeout(timeout):
+            reply, _ = await self._run(documents.delete_document(document, tag), timeout)
+        return documents.parse_delete(reply).status == "deleted"
+
+    async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
         """The stored document; NotFound when there is none."""
-        check_document_id(document_id)
-        tag = self.tag_of(document_id)
-        key, text_key = document_key(document_id, tag), paragraphs_key(document_id, tag)
+        name, tag = await self._place(document_id, collection)
+        key, text_key = document_key(name, tag), paragraphs_key(name, tag)
         for _ in range(READ_ATTEMPTS):
             record_reply, text, after = await self._shards.execute_many(
                 [
-                    (key, documents.read_record(document_id, tag)),
+                    (key, documents.read_record(name, tag)),
                     (text_key, ("GET", text_key)),
                     (key, ("HGET", key, "version")),
                 ]
@@ -125,7 +154,7 @@ class DocumentStore:
             record = documents.parse_record(record_reply)
             if not isinstance(text, bytes):
                 if record is None:
-                    raise NotFound(f"no such document: {document_id[:100]!r}")
+                    raise _missing_document(document_id, collection)
                 continue  # deleted between the two reads
             if record is None and after is None:
                 return Document(document_id, text.decode("utf-8", "replace"))
@@ -135,9 +164,9 @@ class DocumentStore:
             f"document {document_id[:100]!r} changed during every one of {READ_ATTEMPTS} reads of it"
         )
 
-    async def wait_tokenized(self, document_id: str, version: str, timeout: float) -> bool:
+    async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
         """Wait until questions are answered from this version; False when another version has taken its place."""
-        key = document_key(document_id, self.tag_of(document_id))
+        key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
         try:
             async with asyncio.timeout(timeout):
@@ -151,9 +180,15 @@ class DocumentStore:
                     pause = min(pause * 1.5, LAST_POLL_SECONDS)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"document {document_id[:100]!r} is stored, but was not tokenized within {max(timeout, 0):.3g} s: "
+                f"document {document.id[:100]!r} is stored, but was not tokenized within {max(timeout, 0):.3g} s: "
                 "its shard's worker is busy or down"
             ) from error
+
+    async def _place(self, document_id: str, collection: str) -> tuple[DocumentName, str]:
+        """The name and the partition of a document, after a look whether its collection exists."""
+        check_document_id(document_id)
+        await self._collections.check(check_collection(collection))
+        return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
     async def _run(self, call: ScriptCall, seconds: float) -> tuple[Any, int]:
         """The reply of a script and how often it was sent."""
@@ -193,6 +228,11 @@ def _document(document_id: str, text: bytes, record: DocumentRecord) -> Document
         sentences=record.sentences or 0,
         tokenized=record.tokenized,
     )
+
+
+def _missing_document(document_id: str, collection: str) -> NotFound:
+    where = "" if collection == DEFAULT_COLLECTION else f" in collection {collection!r}"
+    return NotFound(f"no such document: {document_id[:100]!r}{where}")
 
 
 def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConflict:

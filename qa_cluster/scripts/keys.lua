@@ -2,8 +2,15 @@
 -- KEYS are those of `documents.document_keys`; the tensors of the document are named by the prefix in ARGV[1].
 local PARAGRAPHS, DOCUMENT, SENTENCE, ANSWERS, INDEX, EPOCH = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local TOKENS = ARGV[1]
--- The index knows a document by its id as it stands in keys.
-local ID = DOCUMENT:match('^document:(.*):{[^{}]+}$')
+-- The index knows a document by its id as it stands in keys, without the collection, which has an index of its own.
+local NAME, TAG = DOCUMENT:match('^document:(.*):({[^{}]+})$')
+local COLLECTION, ID = NAME:match('^([^%%]+)%%/(.*)$')
+ID = ID or NAME
+
+-- Whether documents may be written to the collection; the default one is always there.
+local function collection_stands()
+  return not COLLECTION or redis.call('HGET', 'collections:' .. TAG, COLLECTION) == 'ready'
+end
 
 -- An epoch begins at the time of its creation, so that no value comes twice, not even after the keys were flushed.
 local function move_epoch()

@@ -2,13 +2,16 @@
 -- ARGV: tokens prefix, mode, condition, id, title, metadata, version, length, text.
 -- Mode `put` writes the text; `adopt` gives a text that a client wrote with SET its record, if it is still that text.
 -- Condition: `*` none, empty: the document must not exist, else the version it must have.
--- Reply: status (stored, unchanged, conflict, stale), version that stands now, whether it was new, whether it is tokenized.
+-- Reply: status (stored, unchanged, conflict, stale, homeless: no such collection), version that stands now, whether it was new, whether it is tokenized.
 local mode, condition, version, text = ARGV[2], ARGV[3], ARGV[7], ARGV[9]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'tokenized')
 local current = record[1] or ''
 local stored = redis.call('GET', PARAGRAPHS)
 local tokenized = (record[2] and record[2] == current) and 1 or 0
 
+if not collection_stands() then
+  return {'homeless', current, 0, tokenized}
+end
 if condition ~= '*' and condition ~= current then
   return {'conflict', current, 0, tokenized}
 end

@@ -62,11 +62,15 @@ async def split(shard: Connection) -> None:
         await shard.execute("HSET", key, "tokenized", version)
         packed = pack_sentences(sentences)
         fields = pack_fields(json.loads(metadata))
-        await shard.execute("QA.INDEX.PUT", keys.index_key(parsed[1]), keys.encode_id(parsed[0]), fields, packed)
-        await shard.execute("INCR", keys.epoch_key(parsed[1]))
+        name, tag = parsed
+        index = keys.index_key(tag, name.collection)
+        await shard.execute("QA.INDEX.PUT", index, keys.encode_id(name.id), fields, packed)
+        await shard.execute("INCR", keys.epoch_key(tag, name.collection))
 
 
-async def rank(shard: Connection, question: str, count: int, packed_filter: str = "") -> list[bytes]:
+async def rank(
+    shard: Connection, question: str, count: int, packed_filter: str = "", collection: str = keys.DEFAULT_COLLECTION
+) -> list[bytes]:
     """`qa.rank`, of the partitions that are on this shard."""
     tags = []
     for tag in keys.partition_tags(PARTITIONS):
@@ -74,8 +78,8 @@ async def rank(shard: Connection, question: str, count: int, packed_filter: str 
             await shard.execute("GET", keys.epoch_key(tag))
             tags.append(tag)
     terms = question_terms(question)
-    replies = [await shard.execute(*command) for command in statistics_commands(tags, terms)]
-    statistics = parse_statistics(tags, terms, replies)
+    replies = [await shard.execute(*command) for command in statistics_commands(tags, terms, collection)]
+    statistics = parse_statistics(tags, terms, replies, collection)
     replies = [
         await shard.execute(*command) for command in rank_commands(statistics, count, bytes.fromhex(packed_filter))
     ]
@@ -89,8 +93,8 @@ async def read(shard: Connection, model: Manifest, question: str, names: list[st
 
 async def _read_one(shard: Connection, model: Manifest, question: str, name: str) -> bytes:
     sentence = keys.parse_sentence(name)
-    stored = await shard.execute("HGET", keys.sentence_key(sentence.document_id, sentence.tag), str(sentence.index))
-    document = keys.document_key(sentence.document_id, sentence.tag)
+    stored = await shard.execute("HGET", keys.sentence_key(sentence.document, sentence.tag), str(sentence.index))
+    document = keys.document_key(sentence.document, sentence.tag)
     version, spans = await shard.execute("HMGET", document, "version", "spans")
     if stored is None or spans is None:
         return b"-NOTFOUND no such sentence: " + name.encode()

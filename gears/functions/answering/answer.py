@@ -159,7 +159,7 @@ def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[Sen
     commands: list[tuple[str, ...]] = []
     for sentence in sentences:
         commands.append(("GET", answer_key(sentence, question, _place(model, reader))))
-        commands.append(("HGET", document_key(sentence.document_id, sentence.tag), "version"))
+        commands.append(("HGET", document_key(sentence.document, sentence.tag), "version"))
     replies = _each(commands)
     revision = reader.manifest.reading_revision
     found: dict[SentenceRef, Any] = {}

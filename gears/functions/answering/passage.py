@@ -75,7 +75,7 @@ async def read_passage(
     """The best spans of a passage, without overlaps, and the number of windows in which it was read."""
     if not passage.breaks:
         return await _read(passage, question, reader)
-    place = (sentence.document_id, sentence.tag, record.version, passage.start, passage.begins)
+    place = (sentence.document, sentence.tag, record.version, passage.start, passage.begins)
     key = (*place, passage.text, question, reader.arrival)
     recent = state.of(_Recent).tasks
     task = recent.get(key)

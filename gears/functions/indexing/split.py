@@ -28,7 +28,7 @@ from qa_cluster.gears.functions.shard import locks, partitions
 from qa_cluster.gears.functions.shard.calls import run_pipeline, run_script
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, partition_of
+from qa_cluster.keys import PARAGRAPHS_PREFIX, document_name, paragraphs_key, parse_tagged, partition_of
 from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
 
 MAX_ATTEMPTS = 5
@@ -85,6 +85,11 @@ async def _attempt(document_id: str, tag: str) -> str:
         adopted = parse_put(await asyncio.to_thread(run_script, call))
         if adopted.status in ("stale", "conflict"):
             return "stale"
+        if adopted.status == "homeless":
+            raise InvalidInput(
+                f"no collection {document.collection!r}: the text of document {document.document_id[:100]!r} stays, but"
+                " no question is answered from it; create the collection and write the text again"
+            )
     elif record.sentences is not None and record.splitter == SPLITTER_VERSION:
         return "unchanged"
     spans = await asyncio.to_thread(split_sentences, text)
@@ -108,11 +113,12 @@ def _unreadable(document_id: str, text: str | bytearray) -> InvalidInput | Input
 
 def _as_stored(document_id: str, text: str, record: DocumentRecord | None) -> DocumentInput:
     """The document with its stored text, title and metadata: a plain SET has changed only the text."""
+    name = document_name(document_id)
     if record is None:
-        return check_document(document_id, text)
-    check_document_id(document_id)
+        return check_document(name.id, text, collection=name.collection)
+    check_document_id(name.id)
     version = document_version(record.title, record.metadata, text)
-    return DocumentInput(document_id, record.title, record.metadata, text, version)
+    return DocumentInput(name.id, record.title, record.metadata, text, version, name.collection)
 
 
 async def forward(key: str, *, only_new: bool = False) -> None:

@@ -188,7 +188,7 @@ async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
         try:
             sentence, _, model = parse_answer_key(key)
             value, version = rg.execute_many(
-                [("GET", key), ("HGET", document_key(sentence.document_id, sentence.tag), "version")]
+                [("GET", key), ("HGET", document_key(sentence.document, sentence.tag), "version")]
             )
             revision = revisions.get(model)
             if value is not None and (revision is None or not is_valid(value, version or "", revision)):
