@@ -53,6 +53,8 @@ _Result = TypeVar("_Result")
 # Callbacks of `put_documents`: one gets the result of each document, one each refused document and the reason.
 OnWritten = Callable[[WriteResult], None]
 OnRefused = Callable[[Document, RequestError], None]
+# Where a document comes from, for `WriteResult.source_before` of the write that replaces it.
+SourceOf = Callable[[Document], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ class AsyncClusterClient:
         on_progress: Callable[[int], None] | None = None,
         on_written: OnWritten | None = None,
         on_refused: OnRefused | None = None,
+        source_of: SourceOf | None = None,
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
@@ -181,12 +184,13 @@ class AsyncClusterClient:
             # It may take long to get the next document (from a file or a generator); the loop must run meanwhile.
             while (document := await asyncio.to_thread(next_document)) is not None:
                 try:
-                    written = await self.put_document(
+                    written = await self.engine.documents.put(
                         document.id,
                         document.text,
-                        document.title,
-                        document.metadata,
+                        title=document.title,
+                        metadata=document.metadata,
                         collection=collection,
+                        source=source_of(document) if source_of is not None else "",
                         wait=wait,
                         timeout=timeout,
                     )
@@ -434,6 +438,7 @@ class ClusterClient:
         on_progress: Callable[[int], None] | None = None,
         on_written: OnWritten | None = None,
         on_refused: OnRefused | None = None,
+        source_of: SourceOf | None = None,
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
@@ -446,6 +451,7 @@ class ClusterClient:
                 on_progress=on_progress,
                 on_written=on_written,
                 on_refused=on_refused,
+                source_of=source_of,
                 wait=wait,
                 timeout=timeout,
             )

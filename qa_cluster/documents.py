@@ -23,6 +23,7 @@ MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096
 MAX_METADATA_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 5_000_000
+MAX_SOURCE_BYTES = 4096
 
 ANY_VERSION = "*"
 NO_VERSION = ""
@@ -119,7 +120,7 @@ class FoundDocument:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What a put did: `version` is the one now, empty for none.
+    """What a put did: `version` is the one now, empty for none; `source` that of the version before, if it is known.
 
     `status` is stored, unchanged, conflict, stale, or homeless: the document's collection does not exist.
     """
@@ -128,6 +129,7 @@ class PutResult:
     version: str
     created: bool
     tokenized: bool
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,14 @@ def check_document(
     canonical = canonical_metadata(metadata if metadata is not None else {}, what)
     version = document_version(checked_title, canonical, checked_text)
     return DocumentInput(checked_id, checked_title, canonical, checked_text, version, keys.check_collection(collection))
+
+
+def check_source(source: object) -> str:
+    """The name of a source of documents, if it may be one; the error names the fault."""
+    checked = _check_text("source", source)
+    if (size := len(checked.encode())) > MAX_SOURCE_BYTES:
+        raise InputTooLong(f"source {checked[:40]!r}.. has {size} bytes, the limit is {MAX_SOURCE_BYTES}")
+    return checked
 
 
 def _check_text(name: str, value: object) -> str:
@@ -221,9 +231,12 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
     )
 
 
-def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
-    """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist)."""
-    return _put("put", document, tag, if_version)
+def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ScriptCall:
+    """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist).
+
+    `source` names where it comes from; no version depends on it.
+    """
+    return _put("put", document, tag, if_version, source)
 
 
 def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
@@ -231,7 +244,7 @@ def adopt_document(document: DocumentInput, tag: str, if_version: str) -> Script
     return _put("adopt", document, tag, if_version)
 
 
-def _put(mode: str, document: DocumentInput, tag: str, condition: str) -> ScriptCall:
+def _put(mode: str, document: DocumentInput, tag: str, condition: str, source: str = "") -> ScriptCall:
     args = (
         keys.tokens_prefix(document.name, tag),
         mode,
@@ -242,15 +255,16 @@ def _put(mode: str, document: DocumentInput, tag: str, condition: str) -> Script
         document.version,
         len(document.text),
         document.text,
+        source,
     )
     return ScriptCall("put_document", document_keys(document.name, tag), args)
 
 
 def parse_put(reply: Sequence[Any]) -> PutResult:
     """The reply to `put_document` or `adopt_document`."""
-    if len(reply) != 4:
+    if len(reply) != 5:
         raise ClusterError(f"put of a document got an unexpected reply: {reply!r}"[:200])
-    return PutResult(_text(reply[0]), _text(reply[1]), int(reply[2]) == 1, int(reply[3]) == 1)
+    return PutResult(_text(reply[0]), _text(reply[1]), int(reply[2]) == 1, int(reply[3]) == 1, _text(reply[4]))
 
 
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:

@@ -411,17 +411,23 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What writing a document did. `changed` is false if this version was already stored."""
+    """What writing a document did. `changed` is false if this version was already stored.
+
+    `source_before` is where the version before came from, empty if that is not known; only the writer itself gets it.
+    """
 
     id: str
     version: str
     changed: bool
     created: bool
     tokenized: bool
+    source_before: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-ready values."""
-        return asdict(self)
+        values = asdict(self)
+        del values["source_before"]  # a path on somebody's machine
+        return values
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

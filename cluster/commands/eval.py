@@ -11,6 +11,7 @@ import typer
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.question_set import load_question_set
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.reading.bundled import bundled_reader
 
 from ..evaluation import report_tables
@@ -18,7 +19,7 @@ from ..evaluation.measuring import EvaluationPlan, measure
 from ..readers.reader_files import budget_of, read_reader
 from ..servers.signals import until_signal
 from ..terminal import console
-from .shared_options import load_settings
+from .shared_options import CollectionOption, load_settings
 
 MAX_K = 64
 
@@ -80,6 +81,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     system: OfSystem = True,
     checkpoint: Checkpoint = None,
     running: Running = False,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     retriever_k: RetrieverK = None,
     context_tokens: ContextTokens = None,
     limit: Limit = None,
@@ -107,6 +109,8 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     settings = load_settings(context).settings
     if running := running or bool(settings.cluster_url):
         _need_ingestable(file, context_tokens)
+    elif collection != DEFAULT_COLLECTION:
+        raise typer.BadParameter("only a running cluster has collections: add --running", param_hint="--collection")
     folder = reader or (Path(settings.reader) if settings.reader else bundled_reader())
     plan = EvaluationPlan(
         file=file,
@@ -116,6 +120,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         reader=read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens),
         checkpoint=checkpoint,
         running=running,
+        collection=collection,
         retriever_k=retriever_k or settings.retriever_k,
         limit=limit,
         seed=seed,

@@ -9,7 +9,7 @@ import typer
 from ..provision import jobs, pretokenizing
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import load_settings
+from .shared_options import collection_name, load_settings
 
 
 def pretokenize(
@@ -18,6 +18,12 @@ def pretokenize(
         bool, typer.Option("--background", help="Return at once; `qa-cluster status` shows the progress.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Tokenize also what is tokenized already.")] = False,
+    collection: Annotated[
+        str | None,
+        typer.Option(
+            help="Only documents of this collection.", parser=collection_name, metavar="NAME", show_default="all"
+        ),
+    ] = None,
 ) -> None:
     """Split and tokenize, on the shards, all documents that are stored but not tokenized yet.
 
@@ -30,11 +36,13 @@ def pretokenize(
     if background:
         jobs.start(loaded)
         seconds = settings.pretokenize_timeout_ms / 1000
-        job = jobs.enqueue(settings, pretokenizing.JOB_FUNCTION, "pre-tokenize", force, timeout_seconds=seconds)
+        job = jobs.enqueue(
+            settings, pretokenizing.JOB_FUNCTION, "pre-tokenize", force, collection or "", timeout_seconds=seconds
+        )
         console.say(f"queued as job {job}: `qa-cluster status` shows its progress")
         return
     with console.progress("pre-tokenizing", None) as advance:
-        counts = pretokenizing.pretokenize(settings, force=force, on_progress=advance)
+        counts = pretokenizing.pretokenize(settings, force=force, collection=collection or "", on_progress=advance)
     documents, sentences = console.counted(counts["done"], "document"), console.counted(counts["sentences"], "sentence")
     console.say(f"{documents}, {sentences} tokenized, {counts['failed']} failed")
     if counts["failed"]:

@@ -40,6 +40,7 @@ class EvaluationPlan:
     reader: ReaderFiles
     checkpoint: Path | None
     running: bool
+    collection: str
     retriever_k: int
     limit: int | None
     seed: int
@@ -110,7 +111,7 @@ def _on_a_cluster(
         report: dict[str, Any] = {"context_tokens": context_tokens}
         if ranking:
             with console.progress("ranking", len(plan.questions.examples)) as advance:
-                places = rank_all(settings, settings.cluster_url, plan.questions, advance)
+                places = rank_all(settings, settings.cluster_url, plan.questions, plan.collection, advance)
             report["ranking"] = _ranking(plan, places, reference)
         if system:
             report["system"] = _system(plan, settings, reference, answers)
@@ -127,7 +128,7 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
         context_tokens = _need_reader(settings, plan)
         with console.progress("comparing documents", len(plan.questions.documents)) as advance:
-            need_documents(settings, plan.questions, str(plan.file), advance)
+            need_documents(settings, plan.questions, str(plan.file), plan.collection, advance)
         yield settings, context_tokens
         return
     with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
@@ -136,7 +137,7 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
             url = start_servers(settings, console.step, console.notice, tethered=True)
             provision(settings, url, plan.reader, console.step)
             settings = replace(settings, cluster_url=url)
-            store(settings, plan.questions.documents)
+            store(settings, ((plan.file.name, document) for document in plan.questions.documents))
             yield settings, plan.reader.manifest.context_tokens
         finally:
             ignore_signals()
@@ -194,7 +195,14 @@ def _system(
 def _ask(plan: EvaluationPlan, settings: Settings, *, waves: bool) -> JudgedRun:
     name = "in waves" if waves else f"all {plan.retriever_k}"
     with console.progress(f"asking, {name}", len(plan.questions.examples)) as advance:
-        results = ask_all(settings, plan.questions, waves=waves, retriever_k=plan.retriever_k, advance=advance)
+        results = ask_all(
+            settings,
+            plan.questions,
+            collection=plan.collection,
+            waves=waves,
+            retriever_k=plan.retriever_k,
+            advance=advance,
+        )
     _note_refused(plan, results)
     read = [0 if isinstance(result, RequestError) else result.usage.sentences_read for result in results]
     return JudgedRun.of(name, plan.questions, told_by(results), read)

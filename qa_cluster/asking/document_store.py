@@ -75,19 +75,22 @@ class DocumentStore:
         title: str = "",
         metadata: Mapping[str, Any] | None = None,
         collection: str = DEFAULT_COLLECTION,
+        source: str = "",
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = 30.0,
     ) -> WriteResult:
         """Store a document in a collection; with `wait`, return when questions are answered from it.
 
-        `if_version` is the version that the document must have; ``""`` means that it must not exist. Otherwise it
-        raises VersionConflict. NotFound says that there is no such collection.
+        `source` names where it comes from: a folder, say. `if_version` is the version that the document must have;
+        ``""`` means that it must not exist. Otherwise it raises VersionConflict. NotFound says that there is no such
+        collection.
         """
         document = documents.check_document(document_id, text, title, metadata, collection)
         await self._collections.check(collection)
         tag = self.tag_of(document_id)
-        call = documents.put_document(document, tag, ANY_VERSION if if_version is None else if_version)
+        condition = ANY_VERSION if if_version is None else if_version
+        call = documents.put_document(document, tag, condition, documents.check_source(source))
         begun = monotonic()
         try:
             async with asyncio.timeout(timeout):
@@ -105,7 +108,7 @@ class DocumentStore:
         tokenized = done.tokenized
         if wait and not tokenized:
             tokenized = await self.wait_tokenized(document.name, document.version, timeout - (monotonic() - begun))
-        return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized)
+        return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized, done.source)
 
     async def delete(
         self,

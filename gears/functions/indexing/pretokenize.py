@@ -27,17 +27,22 @@ SHOW_SECONDS = 0.25
 CONCURRENCY = 2
 
 
-def run(*, force: bool = False) -> None:
+def run(*, force: bool = False, collection: str = "") -> None:
     """Pre-tokenize on all shards; the result of each is a JSON object with its final progress.
 
-    Without ``force``, it skips documents that the current reader's tokenizer has already tokenized.
+    Without ``force``, it skips documents that the current reader's tokenizer has already tokenized. With a
+    ``collection``, it takes the documents of that one only.
     """
-    rg.GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force)).run(convertToStr=False)
+    rg.GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force, collection=collection)).run(
+        convertToStr=False
+    )
 
 
-def start(*, force: bool = False) -> None:
+def start(*, force: bool = False, collection: str = "") -> None:
     """The same in the background: it returns at once, and `progress:{h}` shows the progress."""
-    rg.GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force)).run(convertToStr=False)
+    rg.GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force, collection=collection)).run(
+        convertToStr=False
+    )
 
 
 @dataclass
@@ -47,25 +52,27 @@ class _Background:
     tasks: set[asyncio.Task[str]] = field(default_factory=set)
 
 
-async def _start_on_shard(shard_id: str, *, force: bool) -> str:
-    task = asyncio.get_running_loop().create_task(_on_shard(shard_id, force=force))
+async def _start_on_shard(shard_id: str, *, force: bool, collection: str) -> str:
+    task = asyncio.get_running_loop().create_task(_on_shard(shard_id, force=force, collection=collection))
     tasks = state.of(_Background).tasks
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     return str(shard_id)
 
 
-async def _on_shard(shard_id: str, *, force: bool) -> str:
+async def _on_shard(shard_id: str, *, force: bool, collection: str) -> str:
     async with locks.held("pretokenize"):
         if loaded.if_loaded() is None:
             raise ModelError(f"shard {shard_id} has no reader: load a model first")
         for key in sweep.scan(PARAGRAPHS_PREFIX + "*"):
             found = parse_tagged(key, PARAGRAPHS_PREFIX)
-            if found is not None:
+            if found is not None and collection in ("", found[0].collection):
                 await split.split(*found)
             rg.still_working()
         documents = [
-            found for key in sweep.scan(SENTENCE_PREFIX + "*") if (found := parse_tagged(key, SENTENCE_PREFIX))
+            found
+            for key in sweep.scan(SENTENCE_PREFIX + "*")
+            if (found := parse_tagged(key, SENTENCE_PREFIX)) and collection in ("", found[0].collection)
         ]
         progress = _Progress(shard_id, len(documents))
         queue = iter(documents)
