@@ -21,7 +21,6 @@ PARTITIONS_KEY = "qa:partitions"
 PARAGRAPHS_PREFIX = "paragraphs:"
 DOCUMENT_PREFIX = "document:"
 SENTENCE_PREFIX = "sentence:"
-TOKENS_PREFIX = "tokenized:bert:qa:"
 INDEX_PREFIX = "index:"
 ANSWER_PREFIX = "bertqa"
 
@@ -125,7 +124,7 @@ def document_key(document_id: str, tag: str) -> str:
 
 
 def sentence_key(document_id: str, tag: str) -> str:
-    """The key of a document's sentences, a hash."""
+    """The key of sentences that a client keeps without a document, a hash."""
     return f"{SENTENCE_PREFIX}{encode_id(document_id)}:{{{tag}}}"
 
 
@@ -134,14 +133,14 @@ def answers_key(document_id: str, tag: str) -> str:
     return f"answers:{encode_id(document_id)}:{{{tag}}}"
 
 
-def tokens_prefix(document_id: str, tag: str) -> str:
-    """The prefix of a document's tensor keys; the sentence's number follows."""
-    return f"{TOKENS_PREFIX}{encode_id(document_id)}:{{{tag}}}:"
+def places_key(document_id: str, tag: str) -> str:
+    """The key of the places of a document's sentences."""
+    return f"places:{encode_id(document_id)}:{{{tag}}}"
 
 
-def tokens_key(sentence: SentenceRef) -> str:
-    """The key of a sentence's tensor."""
-    return f"{TOKENS_PREFIX}{sentence}"
+def tokens_key(document_id: str, tag: str) -> str:
+    """The key of a document's tokens, a hash of blocks."""
+    return f"tokens:{encode_id(document_id)}:{{{tag}}}"
 
 
 def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
@@ -163,6 +162,16 @@ def whole_answer_key(tag: str, digest: str) -> str:
 def index_key(tag: str) -> str:
     """The key of the inverted index of a partition's sentences."""
     return f"{INDEX_PREFIX}{{{tag}}}"
+
+
+def pending_key(tag: str) -> str:
+    """The key of a partition's documents that wait to be indexed, a hash: their bytes, and the sum under ``""``."""
+    return f"pending:{{{tag}}}"
+
+
+def layout_key(tag: str) -> str:
+    """The key of what a partition's documents were made with, a hash."""
+    return f"layout:{{{tag}}}"
 
 
 def epoch_key(tag: str) -> str:

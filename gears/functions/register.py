@@ -24,8 +24,8 @@ from qa_cluster.shard_functions import (
 
 def register_all() -> None:
     """Register every function on every shard."""
-    _on_keys("paragraphs:*", split.on_paragraphs, "split documents")
-    _on_keys("sentence:*", tokenize.on_sentences, "tokenize and index sentences")
+    _on_keys("paragraphs:*", split.on_paragraphs, "index documents")
+    _on_keys("sentence:*", tokenize.on_sentences, "forget answers of sentences without a document")
     _on_keys("bert-qa:*", watch.on_reader_file, "take up a new reader")
     rg.GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
         answer.on_missing_answer

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from functools import cache
-from hashlib import sha1
 from time import monotonic
 from typing import Any
 
@@ -33,11 +31,6 @@ class VersionConflict(RequestError):
 
     resp_code = "CONFLICT"
     http_status = 412
-
-
-@cache
-def _sha1(source: str) -> str:
-    return sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 class DocumentStore:
@@ -158,20 +151,19 @@ class DocumentStore:
     async def _run(self, call: ScriptCall, seconds: float) -> tuple[Any, int]:
         """The reply of a script and how often it was sent."""
         attempts = 0
-        source, key = call.source, call.keys[0]
+        key = call.keys[0]
 
         async def attempt() -> Any:
             nonlocal attempts
-            arguments = (len(call.keys), *call.keys, *call.args)
             try:
                 attempts += 1
-                return await self._shards.execute_once(key, "EVALSHA", _sha1(source), *arguments)
+                return await self._shards.execute_once(key, *call.short())
             except ReplyError as error:
                 if error.code != "NOSCRIPT":
                     if error.code in ("MOVED", "ASK"):
                         attempts -= 1
                     raise
-            return await self._shards.execute_once(key, "EVAL", source, *arguments)
+            return await self._shards.execute_once(key, *call.command())
 
         reply = await self._shards.retrying(attempt, seconds)
         epoch = epoch_key(key.rpartition("{")[2].removesuffix("}"))

@@ -8,20 +8,13 @@ of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-from qa_cluster import keys
-from qa_cluster.documents import document_keys
-from qa_cluster.reading.tokenization import TextTokens, pack_sentence
-from qa_cluster.scripts import ScriptCall
+from collections.abc import Sequence
 
 from .terms import analyze
 
 K1 = 1.2
 B = 0.75
 REFERENCE_LENGTH = 15.0
-MAX_STEP_SENTENCES = 100
 
 
 def weight(frequency: int, length: int) -> float:
@@ -66,50 +59,3 @@ def _append(packed: bytearray, number: int) -> None:
         packed.append(number & 0x7F | 0x80)
         number >>= 7
     packed.append(number)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexWriter:
-    """The script calls that store the tokens of one version of a document and index it.
-
-    A small document takes one call. The tokens of a large one are written in steps, each of which holds the shard for a
-    few milliseconds only; the last step adds the document to the index. A step fails once the version has changed.
-    """
-
-    document_id: str
-    tag: str
-    version: str
-    splitter: str
-    tokenizer: str
-    fingerprint: int
-    spans: Sequence[tuple[int, int]]
-    tokens: Sequence[TextTokens]
-    packed: bytes
-    fields: bytes
-
-    def steps(self) -> Iterator[tuple[int, int, str]]:
-        """First sentence, last sentence and kind of every step, in order."""
-        count = len(self.spans)
-        for first in range(0, max(count, 1), MAX_STEP_SENTENCES):
-            last = min(first + MAX_STEP_SENTENCES, count)
-            yield first, last, ("b" if first == 0 else "") + ("c" if last == count else "")
-
-    def call(self, first: int, last: int, kind: str, attempt: str) -> ScriptCall:
-        """One step. ``attempt`` is the last element of the reply to the first step; it is empty for that step."""
-        arrays: list[str | bytes | int] = []
-        for i in range(first, last):
-            (_, columns), blob = pack_sentence(*self.spans[i], self.tokens[i], self.fingerprint)
-            arrays.extend((i, columns, blob))
-        args = (
-            keys.tokens_prefix(self.document_id, self.tag),
-            self.version,
-            self.splitter,
-            self.tokenizer,
-            kind,
-            attempt,
-            len(self.spans),
-            self.packed if "c" in kind else b"",
-            self.fields if "c" in kind else b"",
-            *arrays,
-        )
-        return ScriptCall("index_document", document_keys(self.document_id, self.tag), args)
