@@ -6,7 +6,7 @@ local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
 if record[1] ~= version then
   return {'stale'}
 end
-if record[2] and record[2] ~= splitter and redis.call('GET', PLACES) ~= places then
+if record[2] ~= splitter and redis.call('GET', PLACES) ~= places then
   -- Tokens and answers were made from the sentences that go now.
   redis.call('UNLINK', TOKENS)
   drop_answers()

@@ -22,7 +22,7 @@ from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 def test_a_document_written_before_the_reader_came_is_answered_from(shards: Shards) -> None:
     answer = shards.ask(EARLY[0], 0, "Which bird catches the worm?")
     assert answer is not None
-    assert "bird" in answer["answer"]
+    assert answer["sentence"] == EARLY[1]
 
 
 def test_a_document_is_found_changed_and_gone(shards: Shards) -> None:
@@ -184,12 +184,12 @@ def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shar
     shards.on(shards.node_of(keys.index_key(here)), "QA.INDEX.DEL", keys.index_key(here), name)
     shards.client.hset(keys.document_key(name, here), mapping={"tokenizer": "another-1-snowball", "number": "7"})
     shards.client.hdel(keys.document_key(name, here), "analyzer")
-    shards.client.delete(keys.layout_key(here))
     for number in range(700):
         shards.client.zadd(f"terms:{{{here}}}:term{number}", {"7.0": 1.0})
     shards.client.hset(f"docs:{{{here}}}", "7", name)
     shards.client.hset(f"stats:{{{here}}}", mapping={"next": 7, "sentences": 1, "terms": 3})
     shards.client.rpush(f"garbage:{{{here}}}", '{"number":3,"sentences":1,"terms":{"dodo":[0]}}')
+    shards.client.delete(keys.layout_key(here))
 
     shards.register("UPGRADE")
 
