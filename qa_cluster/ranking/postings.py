@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from .terms import analyze
 
@@ -42,15 +43,25 @@ def pack_sentences(sentences: Sequence[str]) -> bytes:
     """
     packed = bytearray()
     for sentence in sentences:
-        terms = analyze(sentence)
-        counts = sorted((term.encode(), count) for term, count in Counter(terms).items())
-        _append(packed, len(terms))
+        counts = Counter(analyze(sentence))
+        _append(packed, counts.total())
         _append(packed, len(counts))
-        for term, count in counts:
-            _append(packed, count)
-            _append(packed, len(term))
-            packed += term
+        for entry, count in sorted([(_entry(term), count) for term, count in counts.items()]):
+            if count == 1:
+                packed += entry[1]
+            else:
+                _append(packed, count)
+                packed += entry[1][1:]
     return bytes(packed)
+
+
+@lru_cache(maxsize=50_000)
+def _entry(term: str) -> tuple[bytes, bytes]:
+    """The bytes of a term, by which the terms of a sentence are ordered, and its entry if it occurs once."""
+    data = term.encode()
+    packed = bytearray(b"\x01")
+    _append(packed, len(data))
+    return data, bytes(packed + data)
 
 
 def _append(packed: bytearray, number: int) -> None:
