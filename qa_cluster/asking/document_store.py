@@ -15,13 +15,15 @@ from typing import Any
 from qa_cluster import documents
 from qa_cluster.documents import ANY_VERSION, DocumentRecord, check_document_id
 from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
-from qa_cluster.keys import document_key, epoch_key, paragraphs_key, partition_of
+from qa_cluster.keys import document_key, epoch_key, paragraphs_key, partition_of, pending_key
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.types import Document, WriteResult
 
 READ_ATTEMPTS = 20
+MAX_PENDING_BYTES = 128 * 1024
+"""Texts that may wait for their worker in a partition before `DocumentStore.caught_up` waits: some 1,000 sentences."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
 
@@ -44,6 +46,8 @@ class DocumentStore:
     def __init__(self, shards: Shards, partitions: int) -> None:
         self._shards = shards
         self.partitions = partitions
+        # Bytes of the texts that wait in each partition, as the last put there has told.
+        self._pending: dict[str, int] = {}
 
     def tag_of(self, document_id: str) -> str:
         """The partition of a document."""
@@ -77,6 +81,7 @@ class DocumentStore:
                 f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
             ) from error
         done = documents.parse_put(reply)
+        self._pending[tag] = done.pending_bytes
         # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
@@ -127,6 +132,28 @@ class DocumentStore:
         raise DeadlineExceeded(
             f"document {document_id[:100]!r} changed during every one of {READ_ATTEMPTS} reads of it"
         )
+
+    async def caught_up(self, document_id: str, timeout: float) -> None:
+        """Wait while too much waits for its worker in the partition where this document was put.
+
+        A writer of many documents calls it after each, so that none has to wait for long until questions find it.
+        DeadlineExceeded if the worker does nothing for so many seconds.
+        """
+        tag = self.tag_of(document_id)
+        key, pause = pending_key(tag), FIRST_POLL_SECONDS
+        waiting, until = self._pending.get(tag, 0), monotonic() + timeout
+        while waiting > MAX_PENDING_BYTES:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LAST_POLL_SECONDS)
+            before, waiting = waiting, int(await self._shards.execute(key, "HGET", key, "") or 0)
+            self._pending[tag] = waiting
+            if waiting < before:
+                until = monotonic() + timeout
+            elif monotonic() > until:
+                raise DeadlineExceeded(
+                    f"document {document_id[:100]!r} is stored, but {waiting} bytes of texts wait in its partition and"
+                    f" none was indexed within {timeout:g} s: its shard's worker is busy or down"
+                )
 
     async def wait_tokenized(self, document_id: str, version: str, timeout: float) -> bool:
         """Wait until questions are answered from this version; False when another version has taken its place."""

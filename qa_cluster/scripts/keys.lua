@@ -2,8 +2,10 @@
 -- KEYS are those of `documents.document_keys`. None of the removals takes longer for a longer document.
 local PARAGRAPHS, DOCUMENT, PLACES, TOKENS, SENTENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ANSWERS, INDEX, PENDING, EPOCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
--- Index and pending documents know a document by its id as it stands in keys.
-local ID = DOCUMENT:match('^document:(.*):{[^{}]+}$')
+-- What stands for the document in keys: it waits under this name.
+local NAME = DOCUMENT:match('^document:(.*):{[^{}]+}$')
+-- The index knows a document by its id as it stands in keys.
+local ID = NAME
 local CHUNK = 500
 
 -- An epoch begins at the time of its creation, so that no value comes twice, not even after the keys were flushed.
@@ -26,9 +28,9 @@ end
 
 -- The documents that wait for their worker are the fields of a hash, the field without a name has the sum of their bytes.
 local function no_longer_pending()
-  local bytes = redis.call('HGET', PENDING, ID)
+  local bytes = redis.call('HGET', PENDING, NAME)
   if bytes then
-    redis.call('HDEL', PENDING, ID)
+    redis.call('HDEL', PENDING, NAME)
     if redis.call('HINCRBY', PENDING, '', -bytes) == 0 then
       redis.call('HDEL', PENDING, '')
     end
@@ -37,7 +39,7 @@ end
 
 local function make_pending(bytes)
   no_longer_pending()
-  redis.call('HSET', PENDING, ID, bytes)
+  redis.call('HSET', PENDING, NAME, bytes)
   redis.call('HINCRBY', PENDING, '', bytes)
 end
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import redis
 
 from qa_cluster import keys
 from qa_cluster.cluster_client import AsyncClusterClient
 from qa_cluster.ranking.bm25 import Ranking
+from qa_cluster.sentences import split_sentences
 from qa_cluster.types import SearchResult
 
 from .running_shards import Shards, tag
@@ -41,6 +43,25 @@ async def test_sentences_and_their_neighbours_are_cut_out_of_the_text(client: As
     assert [TEXT[span.start : span.end] for span in best.highlights] == ["Quokkas", "cafés", "quokka"]
     assert best.passage is not None
     assert best.passage.text.startswith("The island \U0001f600 is small. Quokkas\u2019")
+
+
+async def test_any_client_can_see_the_sentences_of_a_document(shards: Shards, client: AsyncClusterClient) -> None:
+    await client.put_document("seen", TEXT)
+    here = f"seen:{{{tag('seen')}}}"
+    node = shards.node_of(here)
+    sentences = [TEXT[start:end] for start, end in split_sentences(TEXT)]
+    for arguments, shown in (([], sentences), ([1], sentences[1:]), ([0, 1], sentences[:1]), ([3], [])):
+        assert shards.on(node, "RG.TRIGGER", "qa.sentences", here, *arguments) == shown
+    other = next(each for each in shards.nodes if each is not node)
+    refused = [
+        (other, [here], "ask its shard"),
+        (node, [f"nobody:{{{tag('seen')}}}"], "no such document"),
+        *((node, wrong, "qa.sentences takes") for wrong in ([], ["seen"], [here, 0, 1, 2])),
+        *((node, [here, *wrong], "must be from") for wrong in ([-1], ["x"], [0, 0], [0, 101])),
+    ]
+    for asked, wrong, message in refused:
+        with pytest.raises(redis.ResponseError, match=message):
+            shards.on(asked, "RG.TRIGGER", "qa.sentences", *wrong)
 
 
 async def test_other_documents_of_the_partition_that_change_meanwhile_hide_nothing(
