@@ -172,6 +172,7 @@ class AsyncClusterClient:
     ) -> int:
         """Store many documents, `concurrency` at a time; return their number. `on_progress` gets the count so far.
 
+        It writes no faster than the shards index: DeadlineExceeded if a shard indexes nothing for `timeout` seconds.
         The first error ends it, after the writes under way; what was stored stays stored. With `on_refused`, a document
         that is itself at fault (a RequestError) is passed to it, and the others are stored.
         """
@@ -204,6 +205,7 @@ class AsyncClusterClient:
                 done += 1
                 if on_progress is not None:
                     on_progress(done)
+                await self.engine.documents.caught_up(document.id, timeout)
 
         lock = threading.Lock()
 

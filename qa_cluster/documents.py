@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any
 
-from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.reading.places import Placed, cut
 from qa_cluster.reading.tokenization import is_unicode
 
 from . import keys
@@ -24,6 +25,10 @@ MAX_TITLE_BYTES = 4096
 MAX_METADATA_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 5_000_000
 MAX_SOURCE_BYTES = 4096
+# Removing a document removes its cached answers in the same step, which takes a millisecond for so many.
+MAX_ANSWERS = 2000
+BLOCK_SENTENCES = 64
+"""Sentences whose tokens are stored together."""
 
 ANY_VERSION = "*"
 NO_VERSION = ""
@@ -54,7 +59,7 @@ class DocumentRecord:
         sentences: their number; None while the document is not split.
         splitter: the version of the splitter that made them; empty if it is not recorded.
         tokenized: whether questions are answered from this version.
-        tokenizer: the versions of tokenizer and analyzer that made tokens and postings.
+        analyzer: the version of the analyzer that made the postings; empty for the layout of earlier versions.
     """
 
     document_id: str
@@ -65,43 +70,36 @@ class DocumentRecord:
     sentences: int | None
     splitter: str
     tokenized: bool
-    tokenizer: str
+    analyzer: str
 
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Text and token tensor of a sentence next to the requested one."""
-
-    text: str
-    tensor: bytes | None
+    def is_current(self, splitter: str, analyzer: str) -> bool:
+        """Whether questions find this version as this splitter and this analyzer make it."""
+        return self.tokenized and self.splitter == splitter and self.analyzer == analyzer
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceRecord:
-    """A stored sentence; where a `tensor` is missing, `spans` (JSON) has the places of its document's sentences.
+    """A stored sentence and its neighbours.
 
-    `answer` is the cached answer to the question, empty if there is none. `left` and `right` are the sentence's
-    neighbours, the nearest first, at least as many as fit into the budget.
+    Attributes:
+        start: its first code point in the document.
+        answer: the cached answer to the question, empty if there is none.
+        left, right: its neighbours, the nearest first.
+        blocks: the stored tokens of `BLOCK_SENTENCES` sentences each, in order; empty where there are none.
+        first_block: the number of the first of them.
     """
-
-    text: str
-    tensor: bytes | None
-    version: str
-    document_id: str
-    title: str
-    spans: str
-    answer: str
-    left: tuple[Neighbour, ...] = ()
-    right: tuple[Neighbour, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedSentence:
-    """A sentence and its first code point in the document."""
 
     index: int
     text: str
     start: int
+    version: str
+    document_id: str
+    title: str
+    answer: str
+    left: tuple[Placed, ...] = ()
+    right: tuple[Placed, ...] = ()
+    blocks: tuple[bytes, ...] = ()
+    first_block: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ class FoundDocument:
     version: str
     title: str
     metadata: str
-    passages: tuple[tuple[PlacedSentence, ...], ...]
+    passages: tuple[tuple[Placed, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +121,15 @@ class PutResult:
     """What a put did: `version` is the one now, empty for none; `source` that of the version before, if it is known.
 
     `status` is stored, unchanged, conflict, stale, or homeless: the document's collection does not exist.
+    `pending_bytes` are those of the texts that wait for their worker, in the document's partition.
     """
 
     status: str
     version: str
     created: bool
     tokenized: bool
-    source: str
+    pending_bytes: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,17 @@ class DeleteResult:
 
     status: str
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedText:
+    """What indexing makes of a text: `places` is from `pack_places`, `packed` from `pack_sentences`."""
+
+    splitter: str
+    analyzer: str
+    sentences: int
+    places: bytes
+    packed: bytes
 
 
 def check_document_id(document_id: object) -> str:
@@ -223,9 +234,12 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
     return (
         keys.paragraphs_key(document, tag),
         keys.document_key(document, tag),
+        keys.places_key(document, tag),
+        keys.tokens_key(document, tag),
         keys.sentence_key(document, tag),
         keys.answers_key(document, tag),
         keys.index_key(tag, collection),
+        keys.pending_key(tag),
         keys.epoch_key(tag, collection),
         keys.flight_key(tag),
     )
@@ -246,7 +260,6 @@ def adopt_document(document: DocumentInput, tag: str, if_version: str) -> Script
 
 def _put(mode: str, document: DocumentInput, tag: str, condition: str, source: str = "") -> ScriptCall:
     args = (
-        keys.tokens_prefix(document.name, tag),
         mode,
         condition,
         document.document_id,
@@ -262,27 +275,27 @@ def _put(mode: str, document: DocumentInput, tag: str, condition: str, source: s
 
 def parse_put(reply: Sequence[Any]) -> PutResult:
     """The reply to `put_document` or `adopt_document`."""
-    if len(reply) != 5:
+    if len(reply) != 6:
         raise ClusterError(f"put of a document got an unexpected reply: {reply!r}"[:200])
-    return PutResult(_text(reply[0]), _text(reply[1]), int(reply[2]) == 1, int(reply[3]) == 1, _text(reply[4]))
+    status, version, created, tokenized, pending_bytes, source = reply
+    return PutResult(
+        _text(status), _text(version), int(created) == 1, int(tokenized) == 1, int(pending_bytes), _text(source)
+    )
 
 
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
     """Remove a document and everything made from it."""
-    args = (keys.tokens_prefix(document, tag), "delete", if_version)
-    return ScriptCall("delete_document", document_keys(document, tag), args)
+    return ScriptCall("delete_document", document_keys(document, tag), ("delete", if_version))
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:
     """Remove what is left of a document whose text a client removed; it does nothing if there is a text again."""
-    args = (keys.tokens_prefix(document, tag), "gone", ANY_VERSION)
-    return ScriptCall("delete_document", document_keys(document, tag), args)
+    return ScriptCall("delete_document", document_keys(document, tag), ("gone", ANY_VERSION))
 
 
 def forget_version(document: str, tag: str, version: str) -> ScriptCall:
     """Remove a version but not the text: a client has replaced it by a text that cannot be read."""
-    args = (keys.tokens_prefix(document, tag), "unreadable", version)
-    return ScriptCall("delete_document", document_keys(document, tag), args)
+    return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version))
 
 
 def parse_delete(reply: Sequence[Any]) -> DeleteResult:
@@ -292,76 +305,94 @@ def parse_delete(reply: Sequence[Any]) -> DeleteResult:
     return DeleteResult(_text(reply[0]), _text(reply[1]))
 
 
-def split_document(
+def index_document(
     document: str,
     tag: str,
     version: str,
-    spans: Sequence[tuple[int, int]],
-    sentences: Sequence[str],
-    *,
-    splitter: str,
+    made: IndexedText,
+    fields: bytes,
 ) -> ScriptCall:
-    """Store the sentences of a version; if another `splitter` made different ones, remove those and their tokens.
-
-    The reply is ``[stored | unchanged | stale]``.
-    """
-    packed = json.dumps(spans, separators=(",", ":"))
-    args = (keys.tokens_prefix(document, tag), version, splitter, packed, *sentences)
-    return ScriptCall("split_document", document_keys(document, tag), args)
+    """Index a version and store its sentences' places: questions find it then. The reply is ``[stored | stale]``."""
+    args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed)
+    return ScriptCall("index_document", document_keys(document, tag), args)
 
 
-def read_sentence(
-    sentence: keys.SentenceRef, question: str, model: str = "", *, context_tokens: int = 0, fingerprint: int = 0
-) -> ScriptCall:
+def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: Mapping[int, bytes]) -> ScriptCall:
+    """Store blocks of tokens (`pack_tokens`) by their numbers; the reply is ``[stored | stale]``."""
+    args = (version, splitter, *(part for block in blocks.items() for part in block))
+    return ScriptCall("store_tokens", document_keys(document, tag), args)
+
+
+def loose_sentences(document: str, tag: str) -> ScriptCall:
+    """Drop the answers of sentences that a client keeps without a document; the reply is 0 if there is a document."""
+    return ScriptCall("loose_sentences", document_keys(document, tag), ())
+
+
+def read_sentence(sentence: keys.SentenceRef, question: str, model: str = "", *, around: int = 0) -> ScriptCall:
     """Everything that is needed to answer from a sentence; `parse_sentence_record` parses the reply.
 
-    Args:
-        context_tokens: budget for the sentence with its neighbours; 0: it is read alone.
-        fingerprint: the one of the reader's tokenizer; other tokenizers' tokens do not count against the budget.
+    ``around`` is how many neighbours are fetched on each side, at most.
     """
+    name = (sentence.document, sentence.tag)
     names = (
-        keys.sentence_key(sentence.document, sentence.tag),
-        keys.tokens_key(sentence),
-        keys.document_key(sentence.document, sentence.tag),
+        keys.paragraphs_key(*name),
+        keys.places_key(*name),
+        keys.document_key(*name),
+        keys.tokens_key(*name),
+        keys.sentence_key(*name),
         keys.answer_key(sentence, question, model),
         keys.flight_key(sentence.tag),
     )
-    if not context_tokens:
-        return ScriptCall("read_sentence", names, (sentence.index,))
-    prefix = keys.tokens_prefix(sentence.document, sentence.tag)
-    args = (sentence.index, prefix, context_tokens, MAX_NEIGHBOURS, fingerprint.to_bytes(4, "little"))
-    return ScriptCall("read_passage", names, args)
+    return ScriptCall("read_sentence", names, (sentence.index, around, BLOCK_SENTENCES))
 
 
-def parse_sentence_record(reply: Sequence[Any] | None) -> SentenceRecord | None:
-    """The reply to `read_sentence`: None where there is no such sentence."""
+def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRecord | None:
+    """The reply to `read_sentence` for sentence number ``index``: None where there is none in the text as it is now."""
     if reply is None:
         return None
-    if len(reply) not in (7, 9):
+    if len(reply) != 10:
         raise ClusterError(f"unexpected reply for a sentence: {reply!r}"[:200])
-    text, tensor, version, document_id, title, spans, answer = reply[:7]
-    names = (_text(version), _text(document_id), _text(title), _text(spans), _text(answer))
-    return SentenceRecord(_text(text), _blob(tensor), *names, *map(_neighbours, reply[7:]))
+    first, width, records, text, version, document_id, title, answer, block, blocks = reply
+    names = (_text(version), _text(document_id), _text(title), _text(answer))
+    if not width:
+        start = _blob(records).decode()
+        return SentenceRecord(index, _text(text), int(start or 0), *names)
+    found = list(cut(int(first), int(width), _blob(records), _blob(text)))
+    own = found[index - int(first)]
+    if own is None:
+        return None
+    left, right = found[: index - int(first)][::-1], found[index - int(first) + 1 :]
+    return SentenceRecord(
+        index,
+        own.text,
+        own.start,
+        *names,
+        tuple(takewhile(_is_there, left)),  # type: ignore[arg-type]
+        tuple(takewhile(_is_there, right)),  # type: ignore[arg-type]
+        tuple(map(_blob, blocks)),
+        int(block),
+    )
 
 
-def _neighbours(flat: Sequence[Any]) -> tuple[Neighbour, ...]:
-    return tuple(Neighbour(_text(text), _blob(blob)) for text, blob in zip(flat[::2], flat[1::2], strict=True))
+def _is_there(placed: Placed | None) -> bool:
+    return placed is not None
 
 
-def _blob(value: Any) -> bytes | None:
+def _blob(value: Any) -> bytes:
     # the worker gets bytes that are valid UTF-8 as text
-    return value.encode() if isinstance(value, str) else None if value is None else bytes(value)
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
     """Sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
     names = (
-        keys.sentence_key(document, tag),
+        keys.paragraphs_key(document, tag),
+        keys.places_key(document, tag),
         keys.document_key(document, tag),
         keys.epoch_key(tag, keys.document_name(document).collection),
         keys.flight_key(tag),
     )
-    return ScriptCall("read_hits", names, (keys.tokens_prefix(document, tag), around, *sentences))
+    return ScriptCall("read_hits", names, (around, *sentences))
 
 
 def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
@@ -370,21 +401,21 @@ def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
         return None
     if len(reply) != 6:
         raise ClusterError(f"sentences of a document are an unexpected reply: {reply!r}"[:200])
-    epoch, version, title, metadata, packed, passages = reply
-    spans = json.loads(packed or "[]")
+    epoch, version, title, metadata, width, passages = reply
     return FoundDocument(
         int(epoch),
         _text(version),
         _text(title),
         _text(metadata) or "{}",
-        tuple(tuple(_placed(spans, *flat[i : i + 3]) for i in range(0, len(flat), 3)) for flat in passages),
+        tuple(_stretch(int(width), passage) for passage in passages),
     )
 
 
-def _placed(spans: Sequence[Sequence[int]], index: int, text: Any, start: int) -> PlacedSentence:
-    if start < 0:
-        start = spans[index][0] if index < len(spans) else -1
-    return PlacedSentence(index, _text(text), start)
+def _stretch(width: int, passage: Sequence[Any]) -> tuple[Placed, ...]:
+    if not passage:
+        return ()
+    first, records, text = passage
+    return tuple(filter(None, cut(int(first), width, _blob(records), _blob(text))))
 
 
 def store_answer(
@@ -398,17 +429,21 @@ def store_answer(
     ttl_seconds: int,
 ) -> ScriptCall:
     """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not."""
+    name = (sentence.document, sentence.tag)
     names = (
+        keys.paragraphs_key(*name),
+        keys.places_key(*name),
+        keys.document_key(*name),
+        keys.sentence_key(*name),
         keys.answer_key(sentence, question, model),
-        keys.document_key(sentence.document, sentence.tag),
-        keys.sentence_key(sentence.document, sentence.tag),
-        keys.answers_key(sentence.document, sentence.tag),
+        keys.answers_key(*name),
         keys.flight_key(sentence.tag),
     )
-    return ScriptCall("store_answer", names, (version, sentence.index, text, answer, ttl_seconds))
+    args = (version, sentence.index, text, answer, ttl_seconds, MAX_ANSWERS)
+    return ScriptCall("store_answer", names, args)
 
 
-RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "tokenizer")
+RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "analyzer")
 
 
 def read_record(document: str, tag: str) -> tuple[str, ...]:
@@ -421,7 +456,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
     values = [None if value is None else _text(value) for value in reply]
     if len(values) != len(RECORD_FIELDS):
         raise ClusterError(f"unexpected reply for the record of a document: {reply!r}"[:200])
-    document_id, title, metadata, version, length, sentences, splitter, tokenized, tokenizer = values
+    document_id, title, metadata, version, length, sentences, splitter, tokenized, analyzer = values
     if version is None:
         return None
     return DocumentRecord(
@@ -433,7 +468,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
         None if sentences is None else int(sentences),
         splitter or "",
         tokenized == version,
-        tokenizer or "",
+        analyzer or "",
     )
 
 

@@ -23,7 +23,6 @@ PARTITIONS_KEY = "qa:partitions"
 PARAGRAPHS_PREFIX = "paragraphs:"
 DOCUMENT_PREFIX = "document:"
 SENTENCE_PREFIX = "sentence:"
-TOKENS_PREFIX = "tokenized:bert:qa:"
 INDEX_PREFIX = "index:"
 ANSWER_PREFIX = "bertqa"
 COLLECTIONS_PREFIX = "collections:"
@@ -202,7 +201,7 @@ def document_key(document: str, tag: str) -> str:
 
 
 def sentence_key(document: str, tag: str) -> str:
-    """The key of a document's sentences, a hash."""
+    """The key of sentences that a client keeps without a document, a hash."""
     return f"{SENTENCE_PREFIX}{document_name(document)}:{{{tag}}}"
 
 
@@ -211,14 +210,14 @@ def answers_key(document: str, tag: str) -> str:
     return f"answers:{document_name(document)}:{{{tag}}}"
 
 
-def tokens_prefix(document: str, tag: str) -> str:
-    """The prefix of a document's tensor keys; the sentence's number follows."""
-    return f"{TOKENS_PREFIX}{document_name(document)}:{{{tag}}}:"
+def places_key(document: str, tag: str) -> str:
+    """The key of the places of a document's sentences."""
+    return f"places:{document_name(document)}:{{{tag}}}"
 
 
-def tokens_key(sentence: SentenceRef) -> str:
-    """The key of a sentence's tensor."""
-    return f"{TOKENS_PREFIX}{sentence}"
+def tokens_key(document: str, tag: str) -> str:
+    """The key of a document's tokens, a hash of blocks."""
+    return f"tokens:{document_name(document)}:{{{tag}}}"
 
 
 def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
@@ -258,6 +257,16 @@ def collections_key(tag: str) -> str:
 
 def _own(collection: str) -> str:
     return "" if collection == DEFAULT_COLLECTION else f"{collection}:"
+
+
+def pending_key(tag: str) -> str:
+    """The key of a partition's documents that wait to be indexed, a hash: their bytes, and the sum under ``""``."""
+    return f"pending:{{{tag}}}"
+
+
+def layout_key(tag: str) -> str:
+    """The key of what a partition's documents were made with, a hash."""
+    return f"layout:{{{tag}}}"
 
 
 def flight_key(tag: str) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from functools import cache
-from hashlib import sha1
 from time import monotonic
 from typing import Any
 
@@ -25,6 +23,7 @@ from qa_cluster.keys import (
     epoch_key,
     paragraphs_key,
     partition_of,
+    pending_key,
 )
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
@@ -34,6 +33,8 @@ from qa_cluster.types import Document, WriteResult
 from .collections import Collections, missing
 
 READ_ATTEMPTS = 20
+MAX_PENDING_BYTES = 128 * 1024
+"""Texts that may wait for their worker in a partition before `DocumentStore.caught_up` waits: some 1,000 sentences."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
 
@@ -43,11 +44,6 @@ class VersionConflict(RequestError):
 
     resp_code = "CONFLICT"
     http_status = 412
-
-
-@cache
-def _sha1(source: str) -> str:
-    return sha1(source.encode(), usedforsecurity=False).hexdigest()
 
 
 class DocumentStore:
@@ -62,6 +58,8 @@ class DocumentStore:
         self._shards = shards
         self.partitions = partitions
         self._collections = collections
+        # Bytes of the texts that wait in each partition, as the last put there has told.
+        self._pending: dict[str, int] = {}
 
     def tag_of(self, document_id: str) -> str:
         """The partition of a document."""
@@ -102,6 +100,7 @@ class DocumentStore:
         done = documents.parse_put(reply)
         if done.status == "homeless":
             raise missing(collection)
+        self._pending[tag] = done.pending_bytes
         # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
@@ -167,6 +166,28 @@ class DocumentStore:
             f"document {document_id[:100]!r} changed during every one of {READ_ATTEMPTS} reads of it"
         )
 
+    async def caught_up(self, document_id: str, timeout: float) -> None:
+        """Wait while too much waits for its worker in the partition where this document was put.
+
+        A writer of many documents calls it after each, so that none has to wait for long until questions find it.
+        DeadlineExceeded if the worker does nothing for so many seconds.
+        """
+        tag = self.tag_of(document_id)
+        key, pause = pending_key(tag), FIRST_POLL_SECONDS
+        waiting, until = self._pending.get(tag, 0), monotonic() + timeout
+        while waiting > MAX_PENDING_BYTES:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LAST_POLL_SECONDS)
+            before, waiting = waiting, int(await self._shards.execute(key, "HGET", key, "") or 0)
+            self._pending[tag] = waiting
+            if waiting < before:
+                until = monotonic() + timeout
+            elif monotonic() > until:
+                raise DeadlineExceeded(
+                    f"document {document_id[:100]!r} is stored, but {waiting} bytes of texts wait in its partition and"
+                    f" none was indexed within {timeout:g} s: its shard's worker is busy or down"
+                )
+
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
         """Wait until questions are answered from this version; False when another version has taken its place."""
         key = document_key(document, self.tag_of(document.id))
@@ -196,20 +217,19 @@ class DocumentStore:
     async def _run(self, call: ScriptCall, seconds: float) -> tuple[Any, int]:
         """The reply of a script and how often it was sent."""
         attempts = 0
-        source, key = call.source, call.keys[0]
+        key = call.keys[0]
 
         async def attempt() -> Any:
             nonlocal attempts
-            arguments = (len(call.keys), *call.keys, *call.args)
             try:
                 attempts += 1
-                return await self._shards.execute_once(key, "EVALSHA", _sha1(source), *arguments)
+                return await self._shards.execute_once(key, *call.short())
             except ReplyError as error:
                 if error.code != "NOSCRIPT":
                     if error.code in ("MOVED", "ASK"):
                         attempts -= 1
                     raise
-            return await self._shards.execute_once(key, "EVAL", source, *arguments)
+            return await self._shards.execute_once(key, *call.command())
 
         reply = await self._shards.retrying(attempt, seconds)
         epoch = epoch_key(key.rpartition("{")[2].removesuffix("}"))

@@ -17,13 +17,14 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.documents import FoundDocument, PlacedSentence, parse_hits, read_hits
+from qa_cluster.documents import FoundDocument, parse_hits, read_hits
 from qa_cluster.errors import ClusterError, DeadlineExceeded, ReplyError
 from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, parse_sentence, partition_tags
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import hit_of
 from qa_cluster.ranking.terms import question_terms
+from qa_cluster.reading.places import Placed
 from qa_cluster.routing.shards import NotWhole, Shards
 from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.topology import Shard
@@ -33,7 +34,7 @@ from .collections import Collections
 from .questions import AskLimits, SearchOptions, check_search
 
 # A document, and the sentences that were fetched from it for one ranked sentence: that one and its neighbours.
-_Read = tuple[FoundDocument | None, Sequence[PlacedSentence]]
+_Read = tuple[FoundDocument | None, Sequence[Placed]]
 NOTHING: _Read = (None, ())
 
 MAX_VERSION_TRIES = 3

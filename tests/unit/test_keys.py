@@ -42,9 +42,12 @@ def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: st
         keys.document_key(document_id, tag),
         keys.sentence_key(document_id, tag),
         keys.answers_key(document_id, tag),
-        keys.tokens_key(sentence),
+        keys.places_key(document_id, tag),
+        keys.tokens_key(document_id, tag),
         keys.answer_key(sentence, "Who {is} this?"),
         keys.index_key(tag),
+        keys.pending_key(tag),
+        keys.layout_key(tag),
         keys.epoch_key(tag),
     ]
     assert {keys.slot(key) for key in built} == {keys.slot(tag)}

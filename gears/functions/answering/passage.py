@@ -7,14 +7,13 @@ other, as in waves.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents import Neighbour, SentenceRecord
+from qa_cluster.documents import BLOCK_SENTENCES, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
@@ -22,8 +21,9 @@ from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.places import Placed
 from qa_cluster.reading.spans import Reading, best_spans
-from qa_cluster.reading.tokenization import unpack_sentence
+from qa_cluster.reading.tokenization import TextTokens, unpack_tokens
 from qa_cluster.reading.windows import Window
 
 N_BEST = 3
@@ -42,31 +42,54 @@ class _Recent:
     tasks: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = field(default_factory=OrderedDict)
 
 
-def passage_of(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> Passage:
-    """The passage of a sentence, from the stored tokens; missing ones and another tokenizer's are made anew."""
-    own = _part(record.text, record.tensor, sentence.index, record, reader)
-    left = _parts(record.left, sentence.index, -1, record, reader)
-    right = _parts(record.right, sentence.index, 1, record, reader)
-    return around(own, left, right, index=sentence.index, budget=reader.manifest.context_tokens)
+def passage_of(record: SentenceRecord, reader: Reader) -> Passage:
+    """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are made anew."""
+    stored = _Stored(record, reader)
+    own = Placed(record.index, record.text, record.start)
+    (tokens,) = reader.sentences([own.text], lambda _: stored.of(own))
+    room = reader.manifest.context_tokens - len(tokens.ids)
+    near = [*_within(record.left, room), *_within(record.right, room)]
+    found = reader.sentences([each.text for each in near], lambda number: stored.of(near[number]))
+    parts = [Part(each.text, each.start, made) for each, made in zip(near, found, strict=True)]
+    before = sum(each.index < own.index for each in near)
+    return around(
+        Part(own.text, own.start, tokens),
+        parts[:before],
+        parts[before:],
+        index=own.index,
+        budget=reader.manifest.context_tokens,
+    )
 
 
-def _parts(side: Sequence[Neighbour], index: int, step: int, record: SentenceRecord, reader: Reader) -> list[Part]:
-    return [
-        _part(neighbour.text, neighbour.tensor, index + step * distance, record, reader)
-        for distance, neighbour in enumerate(side, start=1)
-    ]
+def _within(side: Sequence[Placed], room: int) -> Sequence[Placed]:
+    """The neighbours of a side that may fit into so many tokens: a word is one token at least."""
+    for count, each in enumerate(side):
+        room -= len(each.text.split())
+        if room < 0:
+            return side[:count]
+    return side
 
 
-def _part(text: str, tensor: bytes | None, index: int, record: SentenceRecord, reader: Reader) -> Part:
-    if tensor is not None:
-        stored = unpack_sentence(tensor)
-        if stored.fingerprint == reader.tokenizer.fingerprint and stored.end - stored.start == len(text):
-            return Part(text, stored.start, stored.tokens)
-        start = stored.start
-    else:
-        spans = json.loads(record.spans or "[]")
-        start = spans[index][0] if index < len(spans) else 0
-    return Part(text, start, reader.tokenizer.encode_text(text))
+class _Stored:
+    """The stored tokens of a sentence and its neighbours; a block is unpacked when it is first needed."""
+
+    def __init__(self, record: SentenceRecord, reader: Reader) -> None:
+        self._record = record
+        self._fingerprint = reader.tokenizer.fingerprint
+        self._blocks: dict[int, list[TextTokens]] = {}
+
+    def of(self, sentence: Placed) -> TextTokens | None:
+        """The tokens of a sentence; None where there are none of this tokenizer."""
+        block, place = divmod(sentence.index, BLOCK_SENTENCES)
+        if block not in self._blocks:
+            number = block - self._record.first_block
+            blob = self._record.blocks[number] if number < len(self._record.blocks) else b""
+            self._blocks[block] = (unpack_tokens(blob, self._fingerprint) or []) if blob else []
+        if place >= len(self._blocks[block]):
+            return None
+        tokens = self._blocks[block][place]
+        # Those of a block share its arrays, and would keep them all in memory.
+        return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 
 async def read_passage(

@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 
 from qa_cluster.errors import ModelError, QAError
-from qa_cluster.gears.functions.indexing import split, sweep, tokenize
+from qa_cluster.gears.functions.indexing import batches, scanning, tokenize
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import locks
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import PARAGRAPHS_PREFIX, SENTENCE_PREFIX, parse_tagged, progress_key, sentence_key
+from qa_cluster.keys import DOCUMENT_PREFIX, document_key, parse_tagged, progress_key
 
 SHOW_SECONDS = 0.25
 CONCURRENCY = 2
@@ -64,15 +64,11 @@ async def _on_shard(shard_id: str, *, force: bool, collection: str) -> str:
     async with locks.held("pretokenize"):
         if loaded.if_loaded() is None:
             raise ModelError(f"shard {shard_id} has no reader: load a model first")
-        for key in sweep.scan(PARAGRAPHS_PREFIX + "*"):
-            found = parse_tagged(key, PARAGRAPHS_PREFIX)
-            if found is not None and collection in ("", found[0].collection):
-                await split.split(*found)
-            rg.still_working()
+        keys = scanning.scan(DOCUMENT_PREFIX + "*")
         documents = [
             found
-            for key in sweep.scan(SENTENCE_PREFIX + "*")
-            if (found := parse_tagged(key, SENTENCE_PREFIX)) and collection in ("", found[0].collection)
+            for key in keys
+            if (found := parse_tagged(key, DOCUMENT_PREFIX)) and collection in ("", found[0].collection)
         ]
         progress = _Progress(shard_id, len(documents))
         queue = iter(documents)
@@ -83,8 +79,9 @@ async def _on_shard(shard_id: str, *, force: bool, collection: str) -> str:
 async def _work(queue: Any, progress: _Progress, *, force: bool) -> None:
     for document_id, tag in queue:
         try:
+            await batches.index(document_id, tag)
             status = await tokenize.tokenize(document_id, tag, force=force)
-            sentences = rg.execute("HLEN", sentence_key(document_id, tag))
+            sentences = int(rg.execute("HGET", document_key(document_id, tag), "sentences") or 0)
         except (QAError, rg.error) as error:
             rg.log(f"pretokenize: document {document_id[:100]!r}: {error}", "warning")
             status, sentences = "failed", 0
@@ -114,7 +111,7 @@ class _Progress:
         rg.still_working()
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
-        if status in ("tokenized", "loose"):
+        if status == "tokenized":
             self._values["tokenized"] += 1
             self._values["sentences"] += sentences
         if time.monotonic() - self._shown > SHOW_SECONDS:
