@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 
 from qa_cluster.errors import InvalidInput, NotFound, QAError
@@ -89,65 +91,74 @@ class CollectionRemoval:
         self._store = store
 
     async def run(self, name: str, *, seconds: float) -> Removal:
-        """Remove a collection for `seconds` at most; NotFound where there is none, InvalidInput for the default one."""
-        until = monotonic() + seconds
+        """Remove a collection for `seconds` at most; NotFound where there is none, InvalidInput for the default one.
+
+        A failure of the cluster is raised; then, too, the next removal goes on.
+        """
         await self._collections.begin_removal(name)
-        removed = 0
-        while monotonic() < until:
-            # A key that moves from a shard still to be looked at to one that was looked at would not be seen.
-            before = await self._settled(name)
-            shards = (self._remove_on(shard, name, until) for shard in self._shards.all)
-            counts = await asyncio.gather(*shards)
-            removed += sum(documents for _, documents in counts)
-            if any(found for found, _ in counts):
-                continue
-            settled = monotonic() < until and await self._settled(name) == before
-            if settled and await self._collections.end_removal(name):
-                return Removal(removed, True)
-        return Removal(removed, False)
+        under_way = _UnderWay(name)
+        try:
+            async with asyncio.timeout(seconds):
+                while not await self._pass(under_way):
+                    pass
+        except TimeoutError:
+            return Removal(under_way.deleted, False)
+        return Removal(under_way.deleted, True)
+
+    async def _pass(self, under_way: _UnderWay) -> bool:
+        """Look at all shards once; whether nothing was found there any more, so that the name could go."""
+        # A key that moves from a shard still to be looked at to one that was looked at would not be seen.
+        before = await self._settled(under_way.name)
+        found = await asyncio.gather(*(self._remove_on(shard, under_way) for shard in self._shards.all))
+        if any(found) or await self._settled(under_way.name) != before:
+            return False
+        return await self._collections.end_removal(under_way.name)
 
     async def _settled(self, name: str) -> Topology:
         """The topology once no partition is on its way to another shard."""
-        keys = [(epoch_key(tag, name), flight_key(tag)) for tag in partition_tags(self._collections.partitions)]
-        await self._shards.execute_many([(first, ("MGET", first, flight)) for first, flight in keys])
+
+        async def rests(tag: str) -> None:
+            epoch = epoch_key(tag, name)
+            await self._shards.retrying(lambda: self._shards.execute_once(epoch, "MGET", epoch, flight_key(tag)), inf)
+
+        await asyncio.gather(*map(rests, partition_tags(self._collections.partitions)))
         return await self._shards.refresh()
 
-    async def _remove_on(self, shard: Shard, name: str, until: float) -> tuple[int, int]:
-        """Remove what a shard has of a collection; the number of keys found, and of documents removed."""
-        found = removed = 0
-        for pattern in (f"*[:_]{name}{COLLECTION_END}*", f"answer:{name}:*"):
-            cursor: bytes | int = 0
-            while monotonic() < until:
+    async def _remove_on(self, shard: Shard, under_way: _UnderWay) -> int:
+        """Remove what a shard has of a collection; the number of keys found."""
+        found = 0
+        for pattern in (f"*[:_]{under_way.name}{COLLECTION_END}*", f"answer:{under_way.name}:*"):
+            cursor: bytes | int = -1
+            while int(cursor) != 0:
                 cursor, keys = await self._shards.execute_on(
-                    shard, "SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_KEYS
+                    shard, "SCAN", max(int(cursor), 0), "MATCH", pattern, "COUNT", SCAN_KEYS
                 )
-                own = [text for text in _texts(keys) if is_of(text, name)]
+                own = [text for text in _texts(keys) if is_of(text, under_way.name)]
+                await self._remove_keys(own, under_way)
                 found += len(own)
-                removed += await self._remove_keys(own, until)
-                if int(cursor) == 0:
-                    break
-            else:
-                return found + 1, removed
-        return found, removed
+        return found
 
-    async def _remove_keys(self, keys: Sequence[str], until: float) -> int:
+    async def _remove_keys(self, keys: Sequence[str], under_way: _UnderWay) -> None:
         """Remove the documents that these keys are of, each in one step, and then what keys are left."""
-        slots = asyncio.Semaphore(AT_A_TIME)
         prefixes = (PARAGRAPHS_PREFIX, DOCUMENT_PREFIX, SENTENCE_PREFIX)
         documents = {parsed for key in keys for prefix in prefixes if (parsed := parse_tagged(key, prefix))}
 
-        async def remove(document: DocumentName, tag: str) -> bool:
-            async with slots:
-                left = until - monotonic()
-                try:
-                    return left > 0 and await self._store.remove(document, tag, left)
-                except TimeoutError:
-                    return False
+        async def remove(document: DocumentName, tag: str) -> None:
+            async with under_way.slots:
+                removed = await self._store.remove(document, tag)
+                under_way.deleted += removed
 
-        removed = sum(await asyncio.gather(*(remove(*place) for place in documents)))
-        if monotonic() < until:
-            await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
-        return removed
+        await asyncio.gather(*(remove(*place) for place in documents))
+        await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
+
+
+@dataclass
+class _UnderWay:
+    """The removal of one collection: how many documents are removed so far."""
+
+    name: str
+    deleted: int = 0
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_A_TIME))
 
 
 def _texts(keys: Iterable[bytes]) -> Iterator[str]:

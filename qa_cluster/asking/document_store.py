@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -132,13 +133,12 @@ class DocumentStore:
             raise _missing_document(document_id, collection)
         return done.version
 
-    async def remove(self, document: DocumentName, tag: str, timeout: float) -> bool:
+    async def remove(self, document: DocumentName, tag: str) -> bool:
         """Remove what is left of a document in a partition, also while its collection is being deleted.
 
-        It returns whether there was a document.
+        It returns whether there was a document. The caller has a deadline.
         """
-        async with asyncio.timeout(timeout):
-            reply, _ = await self._run(documents.delete_document(document, tag), timeout)
+        reply, _ = await self._run(documents.delete_document(document, tag), inf)
         return documents.parse_delete(reply).status == "deleted"
 
     async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
