@@ -63,7 +63,7 @@ class Costs:
 
 
 def run(report: Report, cluster: System, folder: Path, sentences: int) -> None:
-    """Ingest, remove the largest document, restart."""
+    """Ingest and measure."""
     documents = some_of(folder, sentences)
     empty, costs = memory_of(cluster), Costs(cluster)
     with tempfile.TemporaryDirectory() as place:
