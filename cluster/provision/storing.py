@@ -44,7 +44,7 @@ class Stored:
 def store(
     settings: Settings, documents: Iterable[Document], *, wait: bool = True, on_refused: OnRefused | None = None
 ) -> Stored:
-    """Store documents and, with `wait`, wait until they are tokenized.
+    """Store documents and, with `wait`, wait until questions find them.
 
     A document that the cluster refuses is passed to `on_refused`; without that, the first one ends it. The message of a
     KeyboardInterrupt says how much is stored by then.
@@ -54,11 +54,11 @@ def store(
         with console.progress("storing documents", None) as advance, ClusterClient(settings) as client:
             client.put_documents(documents, on_progress=advance, on_written=stored.add, on_refused=on_refused)
         if wait and stored.ids:
-            with console.progress("tokenizing on the shards", len(stored.ids)) as advance:
+            with console.progress("indexing on the shards", len(stored.ids)) as advance:
                 wait_tokenized(settings, settings.cluster_url, stored.ids, advance)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(
-            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards tokenize them;"
+            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards index them;"
             " repeat the command to store the rest, if any"
         ) from interrupt
     return stored
@@ -109,7 +109,7 @@ def wait_tokenized(
                 continue
             if time.monotonic() - moved > patience:
                 raise DeadlineExceeded(
-                    f"{len(waiting)} documents are not tokenized and nothing has moved for {patience:g} s, the first is"
+                    f"{len(waiting)} documents are not indexed and nothing has moved for {patience:g} s, the first is"
                     f" {next(iter(waiting))!r}: see `qa-cluster status` and the servers' logs"
                 )
             time.sleep(HEAVY_POLL_SECONDS)
