@@ -1,4 +1,4 @@
-"""`qa-cluster pretokenize`: splits and tokenizes documents that are stored but not tokenized yet."""
+"""`qa-cluster pretokenize`: stores the tokens of all documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pretokenize(
     background: Annotated[
         bool, typer.Option("--background", help="Return at once; `qa-cluster status` shows the progress.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Tokenize also what is tokenized already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make also tokens that are stored already.")] = False,
     collection: Annotated[
         str | None,
         typer.Option(
@@ -25,9 +25,9 @@ def pretokenize(
         ),
     ] = None,
 ) -> None:
-    """Split and tokenize, on the shards, all documents that are stored but not tokenized yet.
+    """Store the tokens of all documents on the shards, some 120 bytes a sentence.
 
-    This is needed only after text was written while no functions were registered, or with --force to measure.
+    Without it, a sentence is tokenized when it is first read, which makes that reading 1 to 3 % slower.
 
     Example: qa-cluster pretokenize --background
     """

@@ -65,7 +65,7 @@ def store(
     wait: bool = True,
     on_refused: OnRefused | None = None,
 ) -> Stored:
-    """Store documents, each given with its source, and, with `wait`, wait until they are tokenized.
+    """Store documents, each given with its source, and, with `wait`, wait until questions find them.
 
     NotFound if there is no such collection. A document that the cluster refuses is passed to `on_refused`; without
     that, the first one ends it. The message of a KeyboardInterrupt says how much is stored by then.
@@ -89,11 +89,11 @@ def store(
                 source_of=stored.source_of,
             )
         if wait and stored.ids:
-            with console.progress("tokenizing on the shards", len(stored.ids)) as advance:
+            with console.progress("indexing on the shards", len(stored.ids)) as advance:
                 wait_tokenized(settings, settings.cluster_url, stored.ids, advance, collection)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(
-            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards tokenize them;"
+            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards index them;"
             " repeat the command to store the rest, if any"
         ) from interrupt
     return stored
@@ -148,7 +148,7 @@ def wait_tokenized(
                 continue
             if time.monotonic() - moved > patience:
                 raise DeadlineExceeded(
-                    f"{len(waiting)} documents are not tokenized and nothing has moved for {patience:g} s, the first is"
+                    f"{len(waiting)} documents are not indexed and nothing has moved for {patience:g} s, the first is"
                     f" {next(iter(waiting))!r}: see `qa-cluster status` and the servers' logs"
                 )
             time.sleep(HEAVY_POLL_SECONDS)

@@ -204,7 +204,7 @@ class DocumentStore:
                     pause = min(pause * 1.5, LAST_POLL_SECONDS)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"document {document.id[:100]!r} is stored, but was not tokenized within {max(timeout, 0):.3g} s: "
+                f"document {document.id[:100]!r} is stored, but was not indexed within {max(timeout, 0):.3g} s: "
                 "its shard's worker is busy or down"
             ) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ from qa_cluster.reading.windows import Window
 N_BEST = 3
 """Most spans that are kept of a passage."""
 MAX_RECENT = 256
+_STEP = 2
 
 # Document, partition, version; where the passage and each of its sentences begin; its text; question; reader. The
 # number of a sentence would not identify the passage: the same version of a document can be split differently.
@@ -46,19 +47,22 @@ def passage_of(record: SentenceRecord, reader: Reader) -> Passage:
     """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are made anew."""
     stored = _Stored(record, reader)
     own = Placed(record.index, record.text, record.start)
-    (tokens,) = reader.sentences([own.text], lambda _: stored.of(own))
-    room = reader.manifest.context_tokens - len(tokens.ids)
-    near = [*_within(record.left, room), *_within(record.right, room)]
-    found = reader.sentences([each.text for each in near], lambda number: stored.of(near[number]))
-    parts = [Part(each.text, each.start, made) for each, made in zip(near, found, strict=True)]
-    before = sum(each.index < own.index for each in near)
-    return around(
-        Part(own.text, own.start, tokens),
-        parts[:before],
-        parts[before:],
-        index=own.index,
-        budget=reader.manifest.context_tokens,
-    )
+    (tokens,) = reader.sentences([own.text], stored.among([own]))
+    budget = reader.manifest.context_tokens
+    room = budget - len(tokens.ids)
+    sides = (_within(record.left, room), _within(record.right, room))
+    parts: tuple[list[Part], list[Part]] = ([], [])
+    # The nearest first, as few as may be needed: whether there is room for the next ones, only their tokens tell.
+    while near := [
+        each
+        for side, made in zip(sides, parts, strict=True)
+        if sum(len(part.tokens.ids) for part in made) <= room
+        for each in side[len(made) : len(made) + _STEP]
+    ]:
+        found = reader.sentences([each.text for each in near], stored.among(near))
+        for each, made_tokens in zip(near, found, strict=True):
+            parts[each.index > own.index].append(Part(each.text, each.start, made_tokens))
+    return around(Part(own.text, own.start, tokens), *parts, index=own.index, budget=budget)
 
 
 def _within(side: Sequence[Placed], room: int) -> Sequence[Placed]:
@@ -77,6 +81,10 @@ class _Stored:
         self._record = record
         self._fingerprint = reader.tokenizer.fingerprint
         self._blocks: dict[int, list[TextTokens]] = {}
+
+    def among(self, sentences: Sequence[Placed]) -> Callable[[int], TextTokens | None]:
+        """The tokens of these sentences, by their places in the sequence."""
+        return lambda place: self.of(sentences[place])
 
     def of(self, sentence: Placed) -> TextTokens | None:
         """The tokens of a sentence; None where there are none of this tokenizer."""
