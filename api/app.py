@@ -21,6 +21,9 @@ from qa_cluster.errors import DeadlineExceeded, QueueFull
 from .error_map import HttpProblem, problem
 from .http import ClientGone, Receive, Scope, Send, header, send_response
 from .lifespan import ServiceOptions, ServiceState
+from .routes_collections import LIST_PATH as COLLECTIONS_PATH
+from .routes_collections import PREFIX as COLLECTIONS_PREFIX
+from .routes_collections import CollectionRoute
 from .routes_documents import LIST_PATH, PREFIX, DocumentListRoute, DocumentRoute, counts
 from .routes_models import PREFIX as MODELS_PREFIX
 from .routes_models import ModelRoute
@@ -45,6 +48,7 @@ class Application:
         self._search = SearchRoute(self.state)
         self._documents = DocumentRoute(self.state)
         self._listing = DocumentListRoute(self.state)
+        self._collections = CollectionRoute(self.state)
         self._models = ModelRoute(self.state)
         self._others = Router(routes=status_routes(self.state), redirect_slashes=False)
         self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
@@ -122,6 +126,8 @@ class Application:
             await self._listing(scope, receive, send)
         elif path.startswith(_DOCUMENTS):
             await self._documents(scope, receive, send)
+        elif path == COLLECTIONS_PATH or path.startswith(COLLECTIONS_PREFIX):
+            await self._collections(scope, receive, send)
         elif path.startswith(_MODELS):
             await self._models(scope, receive, send)
         else:
@@ -134,8 +140,10 @@ class Application:
         return f"{self._id_prefix}-{next(self._ids):x}"
 
     def _route_name(self, path: str) -> str:
-        if path in ("/qa", "/search", _DOCUMENT_LIST) or path in self._known:
+        if path in ("/qa", "/search", _DOCUMENT_LIST, COLLECTIONS_PATH) or path in self._known:
             return path
+        if path.startswith(COLLECTIONS_PREFIX):
+            return "/collections/{name}"
         if path.startswith(_MODELS):
             return "/models/{id}"
         return "/documents/{id}" if path.startswith(_DOCUMENTS) else "other"

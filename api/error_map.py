@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
+from qa_cluster.asking.collections import CollectionBusy
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.errors import (
     ClusterError,
@@ -56,6 +57,7 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "route-not-found": (404, "There is no such route"),
     "cache-miss": (404, "The answer is not cached"),
     "method-not-allowed": (405, "The route does not have this method"),
+    "collection-busy": (409, "The collection is being deleted"),
     "version-conflict": (412, "The document has another version"),
     "body-too-large": (413, "The body exceeds the limit"),
     "unsupported-media-type": (415, "The body has the wrong media type"),
@@ -90,8 +92,9 @@ def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[in
         status, title = HTTP_PROBLEMS[error.name]
         name, code, errors = error.name, error.name.upper().replace("-", "_"), error.errors
         headers += error.headers
-    elif isinstance(error, VersionConflict):
-        name, code = "version-conflict", error.resp_code
+    elif isinstance(error, VersionConflict | CollectionBusy):
+        name = "version-conflict" if isinstance(error, VersionConflict) else "collection-busy"
+        code = error.resp_code
         status, title = HTTP_PROBLEMS[name]
     elif isinstance(error, QAError):
         name, title = next(

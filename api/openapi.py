@@ -9,12 +9,15 @@ from typing import Any
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.huggingface.request import PipelineLimits
 
-from . import openapi_documents, openapi_models, openapi_search
+from . import openapi_collections, openapi_documents, openapi_models, openapi_search
 from .schemas import (
     Field,
     ask_fields,
+    collection_fields,
+    collection_removal_parameters,
     count_parameters,
     document_fields,
+    document_parameters,
     list_parameters,
     pipeline_parameters,
     removal_parameters,
@@ -26,7 +29,8 @@ _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schema
 _STATUS_TEXT = {
     "304": "not modified",
     "400": "malformed JSON or query string",
-    "404": "no such document or model, or not cached with cache=only",
+    "404": "no such document, collection or model, or not cached with cache=only",
+    "409": "the collection is being deleted",
     "412": "the document has another version",
     "413": "question or body too long",
     "415": "the body is not JSON",
@@ -175,7 +179,7 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
     asked = {"200": ("the answers; answerable is false if there is none", "Result")}
     ask_problems = ["400", "404", "413", "422", "503", "504"]
     found = {"200": ("the sentences, the best first; there may be none", "Search")}
-    search_problems = ["400", "413", "422", "503", "504"]
+    search_problems = ["400", "404", "413", "422", "503", "504"]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -200,13 +204,13 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                 "get": _operation(
                     "List the documents",
                     {"200": ("a page of the documents; it may be short, or empty, before the end", "Documents")},
-                    ["400", "413", "422", "503", "504"],
+                    ["400", "404", "413", "422", "503", "504"],
                     parameters=_parameters(list_parameters()),
                 ),
                 "delete": _operation(
                     "Remove all documents with a prefix, or that a filter admits",
                     {"200": ("how many were removed", "Removal")},
-                    ["400", "413", "422", "503", "504"],
+                    ["400", "404", "413", "422", "503", "504"],
                     parameters=_parameters(removal_parameters(limits)),
                 ),
             },
@@ -214,7 +218,7 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                 "get": _operation(
                     "Count the documents",
                     {"200": ("how many there are", "DocumentCounts")},
-                    ["400", "422", "503", "504"],
+                    ["400", "404", "422", "503", "504"],
                     parameters=_parameters(count_parameters()),
                 )
             },
@@ -223,15 +227,48 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                 "put": _operation(
                     "Write a document",
                     {"200": ("stored", "Write"), "201": ("stored, new", "Write")},
-                    ["400", "412", "413", "415", "422", "503", "504"],
+                    ["400", "404", "412", "413", "415", "422", "503", "504"],
                     parameters=[*_parameters(write_parameters(limits)), if_match],
                     requestBody=_body(document_fields(max_body_bytes)),
                 ),
                 "get": _operation(
-                    "Read a document", {"200": ("the document", "Document")}, ["304", "404", "503", "504"]
+                    "Read a document",
+                    {"200": ("the document", "Document")},
+                    ["304", "404", "422", "503", "504"],
+                    parameters=_parameters(document_parameters()),
                 ),
                 "delete": _operation(
-                    "Delete a document", {"204": ("deleted", None)}, ["404", "412", "503", "504"], parameters=[if_match]
+                    "Delete a document",
+                    {"204": ("deleted", None)},
+                    ["404", "412", "422", "503", "504"],
+                    parameters=[*_parameters(document_parameters()), if_match],
+                ),
+            },
+            "/collections": {
+                "get": _operation(
+                    "List the collections",
+                    {"200": ("all of them, the default one first", "Collections")},
+                    ["422", "503", "504"],
+                ),
+                "post": _operation(
+                    "Create a collection",
+                    {"200": ("it was there already", "Created"), "201": ("created", "Created")},
+                    ["400", "409", "415", "422", "503", "504"],
+                    requestBody=_body(collection_fields()),
+                ),
+            },
+            "/collections/{name}": {
+                "parameters": [openapi_collections.NAME],
+                "get": _operation(
+                    "Count what a collection holds",
+                    {"200": ("its documents and sentences", "Collection")},
+                    ["404", "422", "503", "504"],
+                ),
+                "delete": _operation(
+                    "Delete a collection with all its documents",
+                    {"200": ("how many documents were removed; deleting again goes on if not complete", "Removal")},
+                    ["404", "422", "503", "504"],
+                    parameters=_parameters(collection_removal_parameters(limits)),
                 ),
             },
             "/models": {
@@ -267,6 +304,9 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
                 "Documents": openapi_documents.DOCUMENTS,
                 "DocumentCounts": openapi_documents.COUNTS,
                 "Removal": openapi_documents.REMOVAL,
+                "Collection": openapi_collections.COLLECTION,
+                "Collections": openapi_collections.COLLECTIONS,
+                "Created": openapi_collections.CREATED,
                 "Write": _WRITE,
                 "Models": _MODELS,
                 "PipelineAnswer": openapi_models.ANSWER,

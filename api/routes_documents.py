@@ -11,6 +11,7 @@ import orjson
 from qa_cluster.asking.document_list import Choice
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import DEFAULT_COLLECTION
 
 from .error_map import HttpProblem, RawHeaders
 from .http import JSON, Receive, Scope, Send, condition, header, read_body, require_json, send_response
@@ -18,6 +19,7 @@ from .lifespan import ServiceState
 from .schemas import (
     count_parameters,
     document_fields,
+    document_parameters,
     list_parameters,
     parse_body,
     parse_query,
@@ -78,7 +80,8 @@ class DocumentListRoute:
 
 def _choice(values: dict[str, Any]) -> Choice:
     """Takes the parameters of a choice out of the others."""
-    return Choice.of(values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ()))
+    prefix, filters, filter = values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ())
+    return Choice.of(prefix, filters, filter, values.pop("collection", DEFAULT_COLLECTION))
 
 
 def counts(scope: Scope) -> bool:
@@ -103,12 +106,13 @@ class DocumentRoute:
         if method == "PUT":
             await self._put(scope, receive, send, document_id)
             return
-        parse_query(scope["query_string"], ())
+        parameters = parse_query(scope["query_string"], document_parameters())
+        collection = parameters.get("collection", DEFAULT_COLLECTION)
         async with asyncio.timeout(self._timeout_ms / 1000):
             if method in ("GET", "HEAD"):
-                await self._get(scope, send, document_id)
+                await self._get(scope, send, document_id, collection)
             elif method == "DELETE":
-                await self._delete(scope, send, document_id)
+                await self._delete(scope, send, document_id, collection)
             else:
                 raise HttpProblem(
                     "method-not-allowed", f"a document has GET, PUT and DELETE, not {method}", headers=list(_ALLOW)
@@ -126,6 +130,7 @@ class DocumentRoute:
             values["text"],
             title=values.get("title") or "",
             metadata=values.get("metadata"),
+            collection=parameters.get("collection", DEFAULT_COLLECTION),
             if_version=if_version,
             wait=parameters.get("wait", True),
             timeout=timeout_ms / 1000,
@@ -134,8 +139,8 @@ class DocumentRoute:
         headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
         await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
 
-    async def _get(self, scope: Scope, send: Send, document_id: str) -> None:
-        document = await self._state.engine.documents.get(document_id)
+    async def _get(self, scope: Scope, send: Send, document_id: str, collection: str) -> None:
+        document = await self._state.engine.documents.get(document_id, collection)
         etag = b'"%b"' % document.version.encode()
         headers: RawHeaders = [(b"etag", etag), (b"cache-control", b"private, no-cache")]
         wanted = header(scope, b"if-none-match")
@@ -145,9 +150,9 @@ class DocumentRoute:
         headers.append((b"content-type", JSON))
         await send_response(send, 200, headers, document.to_json())
 
-    async def _delete(self, scope: Scope, send: Send, document_id: str) -> None:
+    async def _delete(self, scope: Scope, send: Send, document_id: str, collection: str) -> None:
         await self._state.engine.documents.delete(
-            document_id, if_version=condition(scope), timeout=self._timeout_ms / 1000
+            document_id, collection=collection, if_version=condition(scope), timeout=self._timeout_ms / 1000
         )
         self._state.metrics.document_writes.inc("delete")
         await send_response(send, 204, [], b"")

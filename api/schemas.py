@@ -26,6 +26,7 @@ from qa_cluster.asking.questions import (
 )
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong
+from qa_cluster.keys import DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
@@ -93,6 +94,7 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
             minimum=1,
             maximum=limits.retriever_k_max,
         ),
+        _collection("whose documents the answers come from"),
         Field(
             "doc_id",
             "string",
@@ -140,6 +142,7 @@ def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
             minimum=1,
             maximum=MAX_RANK_COUNT,
         ),
+        _collection("whose sentences are searched"),
         Field(
             "doc_id",
             "string",
@@ -158,6 +161,17 @@ def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
             maximum=MAX_NEIGHBOURS,
         ),
         _timeout(limits),
+    )
+
+
+def _collection(what: str) -> Field:
+    return Field(
+        "collection",
+        "string",
+        f"the collection {what} (GET /collections)",
+        default=DEFAULT_COLLECTION,
+        minimum=1,
+        maximum=MAX_COLLECTION_CHARS,
     )
 
 
@@ -199,9 +213,34 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
     )
 
 
+def collection_fields() -> tuple[Field, ...]:
+    """The fields of the body that creates a collection."""
+    return (
+        Field(
+            "name",
+            "string",
+            "a-z, 0-9, _ and -, the first a letter or a digit",
+            required=True,
+            minimum=1,
+            maximum=MAX_COLLECTION_CHARS,
+        ),
+    )
+
+
+def document_parameters() -> tuple[Field, ...]:
+    """The query parameters of reading and deleting a document."""
+    return (_collection("that has the document"),)
+
+
+def collection_removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
+    """The query parameters of deleting a collection."""
+    return (_timeout(limits),)
+
+
 def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """The query parameters of writing a document."""
     return (
+        *document_parameters(),
         Field("wait", "boolean", "answer only when questions are answered from this version", default=True),
         _timeout(limits),
     )
@@ -219,6 +258,7 @@ def list_parameters() -> tuple[Field, ...]:
 def choice_parameters() -> tuple[Field, ...]:
     """The query parameters that choose documents."""
     return (
+        _collection("that has the documents"),
         Field("prefix", "string", "only documents whose ids begin with it", maximum=MAX_ID_BYTES),
         *_filters("documents, of"),
     )
@@ -238,7 +278,7 @@ def count_parameters() -> tuple[Field, ...]:
 
 
 def removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters of removing many documents; one of the choice is needed."""
+    """The query parameters of removing many documents; a prefix or filter is needed."""
     return (*choice_parameters(), _timeout(limits))
 
 

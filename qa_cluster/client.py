@@ -3,6 +3,7 @@
 >>> from qa_cluster.client import Client
 """
 
+from qa_cluster.asking.collections import CollectionBusy
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskOptions, SearchOptions
@@ -25,6 +26,7 @@ from .rest_client import AsyncClient, Client
 from .types import (
     Answer,
     AskResult,
+    CollectionEntry,
     Document,
     DocumentCounts,
     DocumentEntry,
@@ -45,6 +47,8 @@ __all__ = [
     "ClusterClient",
     "ClusterError",
     "ClusterStatus",
+    "CollectionBusy",
+    "CollectionEntry",
     "DeadlineExceeded",
     "Document",
     "DocumentCounts",

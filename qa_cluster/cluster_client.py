@@ -30,8 +30,10 @@ from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 
 from .config import Settings
 from .errors import ClusterError, InvalidInput, RequestError
+from .keys import DEFAULT_COLLECTION
 from .types import (
     AskResult,
+    CollectionEntry,
     Document,
     DocumentCounts,
     DocumentEntry,
@@ -51,6 +53,8 @@ _Result = TypeVar("_Result")
 # Callbacks of `put_documents`: one gets the result of each document, one each refused document and the reason.
 OnWritten = Callable[[WriteResult], None]
 OnRefused = Callable[[Document, RequestError], None]
+# Where a document comes from, for `WriteResult.source_before` of the write that replaces it.
+SourceOf = Callable[[Document], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,31 +137,42 @@ class AsyncClusterClient:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
+        collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> WriteResult:
-        """Store a document and, with `wait`, return when questions are answered from it.
+        """Store a document in a collection and, with `wait`, return when questions are answered from it.
 
         `if_version` names the version it must have now; ``""`` means that it must not exist yet.
         """
         return await self.engine.documents.put(
-            id, text, title=title or "", metadata=metadata, if_version=if_version, wait=wait, timeout=timeout
+            id,
+            text,
+            title=title or "",
+            metadata=metadata,
+            collection=collection,
+            if_version=if_version,
+            wait=wait,
+            timeout=timeout,
         )
 
     async def put_documents(
         self,
         documents: Iterable[Document],
         *,
+        collection: str = DEFAULT_COLLECTION,
         concurrency: int = 16,
         on_progress: Callable[[int], None] | None = None,
         on_written: OnWritten | None = None,
         on_refused: OnRefused | None = None,
+        source_of: SourceOf | None = None,
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
         """Store many documents, `concurrency` at a time; return their number. `on_progress` gets the count so far.
 
+        It writes no faster than the shards index: DeadlineExceeded if a shard indexes nothing for `timeout` seconds.
         The first error ends it, after the writes under way; what was stored stays stored. With `on_refused`, a document
         that is itself at fault (a RequestError) is passed to it, and the others are stored.
         """
@@ -170,8 +185,15 @@ class AsyncClusterClient:
             # It may take long to get the next document (from a file or a generator); the loop must run meanwhile.
             while (document := await asyncio.to_thread(next_document)) is not None:
                 try:
-                    written = await self.put_document(
-                        document.id, document.text, document.title, document.metadata, wait=wait, timeout=timeout
+                    written = await self.engine.documents.put(
+                        document.id,
+                        document.text,
+                        title=document.title,
+                        metadata=document.metadata,
+                        collection=collection,
+                        source=source_of(document) if source_of is not None else "",
+                        wait=wait,
+                        timeout=timeout,
                     )
                 except RequestError as error:
                     if on_refused is None:
@@ -183,6 +205,7 @@ class AsyncClusterClient:
                 done += 1
                 if on_progress is not None:
                     on_progress(done)
+                await self.engine.documents.caught_up(document.id, timeout)
 
         lock = threading.Lock()
 
@@ -195,15 +218,20 @@ class AsyncClusterClient:
                 group.create_task(store())
         return done
 
-    async def get_document(self, id: str) -> Document:
+    async def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
         """The stored document; NotFound when there is none."""
-        return await self.engine.documents.get(id)
+        return await self.engine.documents.get(id, collection)
 
     async def delete_document(
-        self, id: str, *, if_version: str | None = None, timeout: float = WRITE_TIMEOUT_SECONDS
+        self,
+        id: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> str:
         """Remove a document; returns the version it had."""
-        return await self.engine.documents.delete(id, if_version=if_version, timeout=timeout)
+        return await self.engine.documents.delete(id, collection=collection, if_version=if_version, timeout=timeout)
 
     async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
@@ -234,6 +262,25 @@ class AsyncClusterClient:
         With a choice as in `list_documents` it counts those; `waiting` is then refused.
         """
         return await self.engine.listing.count(waiting=waiting, choice=choice_of(choice))
+
+    async def collections(self) -> tuple[CollectionEntry, ...]:
+        """All collections with what they hold, the default one first."""
+        return await self.engine.collections.entries()
+
+    async def collection(self, name: str) -> CollectionEntry:
+        """One collection; NotFound where there is none."""
+        return await self.engine.collections.entry(name)
+
+    async def create_collection(self, name: str) -> bool:
+        """Make a collection; whether it was new."""
+        return await self.engine.collections.create(name)
+
+    async def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
+        """Remove a collection with all its documents, for `timeout` seconds at most; it takes no more from the start.
+
+        Until the removal is complete, the collection is listed as one that is being deleted; removing it again goes on.
+        """
+        return await self.engine.collection_removal.run(name, seconds=timeout)
 
     async def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""
@@ -372,23 +419,28 @@ class ClusterClient:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
+        collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> WriteResult:
         """Store a document and, with `wait`, return when questions are answered from it."""
         return self._run(
-            self._client.put_document(id, text, title, metadata, if_version=if_version, wait=wait, timeout=timeout)
+            self._client.put_document(
+                id, text, title, metadata, collection=collection, if_version=if_version, wait=wait, timeout=timeout
+            )
         )
 
     def put_documents(
         self,
         documents: Iterable[Document],
         *,
+        collection: str = DEFAULT_COLLECTION,
         concurrency: int = 16,
         on_progress: Callable[[int], None] | None = None,
         on_written: OnWritten | None = None,
         on_refused: OnRefused | None = None,
+        source_of: SourceOf | None = None,
         wait: bool = False,
         timeout: float = WRITE_TIMEOUT_SECONDS,
     ) -> int:
@@ -396,22 +448,33 @@ class ClusterClient:
         return self._run(
             self._client.put_documents(
                 documents,
+                collection=collection,
                 concurrency=concurrency,
                 on_progress=on_progress,
                 on_written=on_written,
                 on_refused=on_refused,
+                source_of=source_of,
                 wait=wait,
                 timeout=timeout,
             )
         )
 
-    def get_document(self, id: str) -> Document:
+    def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
         """The stored document; NotFound when there is none."""
-        return self._run(self._client.get_document(id))
+        return self._run(self._client.get_document(id, collection=collection))
 
-    def delete_document(self, id: str, *, if_version: str | None = None, timeout: float = WRITE_TIMEOUT_SECONDS) -> str:
+    def delete_document(
+        self,
+        id: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> str:
         """Remove a document; returns the version it had."""
-        return self._run(self._client.delete_document(id, if_version=if_version, timeout=timeout))
+        return self._run(
+            self._client.delete_document(id, collection=collection, if_version=if_version, timeout=timeout)
+        )
 
     def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
@@ -439,6 +502,25 @@ class ClusterClient:
         With a choice as in `list_documents` it counts those; `waiting` is then refused.
         """
         return self._run(self._client.count_documents(waiting=waiting, **choice))
+
+    def collections(self) -> tuple[CollectionEntry, ...]:
+        """All collections with what they hold, the default one first."""
+        return self._run(self._client.collections())
+
+    def collection(self, name: str) -> CollectionEntry:
+        """One collection; NotFound where there is none."""
+        return self._run(self._client.collection(name))
+
+    def create_collection(self, name: str) -> bool:
+        """Make a collection; whether it was new."""
+        return self._run(self._client.create_collection(name))
+
+    def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
+        """Remove a collection with all its documents, for `timeout` seconds at most; it takes no more from the start.
+
+        Until the removal is complete, the collection is listed as one that is being deleted; removing it again goes on.
+        """
+        return self._run(self._client.delete_collection(name, timeout=timeout))
 
     def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""

@@ -55,6 +55,19 @@ def read_documents(
 
     `max_bytes` limits one document's text as well; `id_prefix` is put before every id.
     """
+    for _, document in read_from(paths, on_error=on_error, on_skip=on_skip, max_bytes=max_bytes, id_prefix=id_prefix):
+        yield document
+
+
+def read_from(
+    paths: Iterable[Path],
+    *,
+    on_error: str = "stop",
+    on_skip: Callable[[RequestError], None] = lambda error: None,
+    max_bytes: int = 8 * 1024 * 1024,
+    id_prefix: str = "",
+) -> Iterator[tuple[Path, Document]]:
+    """The same, each with the one of `paths` that it comes from."""
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
 
@@ -71,7 +84,7 @@ def read_documents(
                     try:
                         document = attempt()
                         named = replace(document, id=id_prefix + document.id) if id_prefix else document
-                        yield _checked(named, where, max_bytes, places)
+                        yield path, _checked(named, where, max_bytes, places)
                     except RequestError as error:
                         refuse(error)
             except RequestError as error:

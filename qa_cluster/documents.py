@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any
 
-from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.reading.places import Placed, cut
 from qa_cluster.reading.tokenization import is_unicode
 
 from . import keys
@@ -23,6 +24,11 @@ MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096
 MAX_METADATA_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 5_000_000
+MAX_SOURCE_BYTES = 4096
+# Removing a document removes its cached answers in the same step, which takes a millisecond for so many.
+MAX_ANSWERS = 2000
+BLOCK_SENTENCES = 64
+"""Sentences whose tokens are stored together."""
 
 ANY_VERSION = "*"
 NO_VERSION = ""
@@ -37,6 +43,12 @@ class DocumentInput:
     metadata: str
     text: str
     version: str
+    collection: str = keys.DEFAULT_COLLECTION
+
+    @property
+    def name(self) -> keys.DocumentName:
+        """What stands for it in keys."""
+        return keys.DocumentName.of(self.document_id, self.collection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +59,7 @@ class DocumentRecord:
         sentences: their number; None while the document is not split.
         splitter: the version of the splitter that made them; empty if it is not recorded.
         tokenized: whether questions are answered from this version.
-        tokenizer: the versions of tokenizer and analyzer that made tokens and postings.
+        analyzer: the version of the analyzer that made the postings; empty for the layout of earlier versions.
     """
 
     document_id: str
@@ -58,43 +70,36 @@ class DocumentRecord:
     sentences: int | None
     splitter: str
     tokenized: bool
-    tokenizer: str
+    analyzer: str
 
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Text and token tensor of a sentence next to the requested one."""
-
-    text: str
-    tensor: bytes | None
+    def is_current(self, splitter: str, analyzer: str) -> bool:
+        """Whether questions find this version as this splitter and this analyzer make it."""
+        return self.tokenized and self.splitter == splitter and self.analyzer == analyzer
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceRecord:
-    """A stored sentence; where a `tensor` is missing, `spans` (JSON) has the places of its document's sentences.
+    """A stored sentence and its neighbours.
 
-    `answer` is the cached answer to the question, empty if there is none. `left` and `right` are the sentence's
-    neighbours, the nearest first, at least as many as fit into the budget.
+    Attributes:
+        start: its first code point in the document.
+        answer: the cached answer to the question, empty if there is none.
+        left, right: its neighbours, the nearest first.
+        blocks: the stored tokens of `BLOCK_SENTENCES` sentences each, in order; empty where there are none.
+        first_block: the number of the first of them.
     """
-
-    text: str
-    tensor: bytes | None
-    version: str
-    document_id: str
-    title: str
-    spans: str
-    answer: str
-    left: tuple[Neighbour, ...] = ()
-    right: tuple[Neighbour, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedSentence:
-    """A sentence and its first code point in the document."""
 
     index: int
     text: str
     start: int
+    version: str
+    document_id: str
+    title: str
+    answer: str
+    left: tuple[Placed, ...] = ()
+    right: tuple[Placed, ...] = ()
+    blocks: tuple[bytes, ...] = ()
+    first_block: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +113,23 @@ class FoundDocument:
     version: str
     title: str
     metadata: str
-    passages: tuple[tuple[PlacedSentence, ...], ...]
+    passages: tuple[tuple[Placed, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What a put did: `status` is stored, unchanged, conflict or stale; `version` is the one now, empty for none."""
+    """What a put did: `version` is the one now, empty for none; `source` that of the version before, if it is known.
+
+    `status` is stored, unchanged, conflict, stale, or homeless: the document's collection does not exist.
+    `pending_bytes` are those of the texts that wait for their worker, in the document's partition.
+    """
 
     status: str
     version: str
     created: bool
     tokenized: bool
+    pending_bytes: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,17 @@ class DeleteResult:
 
     status: str
     version: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedText:
+    """What indexing makes of a text: `places` is from `pack_places`, `packed` from `pack_sentences`."""
+
+    splitter: str
+    analyzer: str
+    sentences: int
+    places: bytes
+    packed: bytes
 
 
 def check_document_id(document_id: object) -> str:
@@ -142,7 +164,11 @@ def check_document_id(document_id: object) -> str:
 
 
 def check_document(
-    document_id: object, text: object, title: object = "", metadata: Mapping[str, Any] | None = None
+    document_id: object,
+    text: object,
+    title: object = "",
+    metadata: Mapping[str, Any] | None = None,
+    collection: object = keys.DEFAULT_COLLECTION,
 ) -> DocumentInput:
     """The document, if it is within all limits; the error names the value and the limit.
 
@@ -159,7 +185,15 @@ def check_document(
         raise InputTooLong(f"title {what} has {title_bytes} bytes, the limit is {MAX_TITLE_BYTES}")
     canonical = canonical_metadata(metadata if metadata is not None else {}, what)
     version = document_version(checked_title, canonical, checked_text)
-    return DocumentInput(checked_id, checked_title, canonical, checked_text, version)
+    return DocumentInput(checked_id, checked_title, canonical, checked_text, version, keys.check_collection(collection))
+
+
+def check_source(source: object) -> str:
+    """The name of a source of documents, if it may be one; the error names the fault."""
+    checked = _check_text("source", source)
+    if (size := len(checked.encode())) > MAX_SOURCE_BYTES:
+        raise InputTooLong(f"source {checked[:40]!r}.. has {size} bytes, the limit is {MAX_SOURCE_BYTES}")
+    return checked
 
 
 def _check_text(name: str, value: object) -> str:
@@ -194,22 +228,29 @@ def document_version(title: str, metadata: str, text: str) -> str:
     return digest.hexdigest()
 
 
-def document_keys(document_id: str, tag: str) -> tuple[str, ...]:
+def document_keys(document: str, tag: str) -> tuple[str, ...]:
     """The keys that every document script takes, in their order."""
+    collection = keys.document_name(document).collection
     return (
-        keys.paragraphs_key(document_id, tag),
-        keys.document_key(document_id, tag),
-        keys.sentence_key(document_id, tag),
-        keys.answers_key(document_id, tag),
-        keys.index_key(tag),
-        keys.epoch_key(tag),
+        keys.paragraphs_key(document, tag),
+        keys.document_key(document, tag),
+        keys.places_key(document, tag),
+        keys.tokens_key(document, tag),
+        keys.sentence_key(document, tag),
+        keys.answers_key(document, tag),
+        keys.index_key(tag, collection),
+        keys.pending_key(tag),
+        keys.epoch_key(tag, collection),
         keys.flight_key(tag),
     )
 
 
-def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
-    """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist)."""
-    return _put("put", document, tag, if_version)
+def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ScriptCall:
+    """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist).
+
+    `source` names where it comes from; no version depends on it.
+    """
+    return _put("put", document, tag, if_version, source)
 
 
 def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
@@ -217,9 +258,8 @@ def adopt_document(document: DocumentInput, tag: str, if_version: str) -> Script
     return _put("adopt", document, tag, if_version)
 
 
-def _put(mode: str, document: DocumentInput, tag: str, condition: str) -> ScriptCall:
+def _put(mode: str, document: DocumentInput, tag: str, condition: str, source: str = "") -> ScriptCall:
     args = (
-        keys.tokens_prefix(document.document_id, tag),
         mode,
         condition,
         document.document_id,
@@ -228,33 +268,34 @@ def _put(mode: str, document: DocumentInput, tag: str, condition: str) -> Script
         document.version,
         len(document.text),
         document.text,
+        source,
     )
-    return ScriptCall("put_document", document_keys(document.document_id, tag), args)
+    return ScriptCall("put_document", document_keys(document.name, tag), args)
 
 
 def parse_put(reply: Sequence[Any]) -> PutResult:
     """The reply to `put_document` or `adopt_document`."""
-    if len(reply) != 4:
+    if len(reply) != 6:
         raise ClusterError(f"put of a document got an unexpected reply: {reply!r}"[:200])
-    return PutResult(_text(reply[0]), _text(reply[1]), int(reply[2]) == 1, int(reply[3]) == 1)
+    status, version, created, tokenized, pending_bytes, source = reply
+    return PutResult(
+        _text(status), _text(version), int(created) == 1, int(tokenized) == 1, int(pending_bytes), _text(source)
+    )
 
 
-def delete_document(document_id: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
+def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
     """Remove a document and everything made from it."""
-    args = (keys.tokens_prefix(document_id, tag), "delete", if_version)
-    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+    return ScriptCall("delete_document", document_keys(document, tag), ("delete", if_version))
 
 
-def forget_document(document_id: str, tag: str) -> ScriptCall:
+def forget_document(document: str, tag: str) -> ScriptCall:
     """Remove what is left of a document whose text a client removed; it does nothing if there is a text again."""
-    args = (keys.tokens_prefix(document_id, tag), "gone", ANY_VERSION)
-    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+    return ScriptCall("delete_document", document_keys(document, tag), ("gone", ANY_VERSION))
 
 
-def forget_version(document_id: str, tag: str, version: str) -> ScriptCall:
+def forget_version(document: str, tag: str, version: str) -> ScriptCall:
     """Remove a version but not the text: a client has replaced it by a text that cannot be read."""
-    args = (keys.tokens_prefix(document_id, tag), "unreadable", version)
-    return ScriptCall("delete_document", document_keys(document_id, tag), args)
+    return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version))
 
 
 def parse_delete(reply: Sequence[Any]) -> DeleteResult:
@@ -264,76 +305,94 @@ def parse_delete(reply: Sequence[Any]) -> DeleteResult:
     return DeleteResult(_text(reply[0]), _text(reply[1]))
 
 
-def split_document(
-    document_id: str,
+def index_document(
+    document: str,
     tag: str,
     version: str,
-    spans: Sequence[tuple[int, int]],
-    sentences: Sequence[str],
-    *,
-    splitter: str,
+    made: IndexedText,
+    fields: bytes,
 ) -> ScriptCall:
-    """Store the sentences of a version; if another `splitter` made different ones, remove those and their tokens.
-
-    The reply is ``[stored | unchanged | stale]``.
-    """
-    packed = json.dumps(spans, separators=(",", ":"))
-    args = (keys.tokens_prefix(document_id, tag), version, splitter, packed, *sentences)
-    return ScriptCall("split_document", document_keys(document_id, tag), args)
+    """Index a version and store its sentences' places: questions find it then. The reply is ``[stored | stale]``."""
+    args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed)
+    return ScriptCall("index_document", document_keys(document, tag), args)
 
 
-def read_sentence(
-    sentence: keys.SentenceRef, question: str, model: str = "", *, context_tokens: int = 0, fingerprint: int = 0
-) -> ScriptCall:
+def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: Mapping[int, bytes]) -> ScriptCall:
+    """Store blocks of tokens (`pack_tokens`) by their numbers; the reply is ``[stored | stale]``."""
+    args = (version, splitter, *(part for block in blocks.items() for part in block))
+    return ScriptCall("store_tokens", document_keys(document, tag), args)
+
+
+def loose_sentences(document: str, tag: str) -> ScriptCall:
+    """Drop the answers of sentences that a client keeps without a document; the reply is 0 if there is a document."""
+    return ScriptCall("loose_sentences", document_keys(document, tag), ())
+
+
+def read_sentence(sentence: keys.SentenceRef, question: str, model: str = "", *, around: int = 0) -> ScriptCall:
     """Everything that is needed to answer from a sentence; `parse_sentence_record` parses the reply.
 
-    Args:
-        context_tokens: budget for the sentence with its neighbours; 0: it is read alone.
-        fingerprint: the one of the reader's tokenizer; other tokenizers' tokens do not count against the budget.
+    ``around`` is how many neighbours are fetched on each side, at most.
     """
+    name = (sentence.document, sentence.tag)
     names = (
-        keys.sentence_key(sentence.document_id, sentence.tag),
-        keys.tokens_key(sentence),
-        keys.document_key(sentence.document_id, sentence.tag),
+        keys.paragraphs_key(*name),
+        keys.places_key(*name),
+        keys.document_key(*name),
+        keys.tokens_key(*name),
+        keys.sentence_key(*name),
         keys.answer_key(sentence, question, model),
         keys.flight_key(sentence.tag),
     )
-    if not context_tokens:
-        return ScriptCall("read_sentence", names, (sentence.index,))
-    prefix = keys.tokens_prefix(sentence.document_id, sentence.tag)
-    args = (sentence.index, prefix, context_tokens, MAX_NEIGHBOURS, fingerprint.to_bytes(4, "little"))
-    return ScriptCall("read_passage", names, args)
+    return ScriptCall("read_sentence", names, (sentence.index, around, BLOCK_SENTENCES))
 
 
-def parse_sentence_record(reply: Sequence[Any] | None) -> SentenceRecord | None:
-    """The reply to `read_sentence`: None where there is no such sentence."""
+def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRecord | None:
+    """The reply to `read_sentence` for sentence number ``index``: None where there is none in the text as it is now."""
     if reply is None:
         return None
-    if len(reply) not in (7, 9):
+    if len(reply) != 10:
         raise ClusterError(f"unexpected reply for a sentence: {reply!r}"[:200])
-    text, tensor, version, document_id, title, spans, answer = reply[:7]
-    names = (_text(version), _text(document_id), _text(title), _text(spans), _text(answer))
-    return SentenceRecord(_text(text), _blob(tensor), *names, *map(_neighbours, reply[7:]))
+    first, width, records, text, version, document_id, title, answer, block, blocks = reply
+    names = (_text(version), _text(document_id), _text(title), _text(answer))
+    if not width:
+        start = _blob(records).decode()
+        return SentenceRecord(index, _text(text), int(start or 0), *names)
+    found = list(cut(int(first), int(width), _blob(records), _blob(text)))
+    own = found[index - int(first)]
+    if own is None:
+        return None
+    left, right = found[: index - int(first)][::-1], found[index - int(first) + 1 :]
+    return SentenceRecord(
+        index,
+        own.text,
+        own.start,
+        *names,
+        tuple(takewhile(_is_there, left)),  # type: ignore[arg-type]
+        tuple(takewhile(_is_there, right)),  # type: ignore[arg-type]
+        tuple(map(_blob, blocks)),
+        int(block),
+    )
 
 
-def _neighbours(flat: Sequence[Any]) -> tuple[Neighbour, ...]:
-    return tuple(Neighbour(_text(text), _blob(blob)) for text, blob in zip(flat[::2], flat[1::2], strict=True))
+def _is_there(placed: Placed | None) -> bool:
+    return placed is not None
 
 
-def _blob(value: Any) -> bytes | None:
+def _blob(value: Any) -> bytes:
     # the worker gets bytes that are valid UTF-8 as text
-    return value.encode() if isinstance(value, str) else None if value is None else bytes(value)
+    return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def read_hits(document_id: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
+def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
     """Sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
     names = (
-        keys.sentence_key(document_id, tag),
-        keys.document_key(document_id, tag),
-        keys.epoch_key(tag),
+        keys.paragraphs_key(document, tag),
+        keys.places_key(document, tag),
+        keys.document_key(document, tag),
+        keys.epoch_key(tag, keys.document_name(document).collection),
         keys.flight_key(tag),
     )
-    return ScriptCall("read_hits", names, (keys.tokens_prefix(document_id, tag), around, *sentences))
+    return ScriptCall("read_hits", names, (around, *sentences))
 
 
 def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
@@ -342,21 +401,21 @@ def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
         return None
     if len(reply) != 6:
         raise ClusterError(f"sentences of a document are an unexpected reply: {reply!r}"[:200])
-    epoch, version, title, metadata, packed, passages = reply
-    spans = json.loads(packed or "[]")
+    epoch, version, title, metadata, width, passages = reply
     return FoundDocument(
         int(epoch),
         _text(version),
         _text(title),
         _text(metadata) or "{}",
-        tuple(tuple(_placed(spans, *flat[i : i + 3]) for i in range(0, len(flat), 3)) for flat in passages),
+        tuple(_stretch(int(width), passage) for passage in passages),
     )
 
 
-def _placed(spans: Sequence[Sequence[int]], index: int, text: Any, start: int) -> PlacedSentence:
-    if start < 0:
-        start = spans[index][0] if index < len(spans) else -1
-    return PlacedSentence(index, _text(text), start)
+def _stretch(width: int, passage: Sequence[Any]) -> tuple[Placed, ...]:
+    if not passage:
+        return ()
+    first, records, text = passage
+    return tuple(filter(None, cut(int(first), width, _blob(records), _blob(text))))
 
 
 def store_answer(
@@ -370,22 +429,26 @@ def store_answer(
     ttl_seconds: int,
 ) -> ScriptCall:
     """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not."""
+    name = (sentence.document, sentence.tag)
     names = (
+        keys.paragraphs_key(*name),
+        keys.places_key(*name),
+        keys.document_key(*name),
+        keys.sentence_key(*name),
         keys.answer_key(sentence, question, model),
-        keys.document_key(sentence.document_id, sentence.tag),
-        keys.sentence_key(sentence.document_id, sentence.tag),
-        keys.answers_key(sentence.document_id, sentence.tag),
+        keys.answers_key(*name),
         keys.flight_key(sentence.tag),
     )
-    return ScriptCall("store_answer", names, (version, sentence.index, text, answer, ttl_seconds))
+    args = (version, sentence.index, text, answer, ttl_seconds, MAX_ANSWERS)
+    return ScriptCall("store_answer", names, args)
 
 
-RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "tokenizer")
+RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "analyzer")
 
 
-def read_record(document_id: str, tag: str) -> tuple[str, ...]:
+def read_record(document: str, tag: str) -> tuple[str, ...]:
     """The command that reads a document's record."""
-    return ("HMGET", keys.document_key(document_id, tag), *RECORD_FIELDS)
+    return ("HMGET", keys.document_key(document, tag), *RECORD_FIELDS)
 
 
 def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
@@ -393,7 +456,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
     values = [None if value is None else _text(value) for value in reply]
     if len(values) != len(RECORD_FIELDS):
         raise ClusterError(f"unexpected reply for the record of a document: {reply!r}"[:200])
-    document_id, title, metadata, version, length, sentences, splitter, tokenized, tokenizer = values
+    document_id, title, metadata, version, length, sentences, splitter, tokenized, analyzer = values
     if version is None:
         return None
     return DocumentRecord(
@@ -405,7 +468,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
         None if sentences is None else int(sentences),
         splitter or "",
         tokenized == version,
-        tokenizer or "",
+        analyzer or "",
     )
 
 

@@ -1,7 +1,9 @@
 """The names of all keys, and the partitions that they belong to.
 
 Every key of a document has the hash tag of its partition, so a partition can be moved between shards by moving one
-slot. This module only builds and parses names; it never talks to a server.
+slot. A document is in one collection; keys have its *name*, which tells both (`DocumentName`). Where a function takes a
+document, a plain string is the id of one in the default collection. This module only builds and parses names; it never
+talks to a server.
 """
 
 from __future__ import annotations
@@ -21,14 +23,19 @@ PARTITIONS_KEY = "qa:partitions"
 PARAGRAPHS_PREFIX = "paragraphs:"
 DOCUMENT_PREFIX = "document:"
 SENTENCE_PREFIX = "sentence:"
-TOKENS_PREFIX = "tokenized:bert:qa:"
 INDEX_PREFIX = "index:"
 ANSWER_PREFIX = "bertqa"
+COLLECTIONS_PREFIX = "collections:"
+DEFAULT_COLLECTION = "default"
+MAX_COLLECTION_CHARS = 64
+# Between collection and id. A percent sign of an id is encoded, so it cannot occur in one.
+COLLECTION_END = "%/"
 
 _TAG_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 _ENCODE = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 _DECODE = {"%25": "%", "%7B": "{", "%7D": "}"}
 _ESCAPE = re.compile(r"%(?:25|7B|7D)?")
+_COLLECTION = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_COLLECTION_CHARS - 1}}}\Z")
 _TAGGED = re.compile(r"([^{}]*):\{([^{}]+)\}\Z", re.DOTALL)
 _INDEX = "(0|[1-9][0-9]{0,9})"
 _SENTENCE = re.compile(rf"([^{{}}]*):\{{([^{{}}]+)\}}:{_INDEX}\Z", re.DOTALL)
@@ -36,16 +43,85 @@ _MODEL = re.compile(r"bert-qa(?:@([^{}]+))?\{([^{}]+)\}\Z", re.DOTALL)
 _ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\}}:{_INDEX}_(.*)\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+class DocumentName(str):
+    """What stands for a document in keys: its encoded id, behind ``<collection>%/`` unless that is the default one.
+
+    >>> DocumentName.of("50%"), DocumentName.of("moby", "books")
+    ('50%25', 'books%/moby')
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, document_id: str, collection: str = DEFAULT_COLLECTION) -> DocumentName:
+        """The name of a document of a collection."""
+        return cls(collection_prefix(collection) + encode_id(document_id))
+
+    @classmethod
+    def parse(cls, text: str) -> DocumentName:
+        """The name that stands in a key; InvalidInput if it is none."""
+        name = cls(text)
+        if "%" not in text and "{" not in text and "}" not in text:
+            return name
+        if cls.of(name.id, check_collection(name.collection)) != text:
+            raise InvalidInput(f"name of a document in a key is not as we write it: {text[:100]!r}")
+        return name
+
+    @property
+    def id(self) -> str:
+        """The document's id."""
+        return decode_id(self.rpartition(COLLECTION_END)[2])
+
+    @property
+    def collection(self) -> str:
+        """The document's collection."""
+        return self.rpartition(COLLECTION_END)[0] or DEFAULT_COLLECTION
+
+
+def document_name(document: str) -> DocumentName:
+    """The name of a document; a string that is none is the id of one in the default collection."""
+    return document if isinstance(document, DocumentName) else DocumentName.of(document)
+
+
+def check_collection(name: object) -> str:
+    """The name of a collection, if it may be one; the error names the fault."""
+    if not isinstance(name, str) or not _COLLECTION.match(name):
+        raise InvalidInput(
+            f"collection must be 1 to {MAX_COLLECTION_CHARS} characters of a-z, 0-9, _ and -, the first a letter or a"
+            f" digit, got {name!r}"[:300]
+        )
+    return name
+
+
+def collection_prefix(collection: str) -> str:
+    """What precedes the ids of a collection's documents in keys.
+
+    >>> collection_prefix("books"), collection_prefix("default")
+    ('books%/', '')
+    """
+    return "" if collection == DEFAULT_COLLECTION else f"{collection}{COLLECTION_END}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class SentenceRef:
     """One sentence of a document; its string form ``<doc>:{tag}:<i>`` is part of the keys about it."""
 
-    document_id: str
+    document: DocumentName
     tag: str
     index: int
 
+    def __init__(self, document: str, tag: str, index: int) -> None:
+        object.__setattr__(self, "document", document_name(document))
+        object.__setattr__(self, "tag", tag)
+        object.__setattr__(self, "index", index)
+
+    @property
+    def document_id(self) -> str:
+        """The id of its document."""
+        return self.document.id
+
     def __str__(self) -> str:
-        return f"{encode_id(self.document_id)}:{{{self.tag}}}:{self.index}"
+        return f"{self.document}:{{{self.tag}}}:{self.index}"
 
 
 def encode_id(document_id: str) -> str:
@@ -114,34 +190,34 @@ def partition_of(document_id: str, partitions: int) -> str:
     return partition_tags(partitions)[int.from_bytes(digest, "big") % partitions]
 
 
-def paragraphs_key(document_id: str, tag: str) -> str:
+def paragraphs_key(document: str, tag: str) -> str:
     """The key of a document's text."""
-    return f"{PARAGRAPHS_PREFIX}{encode_id(document_id)}:{{{tag}}}"
+    return f"{PARAGRAPHS_PREFIX}{document_name(document)}:{{{tag}}}"
 
 
-def document_key(document_id: str, tag: str) -> str:
+def document_key(document: str, tag: str) -> str:
     """The key of a document's record."""
-    return f"{DOCUMENT_PREFIX}{encode_id(document_id)}:{{{tag}}}"
+    return f"{DOCUMENT_PREFIX}{document_name(document)}:{{{tag}}}"
 
 
-def sentence_key(document_id: str, tag: str) -> str:
-    """The key of a document's sentences, a hash."""
-    return f"{SENTENCE_PREFIX}{encode_id(document_id)}:{{{tag}}}"
+def sentence_key(document: str, tag: str) -> str:
+    """The key of sentences that a client keeps without a document, a hash."""
+    return f"{SENTENCE_PREFIX}{document_name(document)}:{{{tag}}}"
 
 
-def answers_key(document_id: str, tag: str) -> str:
+def answers_key(document: str, tag: str) -> str:
     """The key of the set that names a document's cached answers."""
-    return f"answers:{encode_id(document_id)}:{{{tag}}}"
+    return f"answers:{document_name(document)}:{{{tag}}}"
 
 
-def tokens_prefix(document_id: str, tag: str) -> str:
-    """The prefix of a document's tensor keys; the sentence's number follows."""
-    return f"{TOKENS_PREFIX}{encode_id(document_id)}:{{{tag}}}:"
+def places_key(document: str, tag: str) -> str:
+    """The key of the places of a document's sentences."""
+    return f"places:{document_name(document)}:{{{tag}}}"
 
 
-def tokens_key(sentence: SentenceRef) -> str:
-    """The key of a sentence's tensor."""
-    return f"{TOKENS_PREFIX}{sentence}"
+def tokens_key(document: str, tag: str) -> str:
+    """The key of a document's tokens, a hash of blocks."""
+    return f"tokens:{document_name(document)}:{{{tag}}}"
 
 
 def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
@@ -155,19 +231,42 @@ def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
     return f"{ANSWER_PREFIX}{_named(model)}{{{sentence.tag}}}_{sentence}_{question}"
 
 
-def whole_answer_key(tag: str, digest: str) -> str:
-    """The key of the whole corpus's cached answer to a question; `digest` names the question and its options."""
-    return f"answer:{{{tag}}}:{digest}"
+def whole_answer_key(tag: str, digest: str, collection: str = DEFAULT_COLLECTION) -> str:
+    """The key of a collection's cached answer to a question; `digest` names the question and its options."""
+    return f"answer:{_own(collection)}{{{tag}}}:{digest}"
 
 
-def index_key(tag: str) -> str:
-    """The key of the inverted index of a partition's sentences."""
-    return f"{INDEX_PREFIX}{{{tag}}}"
+def index_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
+    """The key of the inverted index of a collection's sentences in a partition.
+
+    >>> index_key("06S"), index_key("06S", "books")
+    ('index:{06S}', 'index:books:{06S}')
+    """
+    return f"{INDEX_PREFIX}{_own(collection)}{{{tag}}}"
 
 
-def epoch_key(tag: str) -> str:
-    """The key of a partition's change counter."""
-    return f"epoch:{{{tag}}}"
+def epoch_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
+    """The key of the counter of a collection's changes in a partition."""
+    return f"epoch:{_own(collection)}{{{tag}}}"
+
+
+def collections_key(tag: str) -> str:
+    """The key of the list of collections, of which each partition has one: a hash."""
+    return f"{COLLECTIONS_PREFIX}{{{tag}}}"
+
+
+def _own(collection: str) -> str:
+    return "" if collection == DEFAULT_COLLECTION else f"{collection}:"
+
+
+def pending_key(tag: str) -> str:
+    """The key of a partition's documents that wait to be indexed, a hash: their bytes, and the sum under ``""``."""
+    return f"pending:{{{tag}}}"
+
+
+def layout_key(tag: str) -> str:
+    """The key of what a partition's documents were made with, a hash."""
+    return f"layout:{{{tag}}}"
 
 
 def flight_key(tag: str) -> str:
@@ -217,8 +316,8 @@ def progress_key(shard_tag: str) -> str:
     return f"progress:{{{shard_tag}}}"
 
 
-def parse_tagged(key: str, prefix: str) -> tuple[str, str] | None:
-    """The document id and tag of a ``<prefix><doc>:{tag}`` key, or None if it is not one.
+def parse_tagged(key: str, prefix: str) -> tuple[DocumentName, str] | None:
+    """The document and the tag of a ``<prefix><doc>:{tag}`` key, or None if it is not one.
 
     >>> parse_tagged("paragraphs:a:b:{06S}", PARAGRAPHS_PREFIX)
     ('a:b', '06S')
@@ -229,7 +328,7 @@ def parse_tagged(key: str, prefix: str) -> tuple[str, str] | None:
     if match is None:
         return None
     try:
-        return decode_id(match[1]), match[2]
+        return DocumentName.parse(match[1]), match[2]
     except InvalidInput:
         return None
 
@@ -238,22 +337,22 @@ def parse_sentence(text: str) -> SentenceRef:
     """The sentence that ``<doc>:{tag}:<i>`` names.
 
     >>> parse_sentence("a:{06S}:3")
-    SentenceRef(document_id='a', tag='06S', index=3)
+    SentenceRef(document='a', tag='06S', index=3)
     """
     match = _SENTENCE.match(text)
     if match is None:
         raise InvalidInput(f"sentence key must be <document>:{{tag}}:<number>, got {text[:200]!r}")
-    return SentenceRef(decode_id(match[1]), match[2], int(match[3]))
+    return SentenceRef(DocumentName.parse(match[1]), match[2], int(match[3]))
 
 
 def parse_answer_key(key: str) -> tuple[SentenceRef, str, str]:
     """The sentence, question and model (empty: the default) of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key.
 
     >>> parse_answer_key("bertqa{06S}_a_b:{06S}:3_Why_so?")
-    (SentenceRef(document_id='a_b', tag='06S', index=3), 'Why_so?', '')
+    (SentenceRef(document='a_b', tag='06S', index=3), 'Why_so?', '')
     """
     match = _ANSWER.match(key)
     if match is None:
         shape = "bertqa{tag}_<document>:{tag}:<number>_<question>, or bertqa@<model>{tag}_.."
         raise InvalidInput(f"answer key must be {shape}, got {key[:200]!r}")
-    return SentenceRef(decode_id(match[3]), match[2], int(match[4])), match[5], decode_id(match[1] or "")
+    return SentenceRef(DocumentName.parse(match[3]), match[2], int(match[4])), match[5], decode_id(match[1] or "")

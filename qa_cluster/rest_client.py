@@ -23,6 +23,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
+from qa_cluster.asking.collections import CollectionBusy
 from qa_cluster.asking.document_list import (
     DEFAULT_PAGE,
     MAX_PAGE,
@@ -46,8 +47,10 @@ from .errors import (
     QAError,
     QueueFull,
 )
+from .keys import DEFAULT_COLLECTION, check_collection
 from .types import (
     AskResult,
+    CollectionEntry,
     Document,
     DocumentCounts,
     DocumentEntry,
@@ -67,10 +70,11 @@ CONNECT_SECONDS = 2.0
 # A dictionary with question and context, or a list of such dictionaries.
 PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
 
-_RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict)
+_RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict, CollectionBusy)
 _BY_CODE = {leaf.resp_code: leaf for leaf in _RAISED}
 _BY_STATUS: Mapping[int, type[QAError]] = {
     404: NotFound,
+    409: CollectionBusy,
     412: VersionConflict,
     413: InputTooLong,
     503: QueueFull,
@@ -150,6 +154,7 @@ def _choice(arguments: ChoiceArguments) -> dict[str, str | list[str]]:
         "prefix": arguments.get("prefix") or "",
         "filters": "" if filters is None else _as_json(filters).decode(),
         "filter": [short] if isinstance(short, str) else list(short),
+        "collection": arguments.get("collection") or "",
     }
     return {name: value for name, value in given.items() if value}
 
@@ -175,9 +180,32 @@ def _condition(if_version: str | None) -> dict[str, str]:
     return {"if-match": f'"{if_version}"'} if if_version else {"if-none-match": "*"}
 
 
-def _put_call(document: Document, if_version: str | None, wait: bool, timeout: float) -> _Call:
+def _of(collection: str) -> dict[str, str | list[str]]:
+    """The query parameter that names a collection; the service need not be told of the default one."""
+    return {} if check_collection(collection) == DEFAULT_COLLECTION else {"collection": collection}
+
+
+def _collection_call(method: str, name: str, timeout: float | None = None) -> _Call:
+    path = f"/collections/{check_collection(name)}"
+    if timeout is None:
+        return _Call(method, path)
+    return _Call(method, path, query={"timeout_ms": str(max(1, int(timeout * 1000)))}, timeout=timeout)
+
+
+def _collections(content: bytes) -> tuple[CollectionEntry, ...]:
+    found = _object(content).get("data")
+    if not isinstance(found, list):
+        raise ProtocolError("the service's list of collections cannot be read")
+    return tuple(map(CollectionEntry.from_dict, found))
+
+
+def _created(content: bytes) -> bool:
+    return _object(content).get("created") is True
+
+
+def _put_call(document: Document, collection: str, if_version: str | None, wait: bool, timeout: float) -> _Call:
     body = {"text": document.text, "title": document.title, "metadata": dict(document.metadata)}
-    query = {"wait": "true" if wait else "false", "timeout_ms": str(max(1, int(timeout * 1000)))}
+    query = {"wait": "true" if wait else "false", "timeout_ms": str(max(1, int(timeout * 1000))), **_of(collection)}
     try:
         content = orjson.dumps(body)
     except TypeError as error:
@@ -320,21 +348,25 @@ class AsyncClient:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
+        collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = TIMEOUT_SECONDS,
     ) -> WriteResult:
-        """Store a document and, with `wait`, return when questions are answered from it."""
-        call = _put_call(Document(id, text, title or "", metadata or {}), if_version, wait, timeout)
+        """Store a document in a collection and, with `wait`, return when questions are answered from it."""
+        call = _put_call(Document(id, text, title or "", metadata or {}), collection, if_version, wait, timeout)
         return WriteResult.from_dict(_object(await self._send(call)))
 
-    async def get_document(self, id: str) -> Document:
+    async def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
         """The stored document; NotFound when there is none."""
-        return Document.from_json(await self._send(_Call("GET", _document_path(id))))
+        return Document.from_json(await self._send(_Call("GET", _document_path(id), query=_of(collection))))
 
-    async def delete_document(self, id: str, *, if_version: str | None = None) -> None:
+    async def delete_document(
+        self, id: str, *, collection: str = DEFAULT_COLLECTION, if_version: str | None = None
+    ) -> None:
         """Remove a document; NotFound when there is none."""
-        await self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
+        call = _Call("DELETE", _document_path(id), query=_of(collection), headers=_condition(if_version))
+        await self._send(call)
 
     async def delete_documents(self, *, timeout: float = TIMEOUT_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
@@ -362,6 +394,25 @@ class AsyncClient:
         With a choice as in `list_documents` it counts those; `waiting` is then refused.
         """
         return DocumentCounts.from_dict(_object(await self._send(_count_call(waiting, choice))))
+
+    async def collections(self) -> tuple[CollectionEntry, ...]:
+        """All collections with what they hold, the default one first."""
+        return _collections(await self._send(_Call("GET", "/collections")))
+
+    async def collection(self, name: str) -> CollectionEntry:
+        """One collection; NotFound where there is none."""
+        return CollectionEntry.from_dict(_object(await self._send(_collection_call("GET", name))))
+
+    async def create_collection(self, name: str) -> bool:
+        """Make a collection; whether it was new."""
+        return _created(await self._send(_Call("POST", "/collections", _as_json({"name": name}))))
+
+    async def delete_collection(self, name: str, *, timeout: float = TIMEOUT_SECONDS) -> Removal:
+        """Remove a collection with all its documents, for `timeout` seconds at most; it takes no more from the start.
+
+        Until the removal is complete, the collection is listed as one that is being deleted; removing it again goes on.
+        """
+        return Removal.from_dict(_object(await self._send(_collection_call("DELETE", name, timeout))))
 
     async def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""
@@ -441,21 +492,23 @@ class Client:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
+        collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = TIMEOUT_SECONDS,
     ) -> WriteResult:
-        """Store a document and, with `wait`, return when questions are answered from it."""
-        call = _put_call(Document(id, text, title or "", metadata or {}), if_version, wait, timeout)
+        """Store a document in a collection and, with `wait`, return when questions are answered from it."""
+        call = _put_call(Document(id, text, title or "", metadata or {}), collection, if_version, wait, timeout)
         return WriteResult.from_dict(_object(self._send(call)))
 
-    def get_document(self, id: str) -> Document:
+    def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
         """The stored document; NotFound when there is none."""
-        return Document.from_json(self._send(_Call("GET", _document_path(id))))
+        return Document.from_json(self._send(_Call("GET", _document_path(id), query=_of(collection))))
 
-    def delete_document(self, id: str, *, if_version: str | None = None) -> None:
+    def delete_document(self, id: str, *, collection: str = DEFAULT_COLLECTION, if_version: str | None = None) -> None:
         """Remove a document; NotFound when there is none."""
-        self._send(_Call("DELETE", _document_path(id), headers=_condition(if_version)))
+        call = _Call("DELETE", _document_path(id), query=_of(collection), headers=_condition(if_version))
+        self._send(call)
 
     def delete_documents(self, *, timeout: float = TIMEOUT_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Remove the documents that `list_documents` lists for the same choice, for `timeout` seconds at most.
@@ -483,6 +536,25 @@ class Client:
         With a choice as in `list_documents` it counts those; `waiting` is then refused.
         """
         return DocumentCounts.from_dict(_object(self._send(_count_call(waiting, choice))))
+
+    def collections(self) -> tuple[CollectionEntry, ...]:
+        """All collections with what they hold, the default one first."""
+        return _collections(self._send(_Call("GET", "/collections")))
+
+    def collection(self, name: str) -> CollectionEntry:
+        """One collection; NotFound where there is none."""
+        return CollectionEntry.from_dict(_object(self._send(_collection_call("GET", name))))
+
+    def create_collection(self, name: str) -> bool:
+        """Make a collection; whether it was new."""
+        return _created(self._send(_Call("POST", "/collections", _as_json({"name": name}))))
+
+    def delete_collection(self, name: str, *, timeout: float = TIMEOUT_SECONDS) -> Removal:
+        """Remove a collection with all its documents, for `timeout` seconds at most; it takes no more from the start.
+
+        Until the removal is complete, the collection is listed as one that is being deleted; removing it again goes on.
+        """
+        return Removal.from_dict(_object(self._send(_collection_call("DELETE", name, timeout))))
 
     def models(self) -> list[LoadedModel]:
         """The models on the shards, the default one first."""

@@ -1,18 +1,20 @@
 """The Lua scripts that change documents atomically on the shard that holds them.
 
-A script is sent with ``EVAL``; servers cache it by its text.
+A script is sent with ``EVALSHA``, and with ``EVAL`` where a server does not have it yet.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha1
 from importlib.resources import files
 
-_SHARED = "keys"
-_DOCUMENT_SCRIPTS = frozenset(
-    {"put_document", "delete_document", "split_document", "index_document", "tokenize_sentences"}
-)
+# What several scripts share is put before each of them.
+_SHARED = {
+    "keys": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences"),
+    "places": ("read_sentence", "read_hits", "store_answer"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ class ScriptCall:
         """The script's text."""
         return load(self.script)
 
+    def short(self) -> tuple[str | bytes | int, ...]:
+        """The call by the script's hash; servers that do not have the script reply with NOSCRIPT."""
+        return ("EVALSHA", digest(self.script), len(self.keys), *self.keys, *self.args)
+
     def command(self) -> tuple[str | bytes | int, ...]:
         """The call as a command for any client.
 
@@ -39,9 +45,13 @@ class ScriptCall:
 
 @cache
 def load(name: str) -> str:
-    """The text of the script ``name``; a document script is preceded by the part that all of them share."""
+    """The text of the script ``name``, preceded by what it shares with others."""
+    parts = [shared for shared, scripts in _SHARED.items() if name in scripts]
     folder = files(__package__) / "scripts"
-    source = (folder / f"{name}.lua").read_text(encoding="utf-8")
-    if name in _DOCUMENT_SCRIPTS:
-        source = (folder / f"{_SHARED}.lua").read_text(encoding="utf-8") + source
-    return source
+    return "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*parts, name))
+
+
+@cache
+def digest(name: str) -> str:
+    """The name under which servers keep the script."""
+    return sha1(load(name).encode(), usedforsecurity=False).hexdigest()

@@ -27,16 +27,20 @@ Span = tuple[int, int]
 _BLANK_LINE = re.compile(r"(?:\r\n|[\n\r\v\x85\u2028])[^\S\n\r]*(?:\r\n|[\n\r\v\x85\u2028])|[\f\u2029]")
 # A line that begins like this starts a new block, even if the line before has no full stop.
 _NEW_ITEM = re.compile(
-    r"(?<=[\n\r])(?=[^\S\n\r]*(?:[-*+\u2022\u2023\u25aa\u2013][^\S\n\r]|\(?\d{1,3}[.)][^\S\n\r]|[a-zA-Z][)][^\S\n\r]"
+    r"[\n\r](?=[^\S\n\r]*(?:[-*+\u2022\u2023\u25aa\u2013][^\S\n\r]|\(?\d{1,3}[.)][^\S\n\r]|[a-zA-Z][)][^\S\n\r]"
     r"|#{1,6}[^\S\n\r]|\||>>>|```))"
 )
 # Lines of tables, rules and code: each is a block of its own.
 _STRUCTURED = re.compile(r"\t|\S {3,}\S.* {3,}\S|^\s*\||[;{}]$|^\s*([=\-~*_#^])\1{2,}$")
+# What a structured line has at least.
+_MAY_BE_STRUCTURED = re.compile(r"\t| {3}|[|;{}]|[=\-~*_#^]{3}")
 # Full stops that need no space after them, with the closing quotes and brackets that follow.
 _UNSPACED_STOP = re.compile(
     r"[\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
     r"[\u300d\u300f\u201d\u2019\"')\uff09\u3011\u300b\u3009\]]*"
 )
+# Without any of these the splitter finds one sentence.
+_STOP = re.compile(r"[.!?\u2026]")
 _LIKELY_END = re.compile(r"[.!?](?=\s)")
 _CLAUSE = re.compile(r"[;:,\u2014\u2013](?=\s)|[\u3001\uff0c\uff1b\uff1a\uff64]")
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]|_")
@@ -69,13 +73,14 @@ def _blocks(text: str) -> Iterator[Span]:
     """Paragraphs and list items, and single lines where a paragraph is a table or code."""
     breaks = chain(_BLANK_LINE.finditer(text), _NEW_ITEM.finditer(text))
     for start, end in pairwise(sorted({0, len(text), *(match.end() for match in breaks)})):
-        lines = text[start:end].splitlines(keepends=True)
-        if len(lines) < 2 or not any(_is_structured(line) for line in lines):
+        lines = text[start:end].splitlines(keepends=True) if _MAY_BE_STRUCTURED.search(text, start, end) else ()
+        structured = [_is_structured(line) for line in lines] if len(lines) > 1 else ()
+        if not any(structured):
             yield start, end
             continue
         position = begin = start
-        for line in lines:
-            if _is_structured(line):
+        for line, alone in zip(lines, structured, strict=True):
+            if alone:
                 if position > begin:
                     yield begin, position
                 yield position, position + len(line)
@@ -104,8 +109,11 @@ def _block_sentences(text: str, start: int, end: int) -> Iterator[Span]:
     block = text[start:end]
     if not block.strip():
         return
-    with _lock:
-        spans = nupunkt.sent_spans(block)
+    if _STOP.search(block) is None:
+        spans = [(0, len(block))]
+    else:
+        with _lock:
+            spans = nupunkt.sent_spans(block)
     for first, last in spans:
         position = first
         if not block.isascii():
@@ -117,11 +125,12 @@ def _block_sentences(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _trim(text: str, start: int, end: int) -> Span | None:
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return (start, end) if start < end else None
+    part = text[start:end]
+    kept = part.strip()
+    if not kept:
+        return None
+    start += len(part) - len(part.lstrip())
+    return start, start + len(kept)
 
 
 def _token_estimate(word: str) -> int:
@@ -137,6 +146,12 @@ def _limit(text: str, start: int, end: int) -> int:
     if end - start <= MAX_SENTENCE_TOKENS:
         return end
     tokens = 0
+    part = text[start:end]
+    if part.isascii():
+        # Most sentences are short enough: for them it need not be known where each word ends.
+        found = _WORD_OR_MARK.findall(part)
+        if len(found) + sum([(len(word) - 1) // 4 for word in found if len(word) > 8]) <= MAX_SENTENCE_TOKENS:
+            return end
     for match in _WORD_OR_MARK.finditer(text, start, end):
         size = _token_estimate(match.group())
         if tokens + size > MAX_SENTENCE_TOKENS:

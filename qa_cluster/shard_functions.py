@@ -14,6 +14,7 @@ READ_TRIGGER = "qa.read"
 PIPELINE_TRIGGER = "qa.pipeline"
 READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
+SENTENCES_TRIGGER = "qa.sentences"
 # Argument of `qa.models` that adds the manifest of each reader to the reply.
 WITH_MANIFESTS = "manifests"
 
@@ -23,6 +24,9 @@ MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
 # Most sentences that one call of `qa.rank` may ask for; it is also the limit of an index.
 MAX_RANK_COUNT = 1000
+
+# Most sentences that one call of `qa.sentences` shows: reading them holds the shard for less than a millisecond.
+MAX_SHOWN_SENTENCES = 100
 
 # Option of the module (`RG.CONFIGSET`): how long a shard keeps a sentence's answer to a question.
 SENTENCE_ANSWER_TTL_OPTION = "qa.sentence-answer-ttl-seconds"

@@ -371,6 +371,28 @@ class DocumentCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectionEntry:
+    """A collection, and how many documents and sentences answers to its questions come from.
+
+    `state` is ``ready``; ``deleting``; or ``incomplete``: a failure came between, creating it again completes it.
+    """
+
+    name: str
+    state: str
+    documents: int
+    sentences: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-ready values."""
+        return {"object": "qa.collection", **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        return _read(cls, value, "a collection")
+
+
+@dataclass(frozen=True, slots=True)
 class Removal:
     """How many documents were removed; `complete` is false if some that were chosen are still there."""
 
@@ -389,17 +411,23 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What writing a document did. `changed` is false if this version was already stored."""
+    """What writing a document did. `changed` is false if this version was already stored.
+
+    `source_before` is where the version before came from, empty if that is not known; only the writer itself gets it.
+    """
 
     id: str
     version: str
     changed: bool
     created: bool
     tokenized: bool
+    source_before: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-ready values."""
-        return asdict(self)
+        values = asdict(self)
+        del values["source_before"]  # a path on somebody's machine
+        return values
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

@@ -6,6 +6,7 @@ const result = document.getElementById("result");
 const status_line = document.getElementById("status");
 const refresh = document.getElementById("refresh");
 const all_candidates = document.getElementById("all");
+const collections = document.getElementById("collection");
 const history_of_questions = [];
 let position = -1;
 let running = null;
@@ -112,6 +113,7 @@ async function ask(question) {
   const controller = running = new AbortController();
   result.setAttribute("aria-busy", "true");
   const query = new URLSearchParams({ question, top_k: "5" });
+  if (collections.value) query.set("collection", collections.value);
   if (all_candidates.checked) query.set("waves", "false");
   if (refresh.checked) query.set("cache", "refresh");
   const begun = performance.now();
@@ -141,11 +143,26 @@ async function show_status() {
   }
 }
 
+// The choice is offered only if there is one; the default collection needs no name.
+async function show_collections(wanted) {
+  try {
+    const found = (await (await fetch("/collections")).json()).data.filter((each) => each.state !== "deleting");
+    collections.replaceChildren(...found.map((each) => element("option", { value: each.name === "default" ? "" : each.name },
+      `${each.name} (${each.documents})`)));
+    if (found.some((each) => each.name === wanted)) collections.value = wanted;
+    document.getElementById("of").hidden = found.length < 2;
+  } catch {
+    document.getElementById("of").hidden = true;
+  }
+}
+
 function submit(question) {
   if (!question) return;
   if (history_of_questions[0] !== question) history_of_questions.unshift(question);
   position = -1;
-  history.replaceState(null, "", `?question=${encodeURIComponent(question)}`);
+  const query = new URLSearchParams({ question });
+  if (collections.value) query.set("collection", collections.value);
+  history.replaceState(null, "", `?${query}`);
   ask(question);
 }
 
@@ -173,10 +190,12 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-const asked = new URLSearchParams(location.search).get("question");
-if (asked) {
-  input.value = asked;
-  submit(asked);
-}
+const given = new URLSearchParams(location.search);
+show_collections(given.get("collection")).then(() => {
+  if (!given.get("question")) return;
+  input.value = given.get("question");
+  submit(input.value);
+});
+collections.addEventListener("change", () => submit(input.value.trim()));
 show_status();
 setInterval(show_status, 10000);

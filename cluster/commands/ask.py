@@ -10,11 +10,12 @@ from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import RequestError
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import AskResult
 
 from ..servers.local import with_cluster
 from ..terminal import console, tables
-from .shared_options import FilterOption, load_settings
+from .shared_options import CollectionOption, FilterOption, load_settings
 
 
 def ask(  # noqa: PLR0917 - one parameter is one option
@@ -25,6 +26,7 @@ def ask(  # noqa: PLR0917 - one parameter is one option
         str, typer.Option(help="Which loaded model reads, an id or id@revision.", show_default="the default one")
     ] = "",
     filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
 ) -> None:
     """Ask the cluster a question. The exit code is 0 also when the documents hold no answer.
@@ -38,10 +40,10 @@ def ask(  # noqa: PLR0917 - one parameter is one option
         qa-cluster ask "When is a finally clause executed?" --filter lang=en --filter "year>=2020"
     """
     settings = load_settings(context).settings
-    _check(settings, question, AskOptions(top_k=top_k, filter=tuple(filter or ()), model=model))
+    _check(settings, question, AskOptions(top_k=top_k, filter=tuple(filter or ()), model=model, collection=collection))
     settings = with_cluster(settings)
     with ClusterClient(settings) as client:
-        result = client.ask(question, top_k=top_k, filter=filter, model=model)
+        result = client.ask(question, top_k=top_k, filter=filter, model=model, collection=collection)
     if json:
         console.say_json(result.to_dict())
     else:

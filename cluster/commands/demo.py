@@ -63,7 +63,7 @@ def demo(
 def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
     url = start_servers(loaded.settings, console.step, console.notice, tethered=True)
     complete(loaded.settings, url, console.step)
-    store(replace(loaded.settings, cluster_url=url), demo_corpus.documents())
+    store(replace(loaded.settings, cluster_url=url), (("demo", document) for document in demo_corpus.documents()))
     wanted = loaded.settings.http_port
     port = ports.next_free(wanted, loaded.settings.http_host)
     if port != wanted:

@@ -14,6 +14,7 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import spread
 from qa_cluster.evaluation.plain_questions import holds_plain_questions, load_plain_questions
 from qa_cluster.evaluation.question_set import load_question_set
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.reading.bundled import bundled_reader
 
 from ..evaluation import report_tables
@@ -22,7 +23,7 @@ from ..evaluation.plain import PlainPlan, measure_plain
 from ..readers.reader_files import budget_of, read_reader
 from ..servers.signals import until_signal
 from ..terminal import console
-from .shared_options import load_settings
+from .shared_options import CollectionOption, load_settings
 
 MAX_K = 64
 
@@ -92,6 +93,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     system: OfSystem = True,
     checkpoint: Checkpoint = None,
     running: Running = False,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     retriever_k: RetrieverK = None,
     context_tokens: ContextTokens = None,
     limit: Limit = None,
@@ -127,6 +129,8 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     parts = _parts(given=given, ranking=ranking, system=system)
     settings = load_settings(context).settings
     running = running or bool(settings.cluster_url)
+    if not running and collection != DEFAULT_COLLECTION:
+        raise typer.BadParameter("only a running cluster has collections: add --running", param_hint="--collection")
     folder = reader or (Path(settings.reader) if settings.reader else bundled_reader())
     plain = holds_plain_questions(file)
     if plain:
@@ -146,6 +150,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
             settings=settings,
             reader=files,
             running=running,
+            collection=collection,
             retriever_k=retriever_k or settings.retriever_k,
             seed=seed,
             labels=by or [],
@@ -160,6 +165,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         reader=files,
         checkpoint=checkpoint,
         running=running,
+        collection=collection,
         retriever_k=retriever_k or settings.retriever_k,
         limit=limit,
         seed=seed,

@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 
 from qa_cluster.config import Settings
-from qa_cluster.corpus import RepeatedId, read_documents
+from qa_cluster.corpus import RepeatedId, read_from
 from qa_cluster.errors import RequestError
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import Document
 
 from ..provision.storing import Stored, remove_gone, store
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import load_settings
+from .shared_options import CollectionOption, load_settings
 
 _FAILED = 1
 _ON_ERROR = ("report", "skip", "stop")
@@ -46,6 +47,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
             " Nothing is removed if anything in the folder could not be read or was refused.",
         ),
     ] = False,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until questions are answered from the documents.")
     ] = True,
@@ -53,8 +55,9 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     """Store documents from .txt, .md, .jsonl, SQuAD JSON and CORD-19 JSON files; the shards split and tokenize them.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata may be left out.
-    A document replaces the one that was stored before under its id; the same id twice in one run is an error, and the
-    first document is stored.
+    A document replaces the one that was stored before under its id; the command says how many replaced one that had not
+    come from the same source: the same --prefix or, without one, the same PATH. The same id twice in one run is an
+    error, and the first document is stored.
 
     Limits: a text has at most 5,000,000 characters and body_max_bytes (a setting, 8 MiB by default) in UTF-8, an id 512
     bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON, a file 512 MiB (.jsonl: any size).
@@ -65,11 +68,13 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster ingest articles/ --prefix articles/ --sync
 
+        qa-cluster ingest novels/ --collection books
+
         qa-cluster ingest --on-error skip dump.jsonl
     """
     _check(paths, on_error, prefix, sync)
     settings = with_cluster(load_settings(context).settings)
-    source = _Source(settings, paths, prefix, stop=on_error == "stop")
+    source = _Source(settings, paths, prefix, collection, stop=on_error == "stop")
     try:
         stored = source.store(wait=wait)
     except KeyboardInterrupt as interrupt:
@@ -81,7 +86,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         raise
     _report(stored, source.skipped)
     if sync:
-        _remove(settings, prefix, stored, source.skipped)
+        _remove(source, stored)
     if source.skipped and (sync or on_error == "report"):
         raise typer.Exit(_FAILED)
 
@@ -93,19 +98,26 @@ class _Source:
     settings: Settings
     paths: list[Path]
     prefix: str
+    collection: str
     stop: bool
     skipped: list[RequestError] = field(default_factory=list)
 
     def store(self, *, wait: bool) -> Stored:
         """Store the documents."""
-        documents = read_documents(
+        documents = read_from(
             self.paths,
             on_error="stop" if self.stop else "skip",
             on_skip=self._skip,
             max_bytes=self.settings.body_max_bytes,
             id_prefix=self.prefix,
         )
-        return store(self.settings, documents, wait=wait, on_refused=None if self.stop else self._refused)
+        return store(
+            self.settings,
+            ((self.prefix or str(path.resolve()), document) for path, document in documents),
+            collection=self.collection,
+            wait=wait,
+            on_refused=None if self.stop else self._refused,
+        )
 
     def _skip(self, error: RequestError) -> None:
         self.skipped.append(error)
@@ -132,6 +144,15 @@ def _report(stored: Stored, skipped: list[RequestError]) -> None:
         + (f", {len(skipped)} skipped" if skipped else "")
         + f" ({stored.new} new, {stored.changed} changed, {stored.unchanged} unchanged)"
     )
+    if stored.replaced:
+        shown = [
+            f"{document_id!r} ({f'from {source}' if source else 'source not recorded'})"
+            for document_id, source in stored.replaced.items()
+        ]
+        console.notice(
+            f"{console.counted(len(shown), 'document')} replaced one that had not come from this source:"
+            f" {_some(shown, ', ')}; a --prefix for each source keeps their ids apart"
+        )
     repeated = [error.document_id for error in skipped if isinstance(error, RepeatedId)]
     if repeated:
         console.notice(
@@ -142,13 +163,15 @@ def _report(stored: Stored, skipped: list[RequestError]) -> None:
         console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")
 
 
-def _remove(settings: Settings, prefix: str, stored: Stored, skipped: list[RequestError]) -> None:
-    if skipped:
+def _remove(source: _Source, stored: Stored) -> None:
+    if source.skipped:
         console.notice(
-            f"nothing was removed: {len(skipped)} could not be stored, so the folder's contents are not fully known"
+            f"nothing was removed: {len(source.skipped)} could not be stored, so the folder's contents are not fully"
+            " known"
         )
         return
-    console.say(f"{console.counted(remove_gone(settings, prefix, set(stored.ids)), 'document')} removed")
+    removed = remove_gone(source.settings, source.prefix, set(stored.ids), source.collection)
+    console.say(f"{console.counted(removed, 'document')} removed")
 
 
 def _some(texts: list[str], between: str) -> str:

@@ -1,4 +1,4 @@
-"""`qa-cluster pretokenize`: splits and tokenizes documents that are stored but not tokenized yet."""
+"""`qa-cluster pretokenize`: stores the tokens of all documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from ..provision import jobs, pretokenizing
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import load_settings
+from .shared_options import collection_name, load_settings
 
 
 def pretokenize(
@@ -17,11 +17,17 @@ def pretokenize(
     background: Annotated[
         bool, typer.Option("--background", help="Return at once; `qa-cluster status` shows the progress.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Tokenize also what is tokenized already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make also tokens that are stored already.")] = False,
+    collection: Annotated[
+        str | None,
+        typer.Option(
+            help="Only documents of this collection.", parser=collection_name, metavar="NAME", show_default="all"
+        ),
+    ] = None,
 ) -> None:
-    """Split and tokenize, on the shards, all documents that are stored but not tokenized yet.
+    """Store the tokens of all documents on the shards, some 120 bytes a sentence.
 
-    This is needed only after text was written while no functions were registered, or with --force to measure.
+    Without it, a sentence is tokenized when it is first read, which makes that reading 1 to 3 % slower.
 
     Example: qa-cluster pretokenize --background
     """
@@ -30,11 +36,13 @@ def pretokenize(
     if background:
         jobs.start(loaded)
         seconds = settings.pretokenize_timeout_ms / 1000
-        job = jobs.enqueue(settings, pretokenizing.JOB_FUNCTION, "pre-tokenize", force, timeout_seconds=seconds)
+        job = jobs.enqueue(
+            settings, pretokenizing.JOB_FUNCTION, "pre-tokenize", force, collection or "", timeout_seconds=seconds
+        )
         console.say(f"queued as job {job}: `qa-cluster status` shows its progress")
         return
     with console.progress("pre-tokenizing", None) as advance:
-        counts = pretokenizing.pretokenize(settings, force=force, on_progress=advance)
+        counts = pretokenizing.pretokenize(settings, force=force, collection=collection or "", on_progress=advance)
     documents, sentences = console.counted(counts["done"], "document"), console.counted(counts["sentences"], "sentence")
     console.say(f"{documents}, {sentences} tokenized, {counts['failed']} failed")
     if counts["failed"]:

@@ -12,13 +12,14 @@ from qa_cluster.asking.questions import AskLimits, SearchOptions, check_search
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import RequestError
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 from qa_cluster.types import Hit, SearchResult
 
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import FilterOption, load_settings
+from .shared_options import CollectionOption, FilterOption, load_settings
 
 _SPACE = re.compile(r"\s")
 
@@ -32,6 +33,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
         typer.Option(help="Only sentences of this document; can be repeated.", metavar="ID", show_default=False),
     ] = None,
     filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     around: Annotated[
         int,
         typer.Option("--context", help="Show this many sentences before and after each.", min=0, max=MAX_NEIGHBOURS),
@@ -49,11 +51,18 @@ def search(  # noqa: PLR0917 - one parameter is one option
         qa-cluster search "finally clause" --context 2 --json | jq -r '.hits[].passage.text'
     """
     settings = load_settings(context).settings
-    options = SearchOptions(top_k=top_k, doc_id=tuple(doc_id or ()), filter=tuple(filter or ()), context=around)
+    options = SearchOptions(
+        top_k=top_k, collection=collection, doc_id=tuple(doc_id or ()), filter=tuple(filter or ()), context=around
+    )
     _check(settings, words, options)
     with ClusterClient(with_cluster(settings)) as client:
         result = client.search(
-            words, top_k=options.top_k, doc_id=options.doc_id, filter=options.filter, context=options.context
+            words,
+            top_k=options.top_k,
+            collection=collection,
+            doc_id=options.doc_id,
+            filter=options.filter,
+            context=options.context,
         )
     if json:
         console.say_json(result.to_dict())

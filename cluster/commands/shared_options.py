@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from qa_cluster.config import Loaded, load
+from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import check_collection
 
 FilterOption = Annotated[
     list[str] | None,
@@ -16,6 +18,22 @@ FilterOption = Annotated[
         ">=; can be repeated.",
         metavar="CONDITION",
         show_default=False,
+    ),
+]
+
+
+def collection_name(text: str) -> str:
+    """The name of a collection; one that cannot be one is wrong usage."""
+    try:
+        return check_collection(text)
+    except InvalidInput as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+CollectionOption = Annotated[
+    str,
+    typer.Option(
+        help="The collection of the documents (`qa-cluster collections list`).", parser=collection_name, metavar="NAME"
     ),
 ]
 

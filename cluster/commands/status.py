@@ -30,7 +30,14 @@ def status(
     report = inspect_cluster(settings, cluster_url(settings))
     background = jobs.progress(settings)
     if json:
-        console.say_json({**asdict(report), "ready": report.ready, "jobs": [asdict(job) for job in background]})
+        console.say_json(
+            {
+                **asdict(report),
+                "collections": report.collections,
+                "ready": report.ready,
+                "jobs": [asdict(job) for job in background],
+            }
+        )
     else:
         _show(report, local=not settings.cluster_url)
         tables.table([asdict(job) for job in background], title="background jobs")
@@ -46,6 +53,14 @@ def _show(report: ClusterReport, *, local: bool) -> None:
         right=("slots", "replicas", "functions", "documents", "sentences", "memory MB"),
         minor=("functions", "replicas", "model", "slots", "memory MB"),
     )
+    if len(report.collections) > 1:
+        tables.table(
+            [
+                {"collection": name, "documents": documents, "sentences": sentences}
+                for name, (documents, sentences) in report.collections.items()
+            ],
+            right=("documents", "sentences"),
+        )
     _show_progress(report)
     for text in report.all_problems():
         console.notice(text)

@@ -51,18 +51,16 @@ class Places:
     sentences: int
 
 
-def rank_all(settings: Settings, url: str, questions: QuestionSet, advance: Advance) -> Places:
-    """Rank the sentences of the cluster for every question, as `ask` does."""
+def rank_all(settings: Settings, url: str, questions: QuestionSet, collection: str, advance: Advance) -> Places:
+    """Rank the sentences of a collection for every question, as `ask` does."""
     places: list[int | None] = []
     sentences = 0
     with ExitStack() as stack:
         shards = [stack.enter_context(client) for _, client in shards_of(settings, url)]
         for number, (example, gold) in enumerate(zip(questions.examples, questions.gold, strict=True), start=1):
             try:
-                replies = [
-                    json.loads(command(client, "RG.TRIGGER", RANK_TRIGGER, max(DEPTHS), normalize(example.question))[0])
-                    for client in shards
-                ]
+                asked = (RANK_TRIGGER, max(DEPTHS), normalize(example.question), "", collection)
+                replies = [json.loads(command(client, "RG.TRIGGER", *asked)[0]) for client in shards]
                 ranking = merge(replies, max(DEPTHS))
             except (redis.exceptions.RedisError, ValueError, LookupError, QAError) as error:
                 raise ClusterError(f"question {number}, {example.question!r}, could not be ranked: {error}") from error
@@ -80,7 +78,14 @@ def _sentence(questions: QuestionSet, key: str) -> str:
 
 
 def ask_all(
-    settings: Settings, questions: Sequence[str], *, waves: bool, retriever_k: int, advance: Advance, top_k: int = 1
+    settings: Settings,
+    questions: Sequence[str],
+    *,
+    collection: str,
+    waves: bool,
+    retriever_k: int,
+    advance: Advance,
+    top_k: int = 1,
 ) -> list[AskResult | RequestError]:
     """Ask every question, without the caches of whole answers; a refused question has its error as its result.
 
@@ -96,6 +101,7 @@ def ask_all(
                 results[number] = await client.ask(
                     text,
                     top_k=top_k,
+                    collection=collection,
                     retriever_k=retriever_k,
                     waves=waves,
                     timeout_ms=_TIMEOUT_MS,
@@ -123,8 +129,8 @@ def note_refused(questions: Sequence[str], results: Sequence[object]) -> None:
         )
 
 
-def need_documents(settings: Settings, questions: QuestionSet, file: str, advance: Advance) -> None:
-    """Raise ClusterError unless the cluster holds every document of the question set as it is in the file."""
+def need_documents(settings: Settings, questions: QuestionSet, file: str, collection: str, advance: Advance) -> None:
+    """Raise ClusterError unless the collection holds every document of the question set as it is in the file."""
     waiting = iter(questions.documents)
     done = 0
 
@@ -132,7 +138,7 @@ def need_documents(settings: Settings, questions: QuestionSet, file: str, advanc
         nonlocal done
         for document in waiting:
             try:
-                text = (await client.get_document(document.id)).text
+                text = (await client.get_document(document.id, collection=collection)).text
             except NotFound:
                 text = ""
             if text != document.text:

@@ -37,6 +37,7 @@ class EvaluationPlan:
     reader: ReaderFiles
     checkpoint: Path | None
     running: bool
+    collection: str
     retriever_k: int
     limit: int | None
     seed: int
@@ -107,7 +108,7 @@ def _on_a_cluster(
         report: dict[str, Any] = {"context_tokens": context_tokens}
         if ranking:
             with console.progress("ranking", len(plan.questions.examples)) as advance:
-                places = rank_all(settings, settings.cluster_url, plan.questions, advance)
+                places = rank_all(settings, settings.cluster_url, plan.questions, plan.collection, advance)
             report["ranking"] = _ranking(plan, places, reference)
         if system:
             report["system"] = _system(plan, settings, reference, answers)
@@ -124,11 +125,11 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
         context_tokens = need_reader(settings, plan.reader, plan.folder)
         with console.progress("comparing documents", len(plan.questions.documents)) as advance:
-            need_documents(settings, plan.questions, str(plan.file), advance)
+            need_documents(settings, plan.questions, str(plan.file), plan.collection, advance)
         yield settings, context_tokens
         return
     with temporary_cluster(plan.settings, plan.reader) as settings:
-        store(settings, plan.questions.documents)
+        store(settings, ((plan.file.name, document) for document in plan.questions.documents))
         yield settings, plan.reader.manifest.context_tokens
 
 
@@ -169,7 +170,14 @@ def _ask(plan: EvaluationPlan, settings: Settings, *, waves: bool) -> JudgedRun:
     name = "in waves" if waves else f"all {plan.retriever_k}"
     with console.progress(f"asking, {name}", len(plan.questions.examples)) as advance:
         texts = [example.question for example in plan.questions.examples]
-        results = ask_all(settings, texts, waves=waves, retriever_k=plan.retriever_k, advance=advance)
+        results = ask_all(
+            settings,
+            texts,
+            collection=plan.collection,
+            waves=waves,
+            retriever_k=plan.retriever_k,
+            advance=advance,
+        )
     note_refused(texts, results)
     read = [0 if isinstance(result, RequestError) else result.usage.sentences_read for result in results]
     return JudgedRun.of(name, plan.questions, told_by(results), read)

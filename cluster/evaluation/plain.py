@@ -11,7 +11,7 @@ from typing import Any
 from qa_cluster import __version__
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
-from qa_cluster.corpus import read_documents
+from qa_cluster.corpus import read_from
 from qa_cluster.errors import ConfigError, InvalidInput, RequestError
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
 from qa_cluster.evaluation.plain_figures import (
@@ -44,6 +44,7 @@ class PlainPlan:
     settings: Settings
     reader: ReaderFiles
     running: bool
+    collection: str
     retriever_k: int
     seed: int
     labels: Sequence[str]
@@ -58,11 +59,19 @@ class PlainPlan:
 def measure_plain(plan: PlainPlan) -> tuple[dict[str, Any], dict[str, Any]]:
     """The report, and what every question got."""
     with _cluster(plan) as settings:
-        reader, documents = _default_reader(settings), _documents(settings)
+        reader, documents = _default_reader(settings), _documents(settings, plan.collection)
         missing = _missing_documents(settings, plan)
         texts = [question.question for question in plan.questions]
         with console.progress("asking", len(texts)) as advance:
-            results = ask_all(settings, texts, waves=True, retriever_k=plan.retriever_k, top_k=FIRST, advance=advance)
+            results = ask_all(
+                settings,
+                texts,
+                collection=plan.collection,
+                waves=True,
+                retriever_k=plan.retriever_k,
+                top_k=FIRST,
+                advance=advance,
+            )
     note_refused(texts, results)
     given = [_given(result) for result in results]
     report = {
@@ -97,9 +106,8 @@ def _cluster(plan: PlainPlan) -> Iterator[Settings]:
     assert plan.documents is not None
     skipped: list[RequestError] = []
     with temporary_cluster(plan.settings, plan.reader) as settings:
-        documents = read_documents(
-            [plan.documents], on_error="skip", on_skip=skipped.append, max_bytes=settings.body_max_bytes
-        )
+        found = read_from([plan.documents], on_error="skip", on_skip=skipped.append, max_bytes=settings.body_max_bytes)
+        documents = ((str(path), document) for path, document in found)
         store(settings, documents, on_refused=lambda document, error: skipped.append(error))
         if skipped:
             console.notice(f"{console.counted(len(skipped), 'document')} skipped, the first: {skipped[0]}")
@@ -115,9 +123,9 @@ def _default_reader(settings: Settings) -> str:
     return default.name
 
 
-def _documents(settings: Settings) -> int:
+def _documents(settings: Settings, collection: str) -> int:
     with ClusterClient(settings) as client:
-        return client.count_documents().documents
+        return client.count_documents(collection=collection).documents
 
 
 def _missing_documents(settings: Settings, plan: PlainPlan) -> int:
@@ -126,7 +134,7 @@ def _missing_documents(settings: Settings, plan: PlainPlan) -> int:
     if not named:
         return 0
     with ClusterClient(settings) as client:
-        stored = {entry.id for entry in client.list_documents()}
+        stored = {entry.id for entry in client.list_documents(collection=plan.collection)}
     ends = {part for name in stored for part in _ends(name)}
     missing = sorted(named - ends)
     if missing:

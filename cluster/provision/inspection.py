@@ -32,7 +32,10 @@ _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER
 
 @dataclass(frozen=True)
 class ShardReport:
-    """One shard. `problems` names what is missing; it is empty if the shard can answer."""
+    """One shard. `problems` names what is missing; it is empty if the shard can answer.
+
+    `collections` has the documents and sentences by collection, whose sums are `documents` and `sentences`.
+    """
 
     address: str
     node_id: str
@@ -45,6 +48,7 @@ class ShardReport:
     registrations: int = 0
     documents: int = 0
     sentences: int = 0
+    collections: dict[str, tuple[int, int]] = field(default_factory=dict)
     keys: int = 0
     memory_bytes: int = 0
     progress: dict[str, str] = field(default_factory=dict)
@@ -67,6 +71,16 @@ class ClusterReport:
     def ready(self) -> bool:
         """Whether nothing is missing."""
         return not self.all_problems() and not self.down
+
+    @property
+    def collections(self) -> dict[str, tuple[int, int]]:
+        """Documents and sentences on the shards by collection, the default one first."""
+        sums: dict[str, tuple[int, int]] = {keys.DEFAULT_COLLECTION: (0, 0)}
+        for shard in self.shards:
+            for name, (documents, sentences) in sorted(shard.collections.items()):
+                before = sums.get(name, (0, 0))
+                sums[name] = (before[0] + documents, before[1] + sentences)
+        return sums
 
     def all_problems(self) -> list[str]:
         """All problems, each as one line; those of a shard begin with its address."""
@@ -219,13 +233,22 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
     here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
     with client.pipeline(transaction=False) as pipeline:
         for tag in here:
-            command(pipeline, "QA.INDEX.INFO", keys.index_key(tag))
+            pipeline.hkeys(keys.collections_key(tag))
         pipeline.hgetall(keys.progress_key(node.tag))
-        *replies, progress = pipeline.execute()
-    indexes = [pairs(reply) for reply in replies if reply]
-    facts["documents"] = sum(int(index["documents"]) for index in indexes)
-    facts["sentences"] = sum(int(index["sentences"]) for index in indexes)
+        *lists, progress = pipeline.execute()
+    named = {keys.DEFAULT_COLLECTION, *(str(_text(name)) for names in lists for name in names)}
+    facts["collections"] = {name: _held(client, here, name) for name in sorted(named)}
+    facts["documents"], facts["sentences"] = map(sum, zip(*facts["collections"].values(), strict=True))
     facts["progress"] = pairs(progress)
+
+
+def _held(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[int, int]:
+    """The documents and sentences of a collection in these partitions."""
+    with client.pipeline(transaction=False) as pipeline:
+        for tag in tags:
+            command(pipeline, "QA.INDEX.INFO", keys.index_key(tag, collection))
+        indexes = [pairs(reply) for reply in pipeline.execute() if reply]
+    return sum(int(index["documents"]) for index in indexes), sum(int(index["sentences"]) for index in indexes)
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:

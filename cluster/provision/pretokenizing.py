@@ -21,26 +21,31 @@ from ..servers.local import with_cluster
 from .inspection import pairs
 
 JOB_FUNCTION = "qa_cluster.cluster.provision.pretokenizing.background"
-_SCRIPT = "from qa_cluster.gears.functions.indexing.pretokenize import start; start(force={force})"
+_SCRIPT = (
+    "from qa_cluster.gears.functions.indexing.pretokenize import start; start(force={force}, collection={collection!r})"
+)
 
 
-def pretokenize(settings: Settings, *, force: bool, on_progress: Callable[[int, int], None]) -> dict[str, int]:
+def pretokenize(
+    settings: Settings, *, force: bool, collection: str = "", on_progress: Callable[[int, int], None]
+) -> dict[str, int]:
     """Tokenize on every shard what is not tokenized (with `force`: everything), and wait until all shards are done.
 
-    `on_progress` gets how many documents are done, and of how many. It returns the sums of the shards' counts.
+    `collection` is the only one that is looked at; empty: all. `on_progress` gets how many documents are done, and of
+    how many. It returns the sums of the shards' counts.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
     with ExitStack() as stack:
         shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, settings.cluster_url)]
         watched = [(keys.progress_key(node.tag), client) for node, client in shards]
         before = [_progress(key, client).get("started") for key, client in watched]
-        reply = command(shards[0][1], "RG.PYEXECUTE", _SCRIPT.format(force=force))
+        reply = command(shards[0][1], "RG.PYEXECUTE", _SCRIPT.format(force=force, collection=collection))
         if isinstance(reply, list) and len(reply) == 2 and reply[1]:
             raise ClusterError(f"pre-tokenization could not be started: {_first(reply[1])}")
         return _follow(settings, watched, before, deadline, on_progress)
 
 
-def background(force: bool) -> dict[str, int]:
+def background(force: bool, collection: str = "") -> dict[str, int]:
     """`pretokenize` as a background job, with the settings of the jobs worker; the job shows the progress."""
     job = get_current_job()
     save: Callable[[], None] = job.save_meta if job is not None else _nothing
@@ -50,7 +55,7 @@ def background(force: bool) -> dict[str, int]:
             job.meta["progress"] = f"{done} of {total} documents"
             save()
 
-    return pretokenize(with_cluster(load().settings), force=force, on_progress=show)
+    return pretokenize(with_cluster(load().settings), force=force, collection=collection, on_progress=show)
 
 
 def _follow(

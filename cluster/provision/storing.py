@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from qa_cluster.cluster_client import ClusterClient, OnRefused
 from qa_cluster.config import Settings
 from qa_cluster.documents import parse_record, read_record
 from qa_cluster.errors import ClusterError, DeadlineExceeded, NotFound
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import Document, WriteResult
 
 from ..nodes.connect import cluster_client
@@ -26,12 +27,20 @@ _BATCH = 500
 
 @dataclass
 class Stored:
-    """The ids of stored documents, and how many of them were new, changed or unchanged."""
+    """The ids of stored documents, and how many of them were new, changed or unchanged.
+
+    Attributes:
+        replaced: by id, where the version before came from, for each that replaced a document of another source; empty
+            where that is not known.
+        sources: by id, where those that are still to be stored come from.
+    """
 
     ids: list[str] = field(default_factory=list)
     new: int = 0
     changed: int = 0
     unchanged: int = 0
+    replaced: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
     def add(self, written: WriteResult) -> None:
         """Add one stored document."""
@@ -39,44 +48,70 @@ class Stored:
         self.new += written.created
         self.changed += written.changed and not written.created
         self.unchanged += not written.changed
+        source = self.sources.pop(written.id, "")
+        if written.changed and not written.created and written.source_before != source:
+            self.replaced[written.id] = written.source_before
+
+    def source_of(self, document: Document) -> str:
+        """The source of a document that is to be stored."""
+        return self.sources.get(document.id, "")
 
 
 def store(
-    settings: Settings, documents: Iterable[Document], *, wait: bool = True, on_refused: OnRefused | None = None
+    settings: Settings,
+    documents: Iterable[tuple[str, Document]],
+    *,
+    collection: str = DEFAULT_COLLECTION,
+    wait: bool = True,
+    on_refused: OnRefused | None = None,
 ) -> Stored:
-    """Store documents and, with `wait`, wait until they are tokenized.
+    """Store documents, each given with its source, and, with `wait`, wait until questions find them.
 
-    A document that the cluster refuses is passed to `on_refused`; without that, the first one ends it. The message of a
-    KeyboardInterrupt says how much is stored by then.
+    NotFound if there is no such collection. A document that the cluster refuses is passed to `on_refused`; without
+    that, the first one ends it. The message of a KeyboardInterrupt says how much is stored by then.
     """
     stored = Stored()
+
+    def noted() -> Iterator[Document]:
+        for source, document in documents:
+            stored.sources[document.id] = source
+            yield document
+
     try:
         with console.progress("storing documents", None) as advance, ClusterClient(settings) as client:
-            client.put_documents(documents, on_progress=advance, on_written=stored.add, on_refused=on_refused)
+            client.collection(collection)
+            client.put_documents(
+                noted(),
+                collection=collection,
+                on_progress=advance,
+                on_written=stored.add,
+                on_refused=on_refused,
+                source_of=stored.source_of,
+            )
         if wait and stored.ids:
-            with console.progress("tokenizing on the shards", len(stored.ids)) as advance:
-                wait_tokenized(settings, settings.cluster_url, stored.ids, advance)
+            with console.progress("indexing on the shards", len(stored.ids)) as advance:
+                wait_tokenized(settings, settings.cluster_url, stored.ids, advance, collection)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(
-            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards tokenize them;"
+            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards index them;"
             " repeat the command to store the rest, if any"
         ) from interrupt
     return stored
 
 
-def remove_gone(settings: Settings, prefix: str, present: Collection[str]) -> int:
-    """Remove the documents whose ids begin with `prefix` and are not in `present`; return how many.
+def remove_gone(settings: Settings, prefix: str, present: Collection[str], collection: str) -> int:
+    """Remove the documents of a collection whose ids begin with `prefix` and are not in `present`; return how many.
 
     It lists all documents before it removes any, and does not remove those written since.
     """
     removed = 0
     with ClusterClient(settings) as client:
-        listed = client.list_documents(prefix=prefix)
+        listed = client.list_documents(prefix=prefix, collection=collection)
         gone = [entry for entry in listed if entry.id not in present]
         with console.progress("removing documents", len(gone)) as advance:
             for number, entry in enumerate(gone, start=1):
                 try:
-                    client.delete_document(entry.id, if_version=entry.version)
+                    client.delete_document(entry.id, collection=collection, if_version=entry.version)
                     removed += 1
                 except (NotFound, VersionConflict) as error:
                     console.notice(f"not removed: {error}")
@@ -85,7 +120,11 @@ def remove_gone(settings: Settings, prefix: str, present: Collection[str]) -> in
 
 
 def wait_tokenized(
-    settings: Settings, url: str, document_ids: Iterable[str], on_progress: Callable[[int], None]
+    settings: Settings,
+    url: str,
+    document_ids: Iterable[str],
+    on_progress: Callable[[int], None],
+    collection: str = DEFAULT_COLLECTION,
 ) -> None:
     """Wait until answers can come from each document; DeadlineExceeded if there is no progress for a while.
 
@@ -100,7 +139,7 @@ def wait_tokenized(
         waiting = {document_id: keys.partition_of(document_id, partitions) for document_id in ids}
         moved = time.monotonic()
         while waiting:
-            done = _done(client, dict(list(waiting.items())[:_BATCH]))
+            done = _done(client, dict(list(waiting.items())[:_BATCH]), collection)
             for document_id in done:
                 del waiting[document_id]
             on_progress(len(ids) - len(waiting))
@@ -109,17 +148,17 @@ def wait_tokenized(
                 continue
             if time.monotonic() - moved > patience:
                 raise DeadlineExceeded(
-                    f"{len(waiting)} documents are not tokenized and nothing has moved for {patience:g} s, the first is"
+                    f"{len(waiting)} documents are not indexed and nothing has moved for {patience:g} s, the first is"
                     f" {next(iter(waiting))!r}: see `qa-cluster status` and the servers' logs"
                 )
             time.sleep(HEAVY_POLL_SECONDS)
 
 
-def _done(client: redis.RedisCluster, waiting: dict[str, str]) -> list[str]:
+def _done(client: redis.RedisCluster, waiting: dict[str, str], collection: str) -> list[str]:
     open_pipeline: Callable[[], Any] = client.pipeline
     with open_pipeline() as pipeline:
         for document_id, tag in waiting.items():
-            pipeline.execute_command(*read_record(document_id, tag))
+            pipeline.execute_command(*read_record(keys.DocumentName.of(document_id, collection), tag))
         replies = pipeline.execute()
     records = zip(waiting, map(parse_record, replies), strict=True)
     return [document_id for document_id, record in records if record is None or record.tokenized]

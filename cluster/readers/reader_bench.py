@@ -147,18 +147,18 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
         for sentence in sentences:
             made = [keys.answer_key(sentence, question, model) for question in asked for model in ("", name)]
             client.unlink(*made)
-            client.srem(keys.answers_key(sentence.document_id, sentence.tag), *made)
+            client.srem(keys.answers_key(sentence.document, sentence.tag), *made)
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:
     """Some sentences of one partition, because a command with several keys needs them in one slot."""
     found: list[SentenceRef] = []
-    for key in islice(client.scan_iter(match=f"{keys.SENTENCE_PREFIX}*", count=500), 200):
-        parsed = keys.parse_tagged(key.decode(errors="replace"), keys.SENTENCE_PREFIX)
+    for key in islice(client.scan_iter(match=f"{keys.DOCUMENT_PREFIX}*", count=500), 200):
+        parsed = keys.parse_tagged(key.decode(errors="replace"), keys.DOCUMENT_PREFIX)
         if parsed is None or (found and parsed[1] != found[0].tag):
             continue
-        for index in client.hkeys(key):
-            found.append(SentenceRef(*parsed, int(index)))
+        for index in range(int(client.hget(key, "sentences") or 0)):
+            found.append(SentenceRef(*parsed, index))
             if len(found) == SENTENCES:
                 return found
     return found

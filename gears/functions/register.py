@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qa_cluster.gears.functions import watch
-from qa_cluster.gears.functions.answering import answer, pipeline, rank
+from qa_cluster.gears.functions.answering import answer, pipeline, rank, sentences
 from qa_cluster.gears.functions.indexing import split, tokenize
 from qa_cluster.gears.functions.readers import report
 from qa_cluster.gears.scripting import api as rg
@@ -19,13 +19,14 @@ from qa_cluster.shard_functions import (
     RANK_TRIGGER,
     READ_TRIGGER,
     READER_TRIGGER,
+    SENTENCES_TRIGGER,
 )
 
 
 def register_all() -> None:
     """Register every function on every shard."""
-    _on_keys("paragraphs:*", split.on_paragraphs, "split documents")
-    _on_keys("sentence:*", tokenize.on_sentences, "tokenize and index sentences")
+    _on_keys("paragraphs:*", split.on_paragraphs, "index documents")
+    _on_keys("sentence:*", tokenize.on_sentences, "forget answers of sentences without a document")
     _on_keys("bert-qa:*", watch.on_reader_file, "take up a new reader")
     rg.GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
         answer.on_missing_answer
@@ -34,6 +35,7 @@ def register_all() -> None:
     _on_trigger(RANK_TRIGGER, rank.on_rank, "rank sentences", flat=False)
     _on_trigger(READER_TRIGGER, report.on_reader, "show the default reader", flat=False)
     _on_trigger(PIPELINE_TRIGGER, pipeline.on_pipeline, "read given contexts", flat=False)
+    _on_trigger(SENTENCES_TRIGGER, sentences.on_sentences, "show the sentences of a document", flat=True)
     _on_trigger(MODELS_TRIGGER, report.on_models, "list the readers", flat=False)
 
 

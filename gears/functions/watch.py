@@ -29,7 +29,6 @@ class _Watching:
     was_primary: bool | None = None
     tags: frozenset[str] | None = None
     reader_changes: int = 0
-    tokenizer_id: str = ""
     complaint: str = ""
 
 
@@ -87,9 +86,4 @@ async def _look() -> None:
     await copies.keep(view)
     if loaded.changes() != watching.reader_changes:
         watching.reader_changes = loaded.changes()
-        reader = loaded.if_loaded()
-        if reader is not None and reader.tokenizer_id != watching.tokenizer_id:
-            watching.tokenizer_id = reader.tokenizer_id
-            sweep.request()
-        else:
-            sweep.request_answers()
+        sweep.request_answers()

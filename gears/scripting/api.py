@@ -59,8 +59,10 @@ def execute(command: str, *args: object) -> Any:
     return decode_reply(host.execute(command, *[_argument(value) for value in args]))
 
 
-def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
+def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
     """Run several commands in one round trip; the first error is raised after all have run.
+
+    With `keep_errors` none is raised: an `error` stands in the place of its command's reply.
 
     >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
     ['1', ['field', 'value']]
@@ -74,9 +76,9 @@ def execute_many(commands: Sequence[Sequence[object]]) -> list[Any]:
         packed.append((command, *[_argument(value) for value in args]))
     replies = host.execute_many(packed)
     failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
-    if failed is not None:
+    if failed is not None and not keep_errors:
         raise GearsError(str(failed))
-    return [decode_reply(reply) for reply in replies]
+    return [GearsError(str(reply)) if isinstance(reply, Exception) else decode_reply(reply) for reply in replies]
 
 
 def execute_later(command: str, *args: object) -> None:

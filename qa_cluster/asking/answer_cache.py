@@ -1,7 +1,8 @@
 """Whole answers kept on the shards, shared by all API processes: `answer:{t}:<digest>`.
 
-A stored answer names the tokens by which the partitions watch its question (`watches`). It is valid only while each of
-them still does, by that token.
+The indexes watch the questions of kept answers, and drop each with the first write that may change its answer
+(``docs/index.md``). A stored answer names the tokens by which the partitions watch its question. It is valid only while
+each of them still does, by that token.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
 from qa_cluster.errors import QAError
-from qa_cluster.keys import partition_of, whole_answer_key
+from qa_cluster.keys import DEFAULT_COLLECTION, index_key, partition_of, partition_tags, whole_answer_key
+from qa_cluster.ranking.bm25 import Ranking
+from qa_cluster.ranking.filters import Filter
+from qa_cluster.ranking.shard_ranking import Command
+from qa_cluster.ranking.watching import watch_commands
 from qa_cluster.routing.shards import Shards
-
-from .watches import Watches
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0
+# The shards begin to count before the service does, and neither may keep an answer that is not watched any more.
+SLACK_SECONDS = 60
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +40,55 @@ class StoredAnswer:
     age_seconds: float
     ttl_seconds: float
     answerable: bool
+
+
+class Watches:
+    """The watched questions of one cluster. What cannot be watched is not kept; it is never an error."""
+
+    def __init__(self, shards: Shards, partitions: int, ttl_seconds: int, drift: float) -> None:
+        self._shards = shards
+        self.partitions = partitions
+        self._ttl_ms = (ttl_seconds + SLACK_SECONDS) * 1000
+        self._drift = drift
+        self._complaint = ""
+
+    async def watch(
+        self,
+        digest: str,
+        ranking: Ranking,
+        asked: int,
+        chosen: Filter | None = None,
+        collection: str = DEFAULT_COLLECTION,
+    ) -> Mapping[str, int] | None:
+        """Have an answer's question watched: a token for each partition, or None when something has just changed.
+
+        Args:
+            digest: the name of the answer.
+            ranking: what it is made from.
+            asked, chosen, collection: see `watch_commands`.
+        """
+        commands = watch_commands(
+            ranking, asked, chosen, collection, name=digest, ttl_ms=self._ttl_ms, drift=self._drift
+        )
+        return await self._tokens(commands) if commands.keys() == set(partition_tags(self.partitions)) else None
+
+    async def tokens(self, digest: str, collection: str = DEFAULT_COLLECTION) -> Mapping[str, int] | None:
+        """The tokens by which all partitions watch the question now; None when one does not."""
+        tags = partition_tags(self.partitions)
+        return await self._tokens({tag: ("QA.INDEX.WATCHED", index_key(tag, collection), digest) for tag in tags})
+
+    async def _tokens(self, commands: Mapping[str, Command]) -> Mapping[str, int] | None:
+        try:
+            replies: list[Any] = await self._shards.execute_many(
+                [(index_key(tag), command) for tag, command in commands.items()]
+            )
+        except QAError as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                _log.warning("answers are not kept: %s", error)
+            return None
+        self._complaint = ""
+        return dict(zip(commands, replies, strict=True)) if all(replies) else None
 
 
 class AnswerCache:
@@ -50,11 +105,13 @@ class AnswerCache:
         """The cluster has so many partitions from now on."""
         self._partitions = self.watches.partitions = partitions
 
-    async def get(self, digest: str) -> StoredAnswer | None:
+    async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
         """The answer of that name, if nothing has happened since that may change it."""
-        key = self._key(digest)
+        key = self._key(digest, collection)
         try:
-            raw, tokens = await asyncio.gather(self._shards.execute(key, "GET", key), self.watches.tokens(digest))
+            raw, tokens = await asyncio.gather(
+                self._shards.execute(key, "GET", key), self.watches.tokens(digest, collection)
+            )
         except QAError as error:
             _log.warning("answer cache cannot be read: %s", error)
             return None
@@ -71,7 +128,7 @@ class AnswerCache:
             return None
         return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable))
 
-    def put(self, digest: str, body: bytes, tokens: Mapping[str, int]) -> None:
+    def put(self, digest: str, body: bytes, tokens: Mapping[str, int], collection: str = DEFAULT_COLLECTION) -> None:
         """Store an answer in the background; drop it when `MAX_STORES` stores are under way already."""
         if len(self._stores) >= MAX_STORES:
             return
@@ -81,7 +138,7 @@ class AnswerCache:
             "watched": tokens,
             "answer": orjson.Fragment(body),
         }
-        task = asyncio.create_task(self._put(self._key(digest), orjson.dumps(value)))
+        task = asyncio.create_task(self._put(self._key(digest, collection), orjson.dumps(value)))
         self._stores.add(task)
         task.add_done_callback(self._stores.discard)
 
@@ -97,5 +154,5 @@ class AnswerCache:
         if self._stores:
             await asyncio.wait(self._stores)
 
-    def _key(self, digest: str) -> str:
-        return whole_answer_key(partition_of(digest, self._partitions), digest)
+    def _key(self, digest: str, collection: str) -> str:
+        return whole_answer_key(partition_of(digest, self._partitions), digest, collection)

@@ -30,6 +30,7 @@ from qa_cluster.waves import certainty, is_sure, wave_ends
 
 from .answer_cache import AnswerCache, StoredAnswer
 from .assembly import Assembled, CitedDocument, assemble, distinct, parse_cited_document
+from .collections import Collections
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
@@ -132,6 +133,7 @@ class Asker:
         readers: LoadedReaders,
         *,
         ranker: Ranker,
+        collections: Collections,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         waves: Sequence[int],
@@ -144,6 +146,7 @@ class Asker:
         self._flights: dict[_FlightKey, _Flight] = {}
         self._solo = 0
         self._ranker = ranker
+        self._collections = collections
         self._follow = follow
         self._readers = readers
         self.limits = limits
@@ -174,6 +177,7 @@ class Asker:
         # The answer must take account of every change before the question, of the model's too.
         cacheable = await self._freshness.drain()
         await self._follow()
+        await self._collections.check(question.options.collection)
         manifest = await self._readers.find(question.options.model)
         digest = self._digest(question, manifest)
         if question.options.cache in ("use", "only"):
@@ -237,12 +241,12 @@ class Asker:
     async def _make(self, question: Question, manifest: Manifest, digest: str, *, last_try: bool) -> _Made:
         begun = perf_counter()
         clock = Clock()
-        mode = question.options.cache
+        mode, collection = question.options.cache, question.options.collection
         generation = self._freshness.generation
         cacheable = mode != "off" and await self._freshness.drain()
         with self._freshness.keeping(digest) as keeping:
             if cacheable and mode in ("use", "only"):
-                stored = await self._answers.get(digest)
+                stored = await self._answers.get(digest, collection)
                 clock.cache = perf_counter() - begun
                 if stored is not None:
                     return self._stored(digest, stored, clock, None if keeping.dropped else generation)
@@ -261,7 +265,7 @@ class Asker:
             # While some shards still have the previous reader, the answer is not what the digest names: it is not kept.
             if tokens is None or keeping.dropped or revision != manifest.reading_revision:
                 return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, 0), clock)
-            self._answers.put(digest, body, tokens)
+            self._answers.put(digest, body, tokens, collection)
             ttl = self._answers.ttl_seconds
             self._near.put(
                 digest,
@@ -301,7 +305,9 @@ class Asker:
         for attempt in range(MAX_VERSION_TRIES):
             clock.read.clear()
             begun = perf_counter()
-            ranking = await self._ranker.rank(question.text, question.retriever_k, question.chosen)
+            ranking = await self._ranker.rank(
+                question.text, question.retriever_k, question.chosen, question.options.collection
+            )
             clock.rank = perf_counter() - begun
             (readings, waves), tokens = await asyncio.gather(
                 self._read(question, ranking, manifest, clock), self._watch(kept_as, ranking, question)
@@ -343,7 +349,9 @@ class Asker:
     async def _watch(self, kept_as: str, ranking: Ranking, question: Question) -> Mapping[str, int] | None:
         if not kept_as:
             return None
-        return await self._answers.watches.watch(kept_as, ranking, question.retriever_k, question.chosen)
+        return await self._answers.watches.watch(
+            kept_as, ranking, question.retriever_k, question.chosen, question.options.collection
+        )
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
@@ -382,7 +390,7 @@ class Asker:
 
     async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
         keys = {
-            reading.sentence.document_id: document_key(reading.sentence.document_id, reading.sentence.tag)
+            reading.sentence.document_id: document_key(reading.sentence.document, reading.sentence.tag)
             for reading in readings
         }
         replies = await self._shards.execute_many(

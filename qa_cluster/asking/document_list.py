@@ -1,4 +1,4 @@
-"""The documents of a cluster, page by page, and how many there are.
+"""The documents of a collection, page by page, and how many there are.
 
 A partition's index lists its documents in the order in which they were written; a listing goes through the partitions
 one after the other. It needs no state on the shards: a cursor names the partition and the place in it, and an index
@@ -24,7 +24,10 @@ import orjson
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import (
+    DEFAULT_COLLECTION,
     DOCUMENT_PREFIX,
+    DocumentName,
+    check_collection,
     decode_id,
     document_key,
     index_key,
@@ -35,6 +38,8 @@ from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
 from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
+
+from .collections import Collections, index_sums
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -69,15 +74,26 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which documents: those whose ids begin with `prefix` and that the filter admits. The default has all."""
+    """Which documents of a collection: those whose ids begin with `prefix` and that the filter admits.
+
+    It is false if it has all of them, as the default does.
+    """
 
     prefix: str = ""
     chosen: Filter | None = None
+    collection: str = DEFAULT_COLLECTION
 
     @classmethod
-    def of(cls, prefix: str = "", filters: Mapping[str, Any] | None = None, filter: str | Iterable[str] = ()) -> Choice:
+    def of(
+        cls,
+        prefix: str = "",
+        filters: Mapping[str, Any] | None = None,
+        filter: str | Iterable[str] = (),
+        collection: str = DEFAULT_COLLECTION,
+    ) -> Choice:
         """From options as clients give them; InvalidInput or InputTooLong says what is wrong."""
-        return cls(prefix, chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter)))
+        chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
+        return cls(prefix, chosen, check_collection(collection))
 
     def __bool__(self) -> bool:
         return bool(self.prefix) or self.chosen is not None
@@ -85,7 +101,8 @@ class Choice:
     @property
     def name(self) -> bytes:
         """The same for equal choices."""
-        return orjson.dumps((self.prefix, None if self.chosen is None else self.chosen.canonical))
+        own = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
+        return orjson.dumps((self.prefix, None if self.chosen is None else self.chosen.canonical, *own))
 
 
 EVERYTHING = Choice()
@@ -97,6 +114,7 @@ class ChoiceArguments(TypedDict, total=False):
     prefix: str | None
     filters: Mapping[str, Any] | None
     filter: str | Iterable[str] | None
+    collection: str | None
 
 
 def choice_of(arguments: ChoiceArguments) -> Choice:
@@ -107,7 +125,13 @@ def choice_of(arguments: ChoiceArguments) -> Choice:
     """
     if unknown := sorted(set(arguments) - set(ChoiceArguments.__annotations__)):
         raise InvalidInput(f"unknown option {unknown[0]!r} of a choice of documents")
-    return Choice.of(arguments.get("prefix") or "", arguments.get("filters"), arguments.get("filter") or ())
+    collection = arguments.get("collection")
+    return Choice.of(
+        arguments.get("prefix") or "",
+        arguments.get("filters"),
+        arguments.get("filter") or (),
+        DEFAULT_COLLECTION if collection is None else collection,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +194,16 @@ class DocumentList:
     (['ada.txt', 'b.txt'], 'AAsAAAAAAAAAAAACqT3o4g==')
     """
 
-    def __init__(self, shards: Shards, partitions: int) -> None:
+    def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
         self._shards = shards
         self.partitions = partitions
+        self._collections = collections
 
     async def page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: Choice = EVERYTHING) -> DocumentPage:
         """Up to `limit` documents of the choice, from `cursor` on; a short page may not be the last."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}")
+        await self._collections.check(choice.collection)
         place: _Place | None = _Place.of(cursor, choice, self.partitions)
         tags = partition_tags(self.partitions)
         found: list[tuple[str, str]] = []
@@ -195,7 +221,7 @@ class DocumentList:
                 count = matching[limit - len(found) - 1] + 1
             found += [(rows[i][0], tag) for i in matching]
             place = place.after(following)
-        entries = await self._entries(found)
+        entries = await self._entries(found, choice.collection)
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 
     def all(self, choice: Choice = EVERYTHING) -> AsyncIterator[DocumentEntry]:
@@ -208,6 +234,7 @@ class DocumentList:
         To count the latter, it reads the record of every document; to count those of a choice, it lists them. Of
         documents that are not ready no index knows which choice they belong to: InvalidInput for both together.
         """
+        await self._collections.check(choice.collection)
         if choice:
             if waiting:
                 raise InvalidInput(
@@ -215,11 +242,9 @@ class DocumentList:
                 )
             counts = await asyncio.gather(*(self._count(tag, choice) for tag in partition_tags(self.partitions)))
             return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))
-        keys = [index_key(tag) for tag in partition_tags(self.partitions)]
+        keys = [index_key(tag, choice.collection) for tag in partition_tags(self.partitions)]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
-        indexes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies if reply]
-        documents, sentences = (sum(int(index[name]) for index in indexes) for name in (b"documents", b"sentences"))
-        return DocumentCounts(documents, sentences, await self._waiting() if waiting else None)
+        return DocumentCounts(*index_sums(replies), await self._waiting(choice.collection) if waiting else None)
 
     async def _count(self, tag: str, choice: Choice) -> tuple[int, int]:
         documents = sentences = position = 0
@@ -232,46 +257,46 @@ class DocumentList:
 
     async def _rows(self, tag: str, position: int, count: int, choice: Choice) -> tuple[int, list[tuple[str, int]]]:
         """The next cursor; ids of documents that the filter admits, with the number of their sentences."""
-        key = index_key(tag)
+        key = index_key(tag, choice.collection)
         admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)
         following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count, *admitted)
         return int(following), [(decode_id(row[0].decode()), int(row[1])) for row in rows]
 
-    async def _entries(self, found: Iterable[tuple[str, str]]) -> tuple[DocumentEntry, ...]:
+    async def _entries(self, found: Iterable[tuple[str, str]], collection: str) -> tuple[DocumentEntry, ...]:
         """The entries of documents, from their records; a document that was removed meanwhile is left out."""
         wanted = list(found)
-        keys = [document_key(document_id, tag) for document_id, tag in wanted]
+        keys = [document_key(DocumentName.of(document_id, collection), tag) for document_id, tag in wanted]
         replies = await self._shards.execute_many([(key, ("HMGET", key, *_FIELDS)) for key in keys])
         return tuple(
             _entry(document_id, reply) for (document_id, _), reply in zip(wanted, replies, strict=True) if reply[1]
         )
 
-    async def _waiting(self) -> int:
+    async def _waiting(self, collection: str) -> int:
         async def attempt() -> int:
             tags = frozenset(partition_tags(self.partitions))
-            found = await asyncio.gather(*(self._waiting_on(shard, tags) for shard in self._shards.all))
+            found = await asyncio.gather(*(self._waiting_on(shard, tags, collection) for shard in self._shards.all))
             return len(frozenset[str]().union(*found))
 
         return int(await self._shards.retrying(attempt, COUNT_SECONDS))
 
-    async def _waiting_on(self, shard: Shard, tags: frozenset[str]) -> set[str]:
-        """The keys of a shard's records whose documents are not indexed at their current version."""
+    async def _waiting_on(self, shard: Shard, tags: frozenset[str], collection: str) -> set[str]:
+        """The keys of a collection's records on a shard whose documents are not indexed at their current version."""
         found: set[str] = set()
         cursor: bytes | int = 0
         while True:
             cursor, keys = await self._shards.execute_on(
                 shard, "SCAN", cursor, "MATCH", f"{DOCUMENT_PREFIX}*", "COUNT", SCAN_KEYS, "TYPE", "hash"
             )
-            names = [name for key in keys if (name := key.decode(errors="replace")) and _tag_of(name) in tags]
+            names = [name for key in keys if _is_of(name := key.decode(errors="replace"), collection, tags)]
             replies = await self._shards.execute_many([(name, ("HMGET", name, *_FIELDS)) for name in names])
             found |= {name for name, row in zip(names, replies, strict=True) if row[1] and row[1] != row[4]}
             if int(cursor) == 0:
                 return found
 
 
-def _tag_of(key: str) -> str:
+def _is_of(key: str, collection: str, tags: frozenset[str]) -> bool:
     parsed = parse_tagged(key, DOCUMENT_PREFIX)
-    return parsed[1] if parsed is not None else ""
+    return parsed is not None and parsed[0].collection == collection and parsed[1] in tags
 
 
 def _entry(document_id: str, row: list[Any]) -> DocumentEntry:

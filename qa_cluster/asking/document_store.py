@@ -9,21 +9,33 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from functools import cache
-from hashlib import sha1
+from math import inf
 from time import monotonic
 from typing import Any
 
 from qa_cluster import documents
 from qa_cluster.documents import ANY_VERSION, DocumentRecord, check_document_id
 from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
-from qa_cluster.keys import document_key, epoch_key, paragraphs_key, partition_of
+from qa_cluster.keys import (
+    DEFAULT_COLLECTION,
+    DocumentName,
+    check_collection,
+    document_key,
+    epoch_key,
+    paragraphs_key,
+    partition_of,
+    pending_key,
+)
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.types import Document, WriteResult
 
+from .collections import Collections, missing
+
 READ_ATTEMPTS = 20
+MAX_PENDING_BYTES = 128 * 1024
+"""Texts that may wait for their worker in a partition before `DocumentStore.caught_up` waits: some 1,000 sentences."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
 
@@ -35,11 +47,6 @@ class VersionConflict(RequestError):
     http_status = 412
 
 
-@cache
-def _sha1(source: str) -> str:
-    return sha1(source.encode(), usedforsecurity=False).hexdigest()
-
-
 class DocumentStore:
     """The documents of a cluster.
 
@@ -48,9 +55,12 @@ class DocumentStore:
     'Ada Lovelace wrote it.'
     """
 
-    def __init__(self, shards: Shards, partitions: int) -> None:
+    def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
         self._shards = shards
         self.partitions = partitions
+        self._collections = collections
+        # Bytes of the texts that wait in each partition, as the last put there has told.
+        self._pending: dict[str, int] = {}
 
     def tag_of(self, document_id: str) -> str:
         """The partition of a document."""
@@ -63,18 +73,23 @@ class DocumentStore:
         *,
         title: str = "",
         metadata: Mapping[str, Any] | None = None,
+        collection: str = DEFAULT_COLLECTION,
+        source: str = "",
         if_version: str | None = None,
         wait: bool = True,
         timeout: float = 30.0,
     ) -> WriteResult:
-        """Store a document; with `wait`, return when questions are answered from it.
+        """Store a document in a collection; with `wait`, return when questions are answered from it.
 
-        `if_version` is the version that the document must have; ``""`` means that it must not exist. Otherwise it
-        raises VersionConflict.
+        `source` names where it comes from: a folder, say. `if_version` is the version that the document must have;
+        ``""`` means that it must not exist. Otherwise it raises VersionConflict. NotFound says that there is no such
+        collection.
         """
-        document = documents.check_document(document_id, text, title, metadata)
+        document = documents.check_document(document_id, text, title, metadata, collection)
+        await self._collections.check(collection)
         tag = self.tag_of(document_id)
-        call = documents.put_document(document, tag, ANY_VERSION if if_version is None else if_version)
+        condition = ANY_VERSION if if_version is None else if_version
+        call = documents.put_document(document, tag, condition, documents.check_source(source))
         begun = monotonic()
         try:
             async with asyncio.timeout(timeout):
@@ -84,19 +99,28 @@ class DocumentStore:
                 f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
             ) from error
         done = documents.parse_put(reply)
+        if done.status == "homeless":
+            raise missing(collection)
+        self._pending[tag] = done.pending_bytes
         # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
         if wait and not tokenized:
-            tokenized = await self.wait_tokenized(document_id, document.version, timeout - (monotonic() - begun))
-        return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized)
+            tokenized = await self.wait_tokenized(document.name, document.version, timeout - (monotonic() - begun))
+        return WriteResult(document_id, document.version, done.status == "stored", done.created, tokenized, done.source)
 
-    async def delete(self, document_id: str, *, if_version: str | None = None, timeout: float = 30.0) -> str:
+    async def delete(
+        self,
+        document_id: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = 30.0,
+    ) -> str:
         """Remove a document and return the version it had; NotFound when there is none."""
-        check_document_id(document_id)
-        tag = self.tag_of(document_id)
-        call = documents.delete_document(document_id, tag, ANY_VERSION if if_version is None else if_version)
+        name, tag = await self._place(document_id, collection)
+        call = documents.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         try:
             async with asyncio.timeout(timeout):
                 reply, attempts = await self._run(call, timeout)
@@ -106,18 +130,25 @@ class DocumentStore:
         if done.status == "conflict":
             raise _conflict(document_id, done.version, if_version)
         if done.status == "missing" and attempts == 1:
-            raise NotFound(f"no such document: {document_id[:100]!r}")
+            raise _missing_document(document_id, collection)
         return done.version
 
-    async def get(self, document_id: str) -> Document:
+    async def remove(self, document: DocumentName, tag: str) -> bool:
+        """Remove what is left of a document in a partition, also while its collection is being deleted.
+
+        It returns whether there was a document. The caller has a deadline.
+        """
+        reply, _ = await self._run(documents.delete_document(document, tag), inf)
+        return documents.parse_delete(reply).status == "deleted"
+
+    async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
         """The stored document; NotFound when there is none."""
-        check_document_id(document_id)
-        tag = self.tag_of(document_id)
-        key, text_key = document_key(document_id, tag), paragraphs_key(document_id, tag)
+        name, tag = await self._place(document_id, collection)
+        key, text_key = document_key(name, tag), paragraphs_key(name, tag)
         for _ in range(READ_ATTEMPTS):
             record_reply, text, after = await self._shards.execute_many(
                 [
-                    (key, documents.read_record(document_id, tag)),
+                    (key, documents.read_record(name, tag)),
                     (text_key, ("GET", text_key)),
                     (key, ("HGET", key, "version")),
                 ]
@@ -125,7 +156,7 @@ class DocumentStore:
             record = documents.parse_record(record_reply)
             if not isinstance(text, bytes):
                 if record is None:
-                    raise NotFound(f"no such document: {document_id[:100]!r}")
+                    raise _missing_document(document_id, collection)
                 continue  # deleted between the two reads
             if record is None and after is None:
                 return Document(document_id, text.decode("utf-8", "replace"))
@@ -135,9 +166,31 @@ class DocumentStore:
             f"document {document_id[:100]!r} changed during every one of {READ_ATTEMPTS} reads of it"
         )
 
-    async def wait_tokenized(self, document_id: str, version: str, timeout: float) -> bool:
+    async def caught_up(self, document_id: str, timeout: float) -> None:
+        """Wait while too much waits for its worker in the partition where this document was put.
+
+        A writer of many documents calls it after each, so that none has to wait for long until questions find it.
+        DeadlineExceeded if the worker does nothing for so many seconds.
+        """
+        tag = self.tag_of(document_id)
+        key, pause = pending_key(tag), FIRST_POLL_SECONDS
+        waiting, until = self._pending.get(tag, 0), monotonic() + timeout
+        while waiting > MAX_PENDING_BYTES:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LAST_POLL_SECONDS)
+            before, waiting = waiting, int(await self._shards.execute(key, "HGET", key, "") or 0)
+            self._pending[tag] = waiting
+            if waiting < before:
+                until = monotonic() + timeout
+            elif monotonic() > until:
+                raise DeadlineExceeded(
+                    f"document {document_id[:100]!r} is stored, but {waiting} bytes of texts wait in its partition and"
+                    f" none was indexed within {timeout:g} s: its shard's worker is busy or down"
+                )
+
+    async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
         """Wait until questions are answered from this version; False when another version has taken its place."""
-        key = document_key(document_id, self.tag_of(document_id))
+        key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
         try:
             async with asyncio.timeout(timeout):
@@ -151,27 +204,32 @@ class DocumentStore:
                     pause = min(pause * 1.5, LAST_POLL_SECONDS)
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"document {document_id[:100]!r} is stored, but was not tokenized within {max(timeout, 0):.3g} s: "
+                f"document {document.id[:100]!r} is stored, but was not indexed within {max(timeout, 0):.3g} s: "
                 "its shard's worker is busy or down"
             ) from error
+
+    async def _place(self, document_id: str, collection: str) -> tuple[DocumentName, str]:
+        """The name and the partition of a document, after a look whether its collection exists."""
+        check_document_id(document_id)
+        await self._collections.check(check_collection(collection))
+        return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
     async def _run(self, call: ScriptCall, seconds: float) -> tuple[Any, int]:
         """The reply of a script and how often it was sent."""
         attempts = 0
-        source, key = call.source, call.keys[0]
+        key = call.keys[0]
 
         async def attempt() -> Any:
             nonlocal attempts
-            arguments = (len(call.keys), *call.keys, *call.args)
             try:
                 attempts += 1
-                return await self._shards.execute_once(key, "EVALSHA", _sha1(source), *arguments)
+                return await self._shards.execute_once(key, *call.short())
             except ReplyError as error:
                 if error.code != "NOSCRIPT":
                     if error.code in ("MOVED", "ASK"):
                         attempts -= 1
                     raise
-            return await self._shards.execute_once(key, "EVAL", source, *arguments)
+            return await self._shards.execute_once(key, *call.command())
 
         reply = await self._shards.retrying(attempt, seconds)
         epoch = epoch_key(key.rpartition("{")[2].removesuffix("}"))
@@ -193,6 +251,11 @@ def _document(document_id: str, text: bytes, record: DocumentRecord) -> Document
         sentences=record.sentences or 0,
         tokenized=record.tokenized,
     )
+
+
+def _missing_document(document_id: str, collection: str) -> NotFound:
+    where = "" if collection == DEFAULT_COLLECTION else f" in collection {collection!r}"
+    return NotFound(f"no such document: {document_id[:100]!r}{where}")
 
 
 def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConflict:

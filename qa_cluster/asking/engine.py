@@ -19,9 +19,11 @@ from qa_cluster.routing.connection import Login
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Address
 
-from .answer_cache import AnswerCache
+from .answer_cache import AnswerCache, Watches
 from .asker import Asker, Outcome
+from .collections import Collections
 from .document_list import DocumentList
+from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
 from .freshness import Freshness
 from .loaded_readers import LoadedModel, LoadedReaders, list_models, read_manifest
@@ -29,7 +31,6 @@ from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
 from .searcher import Found, Ranker, Searcher
-from .watches import Watches
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ class Engine:
         freshness.on_dropped.append(self.near.discard)
         self.readers = LoadedReaders(shards, manifest)
         self._ranker = Ranker(shards, partitions)
+        self.collections = Collections(shards, freshness, partitions)
         self.asker = Asker(
             shards,
             freshness,
@@ -87,13 +89,17 @@ class Engine:
             self._answers,
             self.readers,
             ranker=self._ranker,
+            collections=self.collections,
             follow=self._follow,
             limits=options.limits,
             waves=options.waves,
         )
-        self.searcher = Searcher(shards, self._ranker, follow=self._follow, limits=options.limits)
-        self.documents = DocumentStore(shards, partitions)
-        self.listing = DocumentList(shards, partitions)
+        self.searcher = Searcher(
+            shards, self._ranker, collections=self.collections, follow=self._follow, limits=options.limits
+        )
+        self.documents = DocumentStore(shards, partitions, self.collections)
+        self.listing = DocumentList(shards, partitions, self.collections)
+        self.collection_removal = CollectionRemoval(shards, self.collections, self.documents)
         self.pipeline = RemotePipeline(shards, most=options.pipeline_max_requests)
         self._manifest_changes = freshness.manifest_changes
         self._reloading = asyncio.Lock()
@@ -162,7 +168,7 @@ class Engine:
             _log.warning("the cluster has %d partitions now, it had %d", partitions, self.partitions)
             self.partitions = partitions
             self._answers.set_partitions(partitions)
-            self.documents.partitions = self.listing.partitions = partitions
+            self.documents.partitions = self.listing.partitions = self.collections.partitions = partitions
             self._ranker.set_partitions(partitions)
             self.freshness.set_tags(partition_tags(partitions))
 

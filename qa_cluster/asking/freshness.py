@@ -1,10 +1,11 @@
 """Tells whether a cached answer is still valid: every shard pushes a message to this process when anything changes.
 
 One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the watched questions, to the epochs of
-the partitions and to the models' manifests. A question that is dropped names the answer that a write may have changed:
-nobody else's answer goes. An epoch moves with every write, and tells whether work that is under way has seen it.
+the partitions, to the models' manifests and to the lists of collections. A question that is dropped names the answer
+that a write may have changed: nobody else's answer goes. An epoch moves with every write, and tells whether work that
+is under way has seen it.
 Whatever is not a write of documents moves `generation`, to which all cached answers of this process belong: another
-model, another topology, a lost connection.
+model, another topology, a collection made or removed, a lost connection.
 
 A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
 then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
@@ -27,7 +28,7 @@ from time import monotonic
 from typing import Any
 
 from qa_cluster.errors import ClusterError, ReplyError
-from qa_cluster.keys import PARTITIONS_KEY, epoch_key, slot
+from qa_cluster.keys import COLLECTIONS_PREFIX, PARTITIONS_KEY, epoch_key, slot
 from qa_cluster.routing.connection import Argument, Connection, ConnectionLost
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard, Topology
@@ -145,6 +146,8 @@ class Freshness:
                 self._dropped(name.rpartition(":")[2])
             elif name.startswith(EPOCH_PREFIX):
                 self.writes += 1
+            elif name.startswith(COLLECTIONS_PREFIX):
+                self.generation += 1
             else:
                 self.generation += 1
                 self.manifest_changes += 1
@@ -240,7 +243,7 @@ class Freshness:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 prefixes: list[Argument] = []
-                for prefix in (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY):
+                for prefix in (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX):
                     prefixes += ["PREFIX", prefix]
                 await connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
         except (TimeoutError, ReplyError) as error:

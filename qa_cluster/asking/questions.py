@@ -14,6 +14,7 @@ import orjson
 from qa_cluster.config import Settings
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
@@ -45,6 +46,7 @@ class AskOptions:
         top_k: most answers returned.
         min_score: answers less probable than this are left out.
         retriever_k: most sentences read; None: the service's default.
+        collection: where the answers come from; other collections have no part in them.
         doc_id: only answers from these documents; empty: from all.
         filters: only answers from documents whose metadata satisfy this, in Haystack's form; None: from all.
         filter: the same in the short form, ``year>=2020``; all conditions must hold.
@@ -59,6 +61,7 @@ class AskOptions:
     top_k: int = 3
     min_score: float = 0.0
     retriever_k: int | None = None
+    collection: str = DEFAULT_COLLECTION
     doc_id: tuple[str, ...] = ()
     filters: Mapping[str, Any] | None = None
     filter: tuple[str, ...] = ()
@@ -75,6 +78,7 @@ class SearchOptions:
 
     Attributes:
         top_k: most sentences returned.
+        collection: where the sentences come from.
         doc_id: only sentences of these documents; empty: of all.
         filters, filter: only sentences of documents whose metadata satisfy this, as in `AskOptions`.
         context: sentences around each that are returned with it, on each side.
@@ -82,6 +86,7 @@ class SearchOptions:
     """
 
     top_k: int = 10
+    collection: str = DEFAULT_COLLECTION
     doc_id: tuple[str, ...] = ()
     filters: Mapping[str, Any] | None = None
     filter: tuple[str, ...] = ()
@@ -93,6 +98,7 @@ class SearchArguments(TypedDict, total=False):
     """The fields of `SearchOptions` as the clients' `search` takes them; None is the default of each."""
 
     top_k: int | None
+    collection: str | None
     doc_id: str | Iterable[str] | None
     filters: Mapping[str, Any] | None
     filter: str | Iterable[str] | None
@@ -112,6 +118,7 @@ class AskArguments(TypedDict, total=False):
     top_k: int | None
     min_score: float | None
     retriever_k: int | None
+    collection: str | None
     doc_id: str | Iterable[str] | None
     filters: Mapping[str, Any] | None
     filter: str | Iterable[str] | None
@@ -222,7 +229,7 @@ def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tup
     normal = _check_text("query", text, limits.question_max_chars)
     _within("top_k", options.top_k, 1, MAX_RANK_COUNT)
     _within("context", options.context, 0, MAX_NEIGHBOURS)
-    return normal, _check_wait_and_filters(options, limits)
+    return normal, _check_corpus(options, limits)
 
 
 def _check_text(name: str, text: object, limit: int) -> str:
@@ -247,7 +254,7 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
     _within("min_score", options.min_score, 0, 1)
     if options.retriever_k is not None:
         _within("retriever_k", options.retriever_k, 1, limits.retriever_k_max)
-    chosen = _check_wait_and_filters(options, limits)
+    chosen = _check_corpus(options, limits)
     if options.cache not in CACHE_MODES:
         raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}")
     if options.model:
@@ -255,7 +262,8 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
     return chosen
 
 
-def _check_wait_and_filters(options: AskOptions | SearchOptions, limits: AskLimits) -> Filter | None:
+def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Filter | None:
+    check_collection(options.collection)
     if options.timeout_ms is not None:
         _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
     if len(options.doc_id) > MAX_DOC_IDS:

@@ -17,22 +17,24 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.documents import FoundDocument, PlacedSentence, parse_hits, read_hits
+from qa_cluster.documents import FoundDocument, parse_hits, read_hits
 from qa_cluster.errors import ClusterError, DeadlineExceeded, ReplyError
-from qa_cluster.keys import SentenceRef, parse_sentence, partition_tags
+from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, parse_sentence, partition_tags
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import hit_of
 from qa_cluster.ranking.terms import question_terms
+from qa_cluster.reading.places import Placed
 from qa_cluster.routing.shards import NotWhole, Shards
 from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
+from .collections import Collections
 from .questions import AskLimits, SearchOptions, check_search
 
 # A document, and the sentences that were fetched from it for one ranked sentence: that one and its neighbours.
-_Read = tuple[FoundDocument | None, Sequence[PlacedSentence]]
+_Read = tuple[FoundDocument | None, Sequence[Placed]]
 NOTHING: _Read = (None, ())
 
 MAX_VERSION_TRIES = 3
@@ -51,12 +53,16 @@ class Ranker:
         """Expect this number of partitions in later rankings."""
         self._partitions = frozenset(partition_tags(partitions))
 
-    async def rank(self, text: str, count: int, chosen: Filter | None = None) -> Ranking:
-        """The `count` best sentences, of the documents that the filter admits.
+    async def rank(
+        self, text: str, count: int, chosen: Filter | None = None, collection: str = DEFAULT_COLLECTION
+    ) -> Ranking:
+        """The `count` best sentences of a collection, of the documents that the filter admits.
 
         It raises NotWhole when no shard, or two, ranked a partition: the caller then tries again.
         """
-        arguments = (text,) if chosen is None else (text, chosen.packed.hex())
+        packed = "" if chosen is None else chosen.packed.hex()
+        given = (packed,) if packed else ()
+        arguments = (text, *given) if collection == DEFAULT_COLLECTION else (text, packed, collection)
         replies = await asyncio.gather(
             *(trigger(self._shards, shard, RANK_TRIGGER, count, *arguments) for shard in self._shards.all)
         )
@@ -110,10 +116,17 @@ class Searcher:
     """Finds the sentences of one cluster that match a query best."""
 
     def __init__(
-        self, shards: Shards, ranker: Ranker, *, follow: Callable[[], Awaitable[None]], limits: AskLimits
+        self,
+        shards: Shards,
+        ranker: Ranker,
+        *,
+        collections: Collections,
+        follow: Callable[[], Awaitable[None]],
+        limits: AskLimits,
     ) -> None:
         self._shards = shards
         self._ranker = ranker
+        self._collections = collections
         self._follow = follow
         self._limits = limits
 
@@ -132,10 +145,11 @@ class Searcher:
 
     async def _search(self, query: str, chosen: Filter | None, options: SearchOptions, begun: float) -> Found:
         await self._follow()
+        await self._collections.check(options.collection)
         terms = tuple(question_terms(query))
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()
-            ranking = await self._ranker.rank(query, options.top_k, chosen)
+            ranking = await self._ranker.rank(query, options.top_k, chosen, options.collection)
             fetching_begun = perf_counter()
             documents = await self._documents(ranking.candidates, options.context)
             hits = [
@@ -170,7 +184,7 @@ class Searcher:
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
         for candidate in candidates:
             sentence = parse_sentence(candidate.sentence)
-            by_document.setdefault((sentence.document_id, sentence.tag), []).append(sentence)
+            by_document.setdefault((sentence.document, sentence.tag), []).append(sentence)
         most = max(1, MAX_SCRIPT_SENTENCES // (2 * around + 1))
         parts = [
             (name, sentences[first : first + most])

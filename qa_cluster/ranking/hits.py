@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from qa_cluster.documents import FoundDocument, PlacedSentence
+from qa_cluster.documents import FoundDocument
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import parse_sentence
 from qa_cluster.reading.passages import MAX_GAP
+from qa_cluster.reading.places import Placed
 from qa_cluster.types import Hit, Passage, Span
 
 from .bm25 import Candidate
@@ -25,7 +26,7 @@ LIGHTEST_WEIGHT = 0.02
 def hit_of(
     candidate: Candidate,
     document: FoundDocument | None,
-    around: Sequence[PlacedSentence],
+    around: Sequence[Placed],
     terms: Sequence[str],
     epochs: Mapping[str, int],
     *,
@@ -39,7 +40,7 @@ def hit_of(
     """
     sentence = parse_sentence(candidate.sentence)
     own = next((each for each in around if each.index == sentence.index), None)
-    if document is None or own is None or own.start < 0:
+    if document is None or own is None:
         return None
     if document.epoch != epochs.get(sentence.tag) and not earns(own.text, terms, candidate.weights):
         return None
@@ -72,17 +73,17 @@ def earns(text: str, terms: Sequence[str], weights: Sequence[float]) -> bool:
     )
 
 
-def passage_around(own: PlacedSentence, around: Sequence[PlacedSentence]) -> Passage:
+def passage_around(own: Placed, around: Sequence[Placed]) -> Passage:
     """A sentence with the sentences next to it, up to a gap; each white-space character between them becomes a space.
 
-    >>> one, two = PlacedSentence(0, "A cat.", 3), PlacedSentence(1, "It ran.", 11)
+    >>> one, two = Placed(0, "A cat.", 3), Placed(1, "It ran.", 11)
     >>> passage_around(two, [one, two])
     Passage(text='A cat.  It ran.', start=3, end=18)
     """
     text, start = own.text, own.start
     for before in sorted((each for each in around if each.index < own.index), key=lambda each: -each.index):
         gap = start - before.start - len(before.text)
-        if before.start < 0 or not 0 <= gap <= MAX_GAP:
+        if not 0 <= gap <= MAX_GAP:
             break
         text, start = before.text + " " * gap + text, before.start
     for behind in sorted((each for each in around if each.index > own.index), key=lambda each: each.index):

@@ -8,20 +8,14 @@ of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-from qa_cluster import keys
-from qa_cluster.documents import document_keys
-from qa_cluster.reading.tokenization import TextTokens, pack_sentence
-from qa_cluster.scripts import ScriptCall
+from collections.abc import Sequence
+from functools import lru_cache
 
 from .terms import analyze
 
 K1 = 1.2
 B = 0.75
 REFERENCE_LENGTH = 15.0
-MAX_STEP_SENTENCES = 100
 
 
 def weight(frequency: int, length: int) -> float:
@@ -49,15 +43,25 @@ def pack_sentences(sentences: Sequence[str]) -> bytes:
     """
     packed = bytearray()
     for sentence in sentences:
-        terms = analyze(sentence)
-        counts = sorted((term.encode(), count) for term, count in Counter(terms).items())
-        _append(packed, len(terms))
+        counts = Counter(analyze(sentence))
+        _append(packed, counts.total())
         _append(packed, len(counts))
-        for term, count in counts:
-            _append(packed, count)
-            _append(packed, len(term))
-            packed += term
+        for entry, count in sorted([(_entry(term), count) for term, count in counts.items()]):
+            if count == 1:
+                packed += entry[1]
+            else:
+                _append(packed, count)
+                packed += entry[1][1:]
     return bytes(packed)
+
+
+@lru_cache(maxsize=50_000)
+def _entry(term: str) -> tuple[bytes, bytes]:
+    """The bytes of a term, by which the terms of a sentence are ordered, and its entry if it occurs once."""
+    data = term.encode()
+    packed = bytearray(b"\x01")
+    _append(packed, len(data))
+    return data, bytes(packed + data)
 
 
 def _append(packed: bytearray, number: int) -> None:
@@ -66,50 +70,3 @@ def _append(packed: bytearray, number: int) -> None:
         packed.append(number & 0x7F | 0x80)
         number >>= 7
     packed.append(number)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexWriter:
-    """The script calls that store the tokens of one version of a document and index it.
-
-    A small document takes one call. The tokens of a large one are written in steps, each of which holds the shard for a
-    few milliseconds only; the last step adds the document to the index. A step fails once the version has changed.
-    """
-
-    document_id: str
-    tag: str
-    version: str
-    splitter: str
-    tokenizer: str
-    fingerprint: int
-    spans: Sequence[tuple[int, int]]
-    tokens: Sequence[TextTokens]
-    packed: bytes
-    fields: bytes
-
-    def steps(self) -> Iterator[tuple[int, int, str]]:
-        """First sentence, last sentence and kind of every step, in order."""
-        count = len(self.spans)
-        for first in range(0, max(count, 1), MAX_STEP_SENTENCES):
-            last = min(first + MAX_STEP_SENTENCES, count)
-            yield first, last, ("b" if first == 0 else "") + ("c" if last == count else "")
-
-    def call(self, first: int, last: int, kind: str, attempt: str) -> ScriptCall:
-        """One step. ``attempt`` is the last element of the reply to the first step; it is empty for that step."""
-        arrays: list[str | bytes | int] = []
-        for i in range(first, last):
-            (_, columns), blob = pack_sentence(*self.spans[i], self.tokens[i], self.fingerprint)
-            arrays.extend((i, columns, blob))
-        args = (
-            keys.tokens_prefix(self.document_id, self.tag),
-            self.version,
-            self.splitter,
-            self.tokenizer,
-            kind,
-            attempt,
-            len(self.spans),
-            self.packed if "c" in kind else b"",
-            self.fields if "c" in kind else b"",
-            *arrays,
-        )
-        return ScriptCall("index_document", document_keys(self.document_id, self.tag), args)

@@ -11,20 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qa_cluster.keys import epoch_key, flight_key, index_key
+from qa_cluster.keys import DEFAULT_COLLECTION, collection_prefix, epoch_key, flight_key, index_key
 
 Command = tuple[str | int | bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the partitions of a shard hold of a question's terms; `frequencies` has a row for each partition."""
+    """What a collection's partitions on a shard hold of a question's terms; `frequencies` has a row for each."""
 
     tags: tuple[str, ...]
     terms: tuple[str, ...]
     epochs: tuple[int, ...]
     sentences: tuple[int, ...]
     frequencies: tuple[tuple[int, ...], ...]
+    collection: str = DEFAULT_COLLECTION
 
     @property
     def sums(self) -> list[int]:
@@ -32,18 +33,22 @@ class Statistics:
         return [sum(column) for column in zip(*self.frequencies, strict=True)] or [0] * len(self.terms)
 
 
-def statistics_commands(tags: Sequence[str], terms: Sequence[str]) -> list[Command]:
+def statistics_commands(
+    tags: Sequence[str], terms: Sequence[str], collection: str = DEFAULT_COLLECTION
+) -> list[Command]:
     """To be sent one after the other; `parse_statistics` reads their replies."""
     commands: list[Command] = []
     for tag in tags:
         # The second key keeps all from being answered while the partition's slot is on its way.
-        commands.append(("MGET", epoch_key(tag), flight_key(tag)))
-        commands.append(("QA.INDEX.STATS", index_key(tag), "TERMS", len(terms), *terms))
+        commands.append(("MGET", epoch_key(tag, collection), flight_key(tag)))
+        commands.append(("QA.INDEX.STATS", index_key(tag, collection), "TERMS", len(terms), *terms))
     return commands
 
 
-def parse_statistics(tags: Sequence[str], terms: Sequence[str], replies: Sequence[Any]) -> Statistics:
-    """The replies to `statistics_commands` of the same tags and terms."""
+def parse_statistics(
+    tags: Sequence[str], terms: Sequence[str], replies: Sequence[Any], collection: str = DEFAULT_COLLECTION
+) -> Statistics:
+    """The replies to `statistics_commands` of the same tags, terms and collection."""
     found = replies[1::2]
     return Statistics(
         tuple(tags),
@@ -51,6 +56,7 @@ def parse_statistics(tags: Sequence[str], terms: Sequence[str], replies: Sequenc
         tuple(int(epoch or 0) for epoch, _ in replies[::2]),
         tuple(each[0] for each in found),
         tuple(tuple(each[2]) for each in found),
+        collection,
     )
 
 
@@ -60,7 +66,16 @@ def rank_commands(statistics: Statistics, count: int, packed_filter: bytes = b""
     words = [word for pair in zip(statistics.terms, statistics.sums, strict=True) for word in pair]
     sentences = sum(statistics.sentences)
     return [
-        ("QA.INDEX.RANK", index_key(tag), count, sentences, *chosen, "TERMS", len(statistics.terms), *words)
+        (
+            "QA.INDEX.RANK",
+            index_key(tag, statistics.collection),
+            count,
+            sentences,
+            *chosen,
+            "TERMS",
+            len(statistics.terms),
+            *words,
+        )
         for tag in statistics.tags
     ]
 
@@ -69,11 +84,12 @@ def rank_reply(statistics: Statistics, replies: Sequence[Any], count: int) -> di
     """The reply to ``qa.rank``, for `qa_cluster.ranking.bm25.merge`; from the replies to `rank_commands`."""
     parts: dict[str, Any] = {}
     hits: list[tuple[float, str, list[float], int]] = []
+    prefix = collection_prefix(statistics.collection)
     rows = zip(statistics.tags, statistics.sentences, statistics.frequencies, replies, strict=True)
     for tag, sentences, frequencies, (_, _, _, found, (identity, next_id), places) in rows:
         parts[tag] = [sentences, frequencies, identity, next_id]
         for (document, number, score, weights), place in zip(found, places, strict=True):
-            key = f"{_text(document)}:{{{tag}}}:{number}"
+            key = f"{prefix}{_text(document)}:{{{tag}}}:{number}"
             hits.append((-float(score), key, [float(weight) for weight in weights], place))
     hits.sort(key=lambda hit: hit[:2])
     return {

@@ -10,6 +10,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 import Stemmer
@@ -48,6 +49,7 @@ def _mark_ranges() -> str:
 
 _MARKS = _mark_ranges()
 _WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+(?:['\u2019](?:[^\W_]|[{_MARKS}])+)*")
+_ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 _UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
 _DIACRITICS = re.compile("[\u0300-\u036f]+")
 _local = threading.local()
@@ -61,9 +63,18 @@ def analyze(text: str) -> list[str]:
     >>> analyze("東京都 2020")
     ['東京', '京都', '2020']
     """
-    if not text.isascii():
-        text = unaccented(text)
+    if text.isascii():
+        # All words of a script without spaces or accents: by the rules of `words`, each a term that is looked up.
+        return [term for word in _ASCII_WORD.findall(text.lower()) if (term := _term(word))]
+    text = unaccented(text)
     return [term for term in stems([word for word, _, _ in words(text.casefold())]) if term]
+
+
+@lru_cache(maxsize=50_000)
+def _term(word: str) -> str:
+    """The term of a word of ASCII letters in lower case; empty if it is none."""
+    (found,) = stems([word[:MAX_TERM_LENGTH]]) if len(word) > 1 and word not in STOPWORDS else ("",)
+    return found
 
 
 def question_terms(question: str, limit: int = 32) -> list[str]:

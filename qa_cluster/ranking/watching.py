@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import expm1, floor, log
 
-from qa_cluster.keys import encode_id, index_key, parse_sentence
+from qa_cluster.keys import DEFAULT_COLLECTION, encode_id, index_key, parse_sentence
 
 from .bm25 import Part, Ranking
 from .filters import Filter
@@ -27,7 +27,14 @@ MOST = 2**53 - 1
 
 
 def watch_commands(
-    ranking: Ranking, asked: int, chosen: Filter | None = None, *, name: str, ttl_ms: int, drift: float
+    ranking: Ranking,
+    asked: int,
+    chosen: Filter | None = None,
+    collection: str = DEFAULT_COLLECTION,
+    *,
+    name: str,
+    ttl_ms: int,
+    drift: float,
 ) -> dict[str, Command]:
     """``QA.INDEX.WATCH`` for the index of each partition, by tag.
 
@@ -35,6 +42,7 @@ def watch_commands(
         ranking: what the answer is made from.
         asked: how many sentences were asked for; if there are fewer, each new one that shares a term may change it.
         chosen: the filter that was ranked with.
+        collection: the one that was ranked.
         name: of the answer.
         ttl_ms: how long it is kept.
         drift: how far the idf of a term may move, as a share of it.
@@ -56,7 +64,7 @@ def watch_commands(
     for tag, part in ranking.parts.items():
         terms = _terms(ranking, part, of_terms)
         commands[tag] = (
-            *("QA.INDEX.WATCH", index_key(tag), name, ttl_ms, part.identity, part.next_id, repr(least)),
+            *("QA.INDEX.WATCH", index_key(tag, collection), name, ttl_ms, part.identity, part.next_id, repr(least)),
             *(ranking.sentences, *_bounds(part.sentences, of_sentences)),
             *(() if chosen is None else ("FILTER", chosen.packed)),
             *("TERMS", len(terms), *(word for term in terms for word in term)),

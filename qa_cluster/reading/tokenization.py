@@ -1,8 +1,9 @@
-"""Turns text into a reader's tokens, and tokens into the tensors that shards store.
+"""Turns text into a reader's tokens, and tokens into the blocks that shards store.
 
-Sentences are tokenized once, when they are stored, without special tokens and with the code points that each token
-covers; `windows` puts the question before them when it is asked. The tokenizer's own padding and truncation stay off:
-they would be state shared by all callers, and a question that is cut off must be reported (`QuestionTokens.truncated`).
+Sentences are tokenized, when they are first read or in bulk, without special tokens and with the code points that each
+token covers; `windows` puts the question before them when it is asked. The tokenizer's own padding and truncation stay
+off: they would be state shared by all callers, and a question that is cut off must be reported
+(`QuestionTokens.truncated`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from struct import Struct
+from struct import error as StructError
 
 import numpy as np
 import numpy.typing as npt
@@ -37,16 +40,6 @@ class TextTokens:
     ends: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSentence:
-    """The contents of a sentence's tensor: its place in the document, its tokens, and which tokenizer made them."""
-
-    fingerprint: int
-    start: int
-    end: int
-    tokens: TextTokens
-
-
 class ReaderTokenizer:
     """The tokenizer of a reader, of any family. Safe to use from several threads.
 
@@ -65,7 +58,7 @@ class ReaderTokenizer:
         self._tokenizer = tokenizer
         digest = blake2b(tokenizer_json, digest_size=8)
         self.digest = digest.hexdigest()
-        # 31 bits of the digest are stored with every sentence, so that a reader never gets another tokenizer's tokens.
+        # 31 bits of the digest are stored with every block, so that a reader never gets another tokenizer's tokens.
         self.fingerprint = int.from_bytes(digest.digest()[:4], "big") >> 1
 
     def encode_question(self, question: str, max_question_tokens: int) -> QuestionTokens:
@@ -117,18 +110,57 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def pack_sentence(start: int, end: int, tokens: TextTokens, fingerprint: int) -> tuple[tuple[int, int], bytes]:
-    """Shape and bytes of the INT32 tensor that stores a sentence's place in the document and its tokens."""
-    tensor = np.zeros((3, 1 + len(tokens.ids)), dtype="<i4")
-    tensor[:, 0] = fingerprint, start, end
-    tensor[0, 1:], tensor[1, 1:], tensor[2, 1:] = tokens.ids, tokens.starts, tokens.ends
-    return (3, tensor.shape[1]), tensor.tobytes()
+_BLOCK = Struct("<IBHI")
+_ESCAPE = 15
 
 
-def unpack_sentence(blob: bytes) -> StoredSentence:
-    """The sentence that `pack_sentence` packed."""
-    if not blob or len(blob) % 12:
-        raise InvalidInput(f"token tensor must be INT32 [3, 1 + tokens], got {len(blob)} bytes")
-    tensor = np.frombuffer(blob, dtype="<i4").reshape(3, -1)
-    tokens = TextTokens(tensor[0, 1:], tensor[1, 1:], tensor[2, 1:])
-    return StoredSentence(int(tensor[0, 0]), int(tensor[1, 0]), int(tensor[2, 0]), tokens)
+def pack_tokens(tokens: Sequence[TextTokens], fingerprint: int) -> bytes:
+    """The tokens of consecutive sentences as shards store them, some 3 bytes a token.
+
+    The tokenizer's fingerprint (u32), 1 if ids take four bytes and 0 if they take two (u8), the number of sentences
+    (u16) and of escapes (u32); how many tokens each sentence has (u16); all ids; a byte for each token, its distance
+    from the one before and its length in code points, four bits each; for each of 15 and 15, both numbers as i32.
+    """
+    counts = np.array([len(each.ids) for each in tokens], dtype="<u2")
+    ids = np.concatenate([each.ids for each in tokens]) if tokens else np.zeros(0, np.int32)
+    gaps = [np.diff(each.starts, prepend=0) - _lengths(each, shifted=True) for each in tokens]
+    distances = np.concatenate(gaps) if tokens else ids
+    lengths = np.concatenate([_lengths(each) for each in tokens]) if tokens else ids
+    escaped = (distances < 0) | (distances >= _ESCAPE) | (lengths < 0) | (lengths >= _ESCAPE)
+    places = np.where(escaped, _ESCAPE << 4 | _ESCAPE, distances << 4 | lengths).astype("u1")
+    wide = bool(len(ids)) and int(ids.max()) > 0xFFFF
+    head = _BLOCK.pack(fingerprint, wide, len(tokens), int(escaped.sum()))
+    escapes = np.stack([distances[escaped], lengths[escaped]], axis=1).astype("<i4")
+    arrays = (counts, ids.astype("<u4" if wide else "<u2"), places, escapes)
+    return head + b"".join(array.tobytes() for array in arrays)
+
+
+def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
+    """The lengths of the tokens; shifted, each stands at the next token, and 0 at the first."""
+    lengths = tokens.ends - tokens.starts
+    return np.concatenate([np.zeros(1, np.int32), lengths[:-1]])[: len(lengths)] if shifted else lengths
+
+
+def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
+    """What `pack_tokens` packed, for each sentence; None if another tokenizer made it."""
+    try:
+        stamp, wide, sentences, escapes = _BLOCK.unpack_from(blob)
+        if stamp != fingerprint:
+            return None
+        counts = np.frombuffer(blob, "<u2", sentences, _BLOCK.size).astype(np.int64)
+        total, at = int(counts.sum()), _BLOCK.size + 2 * sentences
+        ids = np.frombuffer(blob, "<u4" if wide else "<u2", total, at).astype(np.int32)
+        at += total * (4 if wide else 2)
+        places = np.frombuffer(blob, "u1", total, at)
+        extra = np.frombuffer(blob, "<i4", 2 * escapes, at + total).reshape(-1, 2)
+        distances, lengths = (places >> 4).astype(np.int32), (places & _ESCAPE).astype(np.int32)
+        escaped = places == (_ESCAPE << 4 | _ESCAPE)
+        distances[escaped], lengths[escaped] = extra[:, 0], extra[:, 1]
+    except (ValueError, StructError) as error:
+        raise InvalidInput(f"block of tokens cannot be read: {error}") from error
+    found = []
+    for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):
+        part = slice(end - count, end)
+        ends = np.cumsum(distances[part] + lengths[part], dtype=np.int32)
+        found.append(TextTokens(ids[part], ends - lengths[part], ends))
+    return found

@@ -1,13 +1,14 @@
 -- Removes a document and everything derived from it, at once.
--- ARGV: tokens prefix, mode, condition. Mode `delete` removes the text too; `gone` cleans up after a client removed it,
--- `unreadable` after it wrote one that is none, which stays.
+-- ARGV: mode, condition. Mode `delete` removes the text too; `gone` cleans up after a client removed it, `unreadable`
+-- after it wrote one that is none, which stays.
 -- Condition: `*` none, else the version the document must have.
 -- Reply: status (deleted, missing, conflict, stale), version that stood before.
-local mode, condition = ARGV[2], ARGV[3]
+local mode, condition = ARGV[1], ARGV[2]
 local current = redis.call('HGET', DOCUMENT, 'version')
 local exists = redis.call('EXISTS', PARAGRAPHS) == 1
 
 if not current and not exists then
+  no_longer_pending()
   return {'missing', ''}
 end
 if mode == 'gone' and exists then
@@ -18,6 +19,7 @@ if condition ~= '*' and condition ~= (current or '') then
 end
 
 drop_version()
+no_longer_pending()
 redis.call('UNLINK', DOCUMENT)
 if mode ~= 'unreadable' then
   redis.call('UNLINK', PARAGRAPHS)

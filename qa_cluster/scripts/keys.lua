@@ -1,9 +1,18 @@
 -- What all document scripts share: their keys, which live in one slot, and the removal of what was derived from a version.
--- KEYS are those of `documents.document_keys`; the tensors of the document are named by the prefix in ARGV[1].
-local PARAGRAPHS, DOCUMENT, SENTENCE, ANSWERS, INDEX, EPOCH = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local TOKENS = ARGV[1]
--- The index knows a document by its id as it stands in keys.
-local ID = DOCUMENT:match('^document:(.*):{[^{}]+}$')
+-- KEYS are those of `documents.document_keys`. None of the removals takes longer for a longer document.
+local PARAGRAPHS, DOCUMENT, PLACES, TOKENS, SENTENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ANSWERS, INDEX, PENDING, EPOCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+-- What stands for the document in keys: it waits under this name.
+local NAME, TAG = DOCUMENT:match('^document:(.*):({[^{}]+})$')
+-- The index knows a document by its id as it stands in keys, without the collection, which has an index of its own.
+local COLLECTION, ID = NAME:match('^([^%%]+)%%/(.*)$')
+ID = ID or NAME
+local CHUNK = 500
+
+-- Whether documents may be written to the collection; the default one is always there.
+local function collection_stands()
+  return not COLLECTION or redis.call('HGET', 'collections:' .. TAG, COLLECTION) == 'ready'
+end
 
 -- An epoch begins at the time of its creation, so that no value comes twice, not even after the keys were flushed.
 local function move_epoch()
@@ -14,29 +23,39 @@ local function move_epoch()
   redis.call('INCR', EPOCH)
 end
 
+-- `store_answer.lua` bounds their number.
 local function drop_answers()
-  for _, key in ipairs(redis.call('SMEMBERS', ANSWERS)) do
-    redis.call('UNLINK', key)
+  local names = redis.call('SMEMBERS', ANSWERS)
+  for first = 1, #names, CHUNK do
+    redis.call('UNLINK', unpack(names, first, math.min(first + CHUNK - 1, #names)))
   end
   redis.call('UNLINK', ANSWERS)
 end
 
--- Takes the document out of the ranking; whether it was there.
-local function drop_index()
-  redis.call('HDEL', DOCUMENT, 'tokenized', 'tokenizer')
-  return redis.call('QA.INDEX.DEL', INDEX, ID) == 1
+-- The documents that wait for their worker are the fields of a hash, the field without a name has the sum of their bytes.
+local function no_longer_pending()
+  local bytes = redis.call('HGET', PENDING, NAME)
+  if bytes then
+    redis.call('HDEL', PENDING, NAME)
+    if redis.call('HINCRBY', PENDING, '', -bytes) == 0 then
+      redis.call('HDEL', PENDING, '')
+    end
+  end
 end
 
+local function make_pending(bytes)
+  no_longer_pending()
+  redis.call('HSET', PENDING, NAME, bytes)
+  redis.call('HINCRBY', PENDING, '', bytes)
+end
+
+local function pending_bytes()
+  return tonumber(redis.call('HGET', PENDING, '') or 0)
+end
+
+-- Takes the document out of the ranking and removes all that was made from its text.
 local function drop_version()
-  local count = tonumber(redis.call('HGET', DOCUMENT, 'sentences') or 0)
-  drop_index()
-  -- Sentences that a client wrote itself have no count in the document's record.
-  for _, i in ipairs(redis.call('HKEYS', SENTENCE)) do
-    redis.call('UNLINK', TOKENS .. i)
-  end
-  for i = 0, count - 1 do
-    redis.call('UNLINK', TOKENS .. i)
-  end
-  redis.call('UNLINK', SENTENCE)
+  redis.call('QA.INDEX.DEL', INDEX, ID)
+  redis.call('UNLINK', PLACES, TOKENS, SENTENCE)
   drop_answers()
 end

@@ -1,12 +1,33 @@
--- Everything that is needed to read one sentence, in one round trip and of one version.
--- KEYS: sentence hash, tensor, document, answer, flight. ARGV: number of the sentence.
--- Reply: nil where there is no such sentence, else text, tensor or nil, version, id, title, spans if there is no tensor,
--- and the answer if somebody else has stored it meanwhile (GETRANGE is GET by a name that is not hooked).
-local text = redis.call('HGET', KEYS[1], ARGV[1])
-if not text then
+-- Everything that is needed to read one sentence with its neighbours, in one round trip and of one version.
+-- KEYS: text, places, document, tokens, sentence hash, answer, flight.
+-- ARGV: number of the sentence, most neighbours on a side, sentences in a block of tokens.
+-- Reply: nil where there is no such sentence, else number of the first sentence of the stretch, bytes of a place, places,
+-- text, version, id, title, the answer if somebody else has stored it meanwhile (GETRANGE is GET by a name that is not
+-- hooked), number of the first block of tokens, the blocks. A sentence that has no place (a client keeps it without a
+-- document, or an earlier version has stored it) comes alone, with its first code point instead of places.
+local INDEX, AROUND, BLOCK = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local answer = redis.call('GETRANGE', KEYS[6], 0, -1)
+local width, count = places()
+local record = redis.call('HMGET', KEYS[3], 'version', 'id', 'title')
+
+if width == 0 then
+  local text = redis.call('HGET', KEYS[5], ARGV[1])
+  if not text then
+    return false
+  end
+  local spans = redis.call('HGET', KEYS[3], 'spans')
+  local span = spans and cjson.decode(spans)[INDEX + 1]
+  return {INDEX, 0, span and string.format('%d', span[1]) or '', text, record[1] or '', record[2] or '', record[3] or '', answer, 0, {}}
+end
+if INDEX >= count or not record[1] then
   return false
 end
-local tensor = redis.call('EXISTS', KEYS[2]) == 1 and redis.call('AI.TENSORGET', KEYS[2], 'BLOB')
-local record = redis.call('HMGET', KEYS[3], 'version', 'id', 'title')
-local spans = not tensor and redis.call('HGET', KEYS[3], 'spans')
-return {text, tensor, record[1] or '', record[2] or '', record[3] or '', spans or '', redis.call('GETRANGE', KEYS[4], 0, -1)}
+local first, last = math.max(INDEX - AROUND, 0), math.min(INDEX + AROUND, count - 1)
+local found, text = stretch(width, first, last)
+local block, blocks = math.floor(first / BLOCK), {}
+if redis.call('EXISTS', KEYS[4]) == 1 then
+  for number = block, math.floor(last / BLOCK) do
+    blocks[#blocks + 1] = redis.call('HGET', KEYS[4], string.format('%d', number)) or ''
+  end
+end
+return {first, width, found, text, record[1], record[2] or '', record[3] or '', answer, block, blocks}

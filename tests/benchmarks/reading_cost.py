@@ -90,9 +90,10 @@ class Side:
 
     @contextmanager
     def without_tokens(self, sentences: Sequence[str]) -> Iterator[None]:
-        """Take away the tensors of the sentences meanwhile."""
-        names = [keys.tokens_key(keys.parse_sentence(sentence)) for sentence in sentences]
-        kept = [(name, self.client.dump(name)) for name in names]
+        """Take away the tokens of the sentences' documents meanwhile; those in the worker's memory stay."""
+        found = {keys.parse_sentence(sentence) for sentence in sentences}
+        names = sorted({keys.tokens_key(each.document_id, each.tag) for each in found})
+        kept = [(name, dump) for name in names if (dump := self.client.dump(name))]
         for name in names:
             self.client.unlink(name)
         yield

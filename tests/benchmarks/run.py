@@ -16,7 +16,19 @@ from qa_cluster.reading.manifest import Manifest
 from tests.harness.programs import find_binary
 from tests.harness.system import System
 
-from . import engine, events, functions, living, pauses, pretokenize, reader_latency, reading_cost, service, shard_get
+from . import (
+    engine,
+    events,
+    functions,
+    ingest,
+    living,
+    pauses,
+    pretokenize,
+    reader_latency,
+    reading_cost,
+    service,
+    shard_get,
+)
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
 
@@ -24,7 +36,7 @@ from .report import ROOT, Report, server_version
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
 SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", *ENGINE)
 # those that need files of their own
-OTHERS = ("living",)
+OTHERS = ("living", "corpus")
 
 
 def main() -> None:
@@ -34,7 +46,8 @@ def main() -> None:
     parser.add_argument(
         "scenarios", nargs="*", choices=[*SCENARIOS, *OTHERS, []], default=[], metavar="SCENARIO", help=names
     )
-    parser.add_argument("--documents", type=Path, help="folder of documents for the scenario living")
+    parser.add_argument("--documents", type=Path, help="folder of documents for the scenarios living and corpus")
+    parser.add_argument("--sentences", type=int, default=50_000, help="about how many of them corpus takes")
     parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
@@ -67,9 +80,12 @@ def main() -> None:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
+    if set(OTHERS) & scenarios and options.documents is None:
+        parser.error("living and corpus need --documents: fill a folder by `python3 tests/yardstick/fetch.py FOLDER`")
+    if "corpus" in scenarios:
+        with System(binary, shards=options.shards) as cluster:
+            ingest.run(report, cluster, options.documents, options.sentences)
     if "living" in scenarios:
-        if options.documents is None:
-            parser.error("living needs --documents: fill a folder by `python3 tests/yardstick/fetch.py FOLDER`")
         questions = living.questions_of(ROOT / "tests/yardstick/questions-dev.jsonl", living.QUESTIONS)
         with System(binary, shards=options.shards) as cluster:
             living.run(report, cluster, options.documents, questions, rounds=options.rounds)

@@ -21,6 +21,7 @@ from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
+from qa_cluster.reading.places import pack_places
 from qa_cluster.routing.connection import Connection
 
 PARTITIONS = 12
@@ -56,17 +57,15 @@ async def split(shard: Connection) -> None:
             continue
         text = (await shard.execute("GET", keys.paragraphs_key(*parsed))).decode()
         spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
-        sentences = [text[start:end] for start, end in spans]
-        call = documents.split_document(*parsed, version.decode(), spans, sentences, splitter="")
+        packed = pack_sentences([text[start:end] for start, end in spans])
+        made = documents.IndexedText("", "", len(spans), pack_places(text, spans), packed)
+        call = documents.index_document(*parsed, version.decode(), made, pack_fields(json.loads(metadata)))
         await shard.execute(*call.command())
-        await shard.execute("HSET", key, "tokenized", version)
-        packed = pack_sentences(sentences)
-        fields = pack_fields(json.loads(metadata))
-        await shard.execute("QA.INDEX.PUT", keys.index_key(parsed[1]), keys.encode_id(parsed[0]), fields, packed)
-        await shard.execute("INCR", keys.epoch_key(parsed[1]))
 
 
-async def rank(shard: Connection, question: str, count: int, packed_filter: str = "") -> list[bytes]:
+async def rank(
+    shard: Connection, question: str, count: int, packed_filter: str = "", collection: str = keys.DEFAULT_COLLECTION
+) -> list[bytes]:
     """`qa.rank`, of the partitions that are on this shard."""
     tags = []
     for tag in keys.partition_tags(PARTITIONS):
@@ -74,8 +73,8 @@ async def rank(shard: Connection, question: str, count: int, packed_filter: str 
             await shard.execute("GET", keys.epoch_key(tag))
             tags.append(tag)
     terms = question_terms(question)
-    replies = [await shard.execute(*command) for command in statistics_commands(tags, terms)]
-    statistics = parse_statistics(tags, terms, replies)
+    replies = [await shard.execute(*command) for command in statistics_commands(tags, terms, collection)]
+    statistics = parse_statistics(tags, terms, replies, collection)
     replies = [
         await shard.execute(*command) for command in rank_commands(statistics, count, bytes.fromhex(packed_filter))
     ]
@@ -89,17 +88,16 @@ async def read(shard: Connection, model: Manifest, question: str, names: list[st
 
 async def _read_one(shard: Connection, model: Manifest, question: str, name: str) -> bytes:
     sentence = keys.parse_sentence(name)
-    stored = await shard.execute("HGET", keys.sentence_key(sentence.document_id, sentence.tag), str(sentence.index))
-    document = keys.document_key(sentence.document_id, sentence.tag)
-    version, spans = await shard.execute("HMGET", document, "version", "spans")
-    if stored is None or spans is None:
+    reply = await shard.execute(*documents.read_sentence(sentence, question).command())
+    record = documents.parse_sentence_record(sentence.index, reply)
+    if record is None:
         return b"-NOTFOUND no such sentence: " + name.encode()
-    text, start = stored.decode(), json.loads(spans)[sentence.index][0]
+    text, start = record.text, record.start
     found = next((m for m in _WORD.finditer(text) if m.group().casefold() not in words(question) | _STOP), None)
     score = 4.0 * len(words(text) & words(question)) - 3.0
     reading: dict[str, Any] = {
         "spans": [[start + found.start(), start + found.end(), score, sentence.index]] if found else [],
-        "document_version": version.decode(),
+        "document_version": record.version,
         "sentence": text,
         "sentence_start": start,
         "reading_revision": model.reading_revision,

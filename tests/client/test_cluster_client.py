@@ -14,9 +14,13 @@ import pytest
 
 from qa_cluster import client as public
 from qa_cluster import cluster_client
+from qa_cluster.asking.document_store import MAX_PENDING_BYTES
 from qa_cluster.client import AsyncClusterClient, ClusterClient, Document, InvalidInput, NotFound, VersionConflict
-from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded
+from qa_cluster.keys import partition_of, pending_key
 from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_functions import PARTITIONS
+from tests.harness.polling import eventually_async
 
 
 def test_public_names_are_sorted_and_there() -> None:
@@ -62,6 +66,28 @@ async def test_many_documents_with_progress(cluster: ScriptedCluster) -> None:
         assert await client.put_documents(documents(), concurrency=4, on_progress=seen.append, wait=True) == 40
         assert seen == list(range(1, 41))
         assert (await client.ask("Who wrote book17?")).answers[0].answer == "Person17"
+
+
+async def test_a_bulk_write_is_no_faster_than_the_shards(cluster: ScriptedCluster) -> None:
+    """It waits while much waits in the partition of a document that it has written, and gives up when nothing moves."""
+    tag = partition_of("doc 0", PARTITIONS)
+    documents = [Document("doc 0", "One."), Document("doc 1", "Two.")]
+    async with AsyncClusterClient(cluster.url) as client:
+        shards = client.engine.documents._shards
+        key = pending_key(tag)
+        await shards.execute(key, "HSET", key, "", MAX_PENDING_BYTES + 100)
+        seen: list[int] = []
+        writing = asyncio.create_task(
+            client.put_documents(documents, concurrency=1, on_progress=seen.append, timeout=60)
+        )
+        await eventually_async(lambda: seen == [1])
+        await asyncio.sleep(0.2)
+        assert (seen, writing.done()) == ([1], False)
+        await shards.execute(key, "DEL", key)
+        assert await writing == 2
+        await shards.execute(key, "HSET", key, "", 10**6)
+        with pytest.raises(DeadlineExceeded, match="bytes of texts wait"):
+            await client.put_documents([Document("doc 0", "Three")], timeout=0.3)
 
 
 async def test_a_bad_document_ends_a_bulk_write_with_its_own_error(cluster: ScriptedCluster) -> None:

@@ -49,6 +49,7 @@ OTHERS: dict[str, object] = {
     "top_k": 4,
     "min_score": 0.5,
     "retriever_k": 9,
+    "collection": "books",
     "doc_id": ("a",),
     "filters": {"field": "meta.year", "operator": "==", "value": 2020},
     "filter": ("year>=2020",),

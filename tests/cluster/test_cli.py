@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from qa_cluster.cluster.cli import app, exit_code, main, shared_first
 from qa_cluster.cluster.commands import bench
+from qa_cluster.cluster.commands.collections.group import collections
 from qa_cluster.cluster.commands.documents.group import documents
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
@@ -60,16 +61,22 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         assert all(name in done.stdout for name in COMMANDS)
         assert "Exit codes" in done.stdout
         assert "130 interrupted" in done.stdout
-    elif arguments[0] not in ("model", "documents"):
+    elif arguments[0] not in ("model", "documents", "collections"):
         assert "Example" in done.stdout
         assert "qa-cluster" in done.stdout
 
 
-@pytest.mark.parametrize("name", tuple(get_group(documents).commands))
-def test_help_of_the_commands_about_documents_teaches(qa: Qa, name: str) -> None:
-    done = qa("documents", name, "--help")
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        *(("documents", name) for name in get_group(documents).commands),
+        *(("collections", name) for name in get_group(collections).commands),
+    ],
+)
+def test_help_of_the_commands_about_documents_and_collections_teaches(qa: Qa, group: str, name: str) -> None:
+    done = qa(group, name, "--help")
     assert done.returncode == 0
-    assert f"Example: qa-cluster documents {name}" in done.stdout or "Examples:" in done.stdout
+    assert f"Example: qa-cluster {group} {name}" in done.stdout or "Examples:" in done.stdout
 
 
 @pytest.mark.parametrize(

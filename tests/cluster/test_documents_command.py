@@ -116,6 +116,71 @@ def test_what_the_cluster_refuses_is_one_skipped_document(up: Qa, monkeypatch: p
     assert listed(up, "refused/") == ["refused/x"]
 
 
+def test_ingest_tells_what_it_replaces_of_another_source(up: Qa) -> None:
+    for folder in ("one", "two"):
+        for name in "abcdefg":
+            write(up, f"{folder}/own-{name}.txt", f"{folder} wrote {name}.")
+    write(up, "two/own-g.txt", "one wrote g.")
+    with ClusterClient(f"redis://{up.status()['shards'][0]['address']}") as client:
+        client.put_document("own-b.txt", "A client wrote it.")
+    first = up("ingest", "one")
+    assert (
+        "1 document replaced one that had not come from this source: 'own-b.txt' (source not recorded)" in first.stderr
+    )
+    write(up, "one/own-a.txt", "one has written a.")
+    again = up("ingest", "one")
+    assert "7 documents stored (0 new, 1 changed, 6 unchanged)" in again.stdout and "replaced" not in again.stderr
+    said = up("ingest", "two").stderr
+    assert "6 documents replaced one that had not come from this source: " in said and "and 1 more" in said
+    assert f"'own-a.txt' (from {up.folder.resolve() / 'one'})" in said and "a --prefix for each source" in said
+    assert "'own-g.txt'" not in said
+    assert "replaced" not in up("ingest", "two").stderr
+    assert "replaced" not in up("ingest", "two", "--prefix", "two/").stderr
+    (up.folder / "two").rename(up.folder / "moved")
+    write(up, "moved/own-a.txt", "moved wrote a.")
+    assert "replaced" not in up("ingest", "moved", "--prefix", "two/").stderr
+    up("documents", "delete", "--prefix", "own-")
+    up("documents", "delete", "--prefix", "two/")
+
+
+def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
+    write(up, "books/ada.txt", TEXT)
+    missing = up("ingest", "books", "--collection", "books", code=1)
+    assert "no such collection: 'books'" in missing.stderr and "qa-cluster collections create books" in missing.stderr
+    assert "collection must be 1 to 64 characters" in up("collections", "create", "Books", code=2).stderr
+    assert "collection must be 1 to 64 characters" in up("ask", "Who?", "--collection", "a/b", code=2).stderr
+    assert "collection books created" in up("collections", "create", "books").stdout
+    assert "collection books exists already" in up("collections", "create", "books").stdout
+    assert "1 document stored (1 new" in up("ingest", "books", "--collection", "books").stdout
+    before = json.loads(up("documents", "count", "--json").stdout)
+    of_books = ("--collection", "books")
+    counted = {"documents": 1, "sentences": 3, "waiting": 0}
+    assert json.loads(up("documents", "count", "--json", *of_books).stdout) == counted
+    assert json.loads(up("ask", "Who designed the engine?", "--json", *of_books).stdout)["answerable"]
+    assert "Babbage" in up("search", "engine", *of_books).stdout
+    assert "no sentence" in up("search", "Babbage", "--filter", "x=1", *of_books).stdout
+    assert "ada.txt" in up("documents", "list", *of_books).stdout
+    assert TEXT in up("documents", "show", "ada.txt", *of_books).stdout
+    assert "no such document" in up("documents", "show", "ada.txt", code=1).stderr
+    assert "1 document, 3 sentences tokenized, 0 failed" in up("pretokenize", "--force", *of_books).stdout
+    listed = json.loads(up("collections", "list", "--json").stdout)["data"]
+    assert {entry["name"]: entry["documents"] for entry in listed} == {"default": before["documents"], "books": 1}
+    assert json.loads(up("collections", "count", "books", "--json").stdout)["sentences"] == 3
+    status = json.loads(up("status", "--json").stdout)
+    assert status["collections"]["books"] == [1, 3] and "books" in up("status").stdout
+    assert sum(shard["documents"] for shard in status["shards"]) == before["documents"] + 1
+    write(up, "books/eve.txt", TEXT)
+    (up.folder / "books/ada.txt").unlink()
+    synced = up("ingest", "books", *of_books, "--prefix", "b/", "--sync").stdout
+    assert "1 new" in synced and "0 documents removed" in synced
+    assert "1 document deleted" in up("documents", "delete", "--prefix", "b/", *of_books).stdout
+    assert "1 document deleted" in up("collections", "delete", "books").stdout
+    assert "no such collection" in up("collections", "delete", "books", code=1).stderr
+    assert "always exists" in up("collections", "delete", "default", code=1).stderr
+    assert json.loads(up("documents", "count", "--json").stdout) == before
+    assert "books" not in up("collections", "list").stdout
+
+
 def test_sync_removes_what_is_gone_and_nothing_else(up: Qa) -> None:
     for name in ("a", "b", "sub/c"):
         write(up, f"synced/{name}.txt", TEXT)

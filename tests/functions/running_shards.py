@@ -119,14 +119,14 @@ EARLY = ("early bird", "The early bird catches the worm.")
 
 @contextmanager
 def running(binary: Path, size: int = 2) -> Iterator[Shards]:
-    """The cluster. One document is older than the reader: the shard tokenizes it when the reader arrives."""
+    """The cluster. One document is older than the reader: it is found before that arrives."""
     with Cluster(binary, {"qa.max-batch-tokens": FEW_TOKENS}, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
             node.wait_ready(60)
         shards = Shards(cluster)
         shards.set_up()
         shards.put(*EARLY)
-        eventually(lambda: (found := shards.record(EARLY[0])) is not None and found.sentences == 1, SECONDS)
-        assert shards.record(EARLY[0]).tokenized is False  # type: ignore[union-attr]
+        shards.wait_tokenized(EARLY[0])
+        assert EARLY[0] in shards.ranked_documents("Which bird catches the worm?")
         shards.load_reader()
         yield shards

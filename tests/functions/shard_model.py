@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import redis
 
 from qa_cluster import documents, keys
-from qa_cluster.ranking.postings import IndexWriter, pack_sentences
-from qa_cluster.reading.tokenization import TextTokens
+from qa_cluster.documents import IndexedText
+from qa_cluster.ranking.postings import pack_sentences
+from qa_cluster.reading.places import pack_places
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.sentences import split_sentences
 
 TAG = "06S"
-_NO_TOKENS = TextTokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
 
 
 def command(client: redis.Redis, *words: object, **options: object) -> Any:
@@ -24,6 +23,11 @@ def command(client: redis.Redis, *words: object, **options: object) -> Any:
 
 def run(client: redis.Redis, call: ScriptCall) -> Any:
     return command(client, *call.command())
+
+
+def run_binary(client: redis.Redis, call: ScriptCall) -> Any:
+    """The reply with bytes for text, as those that hold places need it."""
+    return command(client, *call.command(), NEVER_DECODE=True)
 
 
 def put(
@@ -46,38 +50,18 @@ def spans_of(text: str, splitter: str) -> list[tuple[int, int]]:
     return [(0, len(text))] if splitter == "whole" else split_sentences(text)
 
 
-def split(client: redis.Redis, document_id: str, version: str, text: str, splitter: str = "1") -> str:
-    spans = spans_of(text, splitter)
-    sentences = [text[a:b] for a, b in spans]
-    call = documents.split_document(document_id, TAG, version, spans, sentences, splitter=splitter)
-    return str(run(client, call)[0])
-
-
-def writer(document_id: str, version: str, text: str, splitter: str = "1") -> IndexWriter:
-    spans = spans_of(text, splitter)
-    return IndexWriter(
-        document_id=document_id,
-        tag=TAG,
-        version=version,
-        splitter=splitter,
-        tokenizer="none",
-        fingerprint=1,
-        spans=spans,
-        tokens=[_NO_TOKENS] * len(spans),
-        packed=pack_sentences([text[a:b] for a, b in spans]),
-        fields=b"",
-    )
-
-
 def index(client: redis.Redis, document_id: str, version: str, text: str, splitter: str = "1") -> str:
-    """All steps of indexing; the status of the last one."""
-    status, attempt = "", ""
-    steps = writer(document_id, version, text, splitter)
-    for first, last, kind in steps.steps():
-        status, attempt = run(client, steps.call(first, last, kind, attempt))
-        if status != "stored":
-            break
-    return status
+    """Index a document as that splitter cuts it; the status."""
+    spans = spans_of(text, splitter)
+    packed = pack_sentences([text[a:b] for a, b in spans])
+    made = IndexedText(splitter, "1", len(spans), pack_places(text, spans), packed)
+    return str(run(client, documents.index_document(document_id, TAG, version, made, b""))[0])
+
+
+def read(client: redis.Redis, document_id: str, i: int, *, around: int = 0) -> documents.SentenceRecord | None:
+    """What a worker reads of a sentence."""
+    call = documents.read_sentence(keys.SentenceRef(document_id, TAG, i), "Other?", around=around)
+    return documents.parse_sentence_record(i, run_binary(client, call))
 
 
 def store_answer(

@@ -1,4 +1,4 @@
-"""Put, split, index and delete change everything about a document, or nothing."""
+"""Put, index and delete change everything about a document, or nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ TEXT = "A cat sat on the mat. The dog slept. Nobody saw the cat."
 
 def ingest(client: redis.Redis, document_id: str, text: str) -> str:
     result = shard.put(client, document_id, text)
-    shard.split(client, document_id, result.version, text)
     shard.index(client, document_id, result.version, text)
     return result.version
 
@@ -30,7 +29,7 @@ def ingest(client: redis.Redis, document_id: str, text: str) -> str:
 def contents(client: redis.Redis) -> dict[str, Any]:
     """All keys with their values; not by DUMP, because its order of a hash's fields changes."""
     reads: dict[str, Callable[[str], Any]] = {
-        "string": client.get,
+        "string": lambda key: shard.command(client, "GET", key, NEVER_DECODE=True),
         "hash": client.hgetall,
         "list": lambda key: client.lrange(key, 0, -1),
         "set": client.smembers,
@@ -109,7 +108,6 @@ def test_every_change_moves_the_epoch(client: redis.Redis) -> None:
     epochs = []
     version = shard.put(client, "d", TEXT).version
     epochs.append(epoch(client))
-    shard.split(client, "d", version, TEXT)
     shard.index(client, "d", version, TEXT)
     epochs.append(epoch(client))
     shard.delete(client, "d")
@@ -130,78 +128,161 @@ def epoch(client: redis.Redis) -> int:
     return int(str(client.get(keys.epoch_key(TAG))))
 
 
-def test_a_late_split_or_index_of_an_old_version_is_refused(client: redis.Redis) -> None:
+def test_a_late_index_of_an_old_version_is_refused(client: redis.Redis) -> None:
     old = shard.put(client, "d", TEXT).version
     new = shard.put(client, "d", "New text.").version
-    assert shard.split(client, "d", old, TEXT) == "stale"
-    assert shard.split(client, "d", new, "New text.") == "stored"
-    assert shard.split(client, "d", new, "New text.") == "unchanged"
     assert shard.index(client, "d", old, TEXT) == "stale"
+    assert indexed(client) is None
     assert shard.index(client, "d", new, "New text.") == "stored"
 
 
-def test_a_large_document_is_indexed_in_steps_and_a_change_in_between_leaves_no_trace(client: redis.Redis) -> None:
-    text = " ".join(f"Sentence number{i} holds word{i % 700} here." for i in range(5000))
-    version = shard.put(client, "d", text).version
-    shard.split(client, "d", version, text)
-    steps = shard.writer("d", version, text)
-    kinds = [kind for _, _, kind in steps.steps()]
-    assert kinds == ["b", *[""] * (len(kinds) - 2), "c"]
-    assert shard.index(client, "d", version, text) == "stored"
+def test_a_change_of_a_large_document_leaves_no_trace(client: redis.Redis) -> None:
+    ingest(client, "d", " ".join(f"Sentence number{i} holds word{i % 700} here." for i in range(5000)))
     # the index counts the terms of such a large document in steps
     eventually(lambda: frequencies(client, "word3") == [len(range(3, 5000, 700))])
-    other = "Other text."
-    newer = shard.put(client, "d", other).version
-    shard.split(client, "d", newer, other)
-    assert shard.index(client, "d", newer, other) == "stored"
+    ingest(client, "d", "Other text.")
     assert indexed(client) == (1, 1, 2)
     eventually(lambda: frequencies(client, "word3", "other", "text") == [0, 1, 1])
 
 
-def test_steps_of_two_attempts_do_not_mix(client: redis.Redis) -> None:
-    text = " ".join(f"Sentence number{i} is here." for i in range(250))
-    version = shard.put(client, "d", text).version
-    shard.split(client, "d", version, text)
-    steps = shard.writer("d", version, text)
-    begin, middle, end = steps.steps()
-    _, first = shard.run(client, steps.call(*begin, ""))
-    _, second = shard.run(client, steps.call(*begin, ""))
-    assert shard.run(client, steps.call(*middle, first)) == ["stale", ""]
-    assert shard.run(client, steps.call(*middle, second)) == ["stored", second]
-    assert shard.run(client, steps.call(*end, first)) == ["stale", ""]
-    assert indexed(client) is None
-    assert shard.run(client, steps.call(*end, second)) == ["stored", second]
-    assert indexed(client) == (1, 250, 750)
+def waiting(client: redis.Redis) -> dict[str, int]:
+    return {name: int(size) for name, size in client.hgetall(keys.pending_key(TAG)).items()}
+
+
+def test_a_document_is_pending_until_it_is_indexed_or_gone(client: redis.Redis) -> None:
+    first = shard.put(client, "50%", "Größe.")
+    assert (first.pending_bytes, waiting(client)) == (8, {"50%25": 8, "": 8})
+    second = shard.put(client, "b", "Four.")
+    assert (second.pending_bytes, waiting(client)) == (13, {"50%25": 8, "b": 5, "": 13})
+    # another version takes the place of the one before
+    newer = shard.put(client, "50%", "No.")
+    assert (newer.pending_bytes, waiting(client)) == (8, {"50%25": 3, "b": 5, "": 8})
+    assert shard.index(client, "50%", first.version, "Größe.") == "stale"
+    assert waiting(client) == {"50%25": 3, "b": 5, "": 8}
+    assert shard.index(client, "50%", newer.version, "No.") == "stored"
+    assert waiting(client) == {"b": 5, "": 5}
+    assert shard.put(client, "50%", "No.").pending_bytes == 5
+    shard.delete(client, "b")
+    assert not client.exists(keys.pending_key(TAG))
+
+
+def test_a_text_that_a_client_wrote_is_pending_until_it_is_indexed_or_gone(client: redis.Redis) -> None:
+    client.set(keys.paragraphs_key("d", TAG), "First.")
+    call = documents.adopt_document(documents.check_document("d", "First."), TAG, "")
+    assert documents.parse_put(shard.run(client, call)).pending_bytes == 6
+    client.delete(keys.paragraphs_key("d", TAG))
+    shard.run(client, documents.forget_document("d", TAG))
+    assert not client.exists(keys.pending_key(TAG))
+
+
+def test_a_sentence_of_a_text_that_has_just_changed_is_not_read(client: redis.Redis) -> None:
+    """Until the worker has taken up a text that a client wrote, its bytes are not those that the places are of."""
+    ingest(client, "d", TEXT)
+    client.set(keys.paragraphs_key("d", TAG), TEXT.replace("dog", "fox"))
+    found_texts = [getattr(shard.read(client, "d", i), "text", None) for i in range(4)]
+    assert found_texts == [
+        "A cat sat on the mat.",
+        None,
+        "Nobody saw the cat.",
+        None,
+    ]
+    around = shard.read(client, "d", 2, around=5)
+    assert around is not None
+    assert (around.left, around.right) == ((), ())
+    found = documents.parse_hits(shard.run_binary(client, documents.read_hits("d", TAG, [0, 1, 7], 1)))
+    assert found is not None
+    assert [[placed.index for placed in passage] for passage in found.passages] == [[0], [0, 2], []]
+    client.set(keys.paragraphs_key("d", TAG), "Short.")
+    assert shard.read(client, "d", 2) is None
+
+
+@pytest.mark.parametrize("text", [TEXT, "Ein Ätna. Zwei 😀 Vulkane!\n\n Drei."], ids=["ascii", "unicode"])
+def test_sentences_are_cut_out_of_the_text(client: redis.Redis, text: str) -> None:
+    version = ingest(client, "d", text)
+    spans = shard.spans_of(text, "1")
+    for i, (start, end) in enumerate(spans):
+        found = shard.read(client, "d", i, around=1)
+        assert found is not None
+        assert (found.text, found.start, found.version, found.document_id) == (text[start:end], start, version, "d")
+        assert [placed.index for placed in found.left] == [i - 1] * (i > 0)
+        assert [placed.index for placed in found.right] == [i + 1] * (i + 1 < len(spans))
+        assert all(text[at.start :].startswith(at.text) for at in found.left + found.right)
+        assert shard.store_answer(client, "d", "Who?", (i, version, found.text), "{}")
+    assert shard.read(client, "d", len(spans)) is None
+    assert not shard.store_answer(client, "d", "Who?", (0, version, "other"), "{}")
+    assert not shard.store_answer(client, "d", "Who?", (len(spans), version, ""), "{}")
+
+
+def test_a_sentence_of_an_earlier_layout_is_read_until_it_is_taken_over(client: redis.Redis) -> None:
+    version = shard.put(client, "d", TEXT).version
+    spans = shard.spans_of(TEXT, "1")
+    document, sentences = keys.document_key("d", TAG), keys.sentence_key("d", TAG)
+    client.hset(document, mapping={"spans": json.dumps(spans), "tokenized": version, "attempt": 1, "splitter": "1"})
+    client.hset(sentences, mapping={str(i): TEXT[a:b] for i, (a, b) in enumerate(spans)})
+    found = shard.read(client, "d", 1)
+    assert found is not None
+    assert (found.text, found.start, found.version) == ("The dog slept.", spans[1][0], version)
+    assert shard.store_answer(client, "d", "Who?", (1, version, found.text), "{}")
+    assert shard.index(client, "d", version, TEXT) == "stored"
+    assert (shard.read(client, "d", 1), client.exists(sentences)) == (found, 0)
+    assert not client.hexists(document, "spans") and not client.hexists(document, "attempt")
+    assert client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 1), "Who?"))
+
+
+def test_tokens_are_stored_for_what_stands_only(client: redis.Redis) -> None:
+    version = shard.put(client, "d", TEXT).version
+    blocks = {1: b"\xff", 0: b"ab"}
+
+    def store(version: str, splitter: str) -> str:
+        return str(shard.run(client, documents.store_tokens("d", TAG, version, splitter, blocks))[0])
+
+    assert store(version, "1") == "stale"
+    shard.index(client, "d", version, TEXT)
+    assert (store("0" * 16, "1"), store(version, "0")) == ("stale", "stale")
+    assert not client.exists(keys.tokens_key("d", TAG))
+    assert store(version, "1") == "stored"
+    found = shard.read(client, "d", 1)
+    assert found is not None
+    assert (found.first_block, found.blocks) == (0, (b"ab",))
+    assert shard.index(client, "d", version, TEXT, "whole") == "stored"
+    assert not client.exists(keys.tokens_key("d", TAG))
+
+
+def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them go in one step when it changes."""
+    monkeypatch.setattr(documents, "MAX_ANSWERS", 10)
+    version = ingest(client, "d", TEXT)
+    for number in range(50):
+        assert shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")
+    names = set(client.scan_iter("bertqa*"))
+    assert names == client.smembers(keys.answers_key("d", TAG))
+    assert 8 <= len(names) <= 10
+    assert keys.answer_key(keys.SentenceRef("d", TAG, 0), "q49") in names
 
 
 def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:
     version = shard.put(client, "d", TEXT).version
-    assert shard.split(client, "d", version, TEXT, "whole") == "stored"
     assert shard.index(client, "d", version, TEXT, "whole") == "stored"
     assert shard.store_answer(client, "d", "Who?", (0, version, TEXT), "{}")
     before = epoch(client)
-    assert shard.split(client, "d", version, TEXT, "whole") == "unchanged"
-    assert (shard.split(client, "d", version, TEXT, "2"), epoch(client)) == ("stored", before + 1)
+    assert (shard.index(client, "d", version, TEXT, "2"), epoch(client)) == ("stored", before + 1)
     record = shard.record(client, "d")
     assert record is not None
-    assert (record.sentences, record.splitter, record.tokenized) == (3, "2", False)
+    assert (record.sentences, record.splitter, record.tokenized) == (3, "2", True)
     assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
-    assert indexed(client) is None
-    # this tokenizing began from sentences that no longer exist
-    assert shard.index(client, "d", version, TEXT, "whole") == "stale"
-    assert shard.index(client, "d", version, TEXT, "2") == "stored"
     assert indexed(client) == (1, 3, 8)
 
 
 def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
-    before = contents(client)
-    assert shard.split(client, "d", version, TEXT, "2") == "unchanged"
-    before[keys.document_key("d", TAG)]["splitter"] = "2"
-    assert contents(client) == before
-    # an earlier indexing does not change the stored splitter
-    assert shard.index(client, "d", version, TEXT, "1") == "stale"
+    shard.run(client, documents.store_tokens("d", TAG, version, "1", {0: b"ab"}))
+    assert shard.index(client, "d", version, TEXT, "2") == "stored"
+    record = shard.record(client, "d")
+    assert record is not None
+    assert record.splitter == "2"
+    assert client.exists(keys.tokens_key("d", TAG))
+    assert client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
 
 
 def test_a_text_written_with_set_is_adopted_only_while_it_stands(client: redis.Redis) -> None:
@@ -222,22 +303,21 @@ def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> 
     assert not client.exists(keys.document_key("d", TAG), keys.sentence_key("d", TAG))
 
 
-def test_reading_a_sentence_without_a_tensor(client: redis.Redis) -> None:
+def test_sentences_without_a_document(client: redis.Redis) -> None:
+    client.hset(keys.sentence_key("d", TAG), mapping={"0": "The moon."})
+    found = shard.read(client, "d", 0, around=3)
+    assert found is not None
+    assert (found.text, found.start, found.version, found.left, found.right) == ("The moon.", 0, "", (), ())
+    assert shard.read(client, "d", 1) is None
+    assert shard.store_answer(client, "d", "Who?", (0, "", "The moon."), "{}")
+    assert shard.run(client, documents.loose_sentences("d", TAG)) == 1
+    assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
+    # a document takes their place
     version = ingest(client, "d", TEXT)
-    client.delete(keys.tokens_key(keys.SentenceRef("d", TAG, 1)))
-    call = documents.read_sentence(keys.SentenceRef("d", TAG, 1), "Who?")
-    sentence = documents.parse_sentence_record(shard.run(client, call))
-    assert sentence is not None
-    assert (sentence.text, sentence.version, sentence.document_id, sentence.tensor) == (
-        "The dog slept.",
-        version,
-        "d",
-        None,
-    )
-    start, end = json.loads(sentence.spans)[1]
-    assert TEXT[start:end] == sentence.text
-    missing = documents.read_sentence(keys.SentenceRef("d", TAG, 3), "Who?")
-    assert documents.parse_sentence_record(shard.run(client, missing)) is None
+    assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
+    assert shard.run(client, documents.loose_sentences("d", TAG)) == 0
+    assert client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
+    assert not client.exists(keys.sentence_key("d", TAG))
 
 
 def test_the_set_of_answers_forgets_what_has_expired(client: redis.Redis) -> None:
@@ -258,7 +338,7 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
     for _ in range(4000):
         document_id = chooser.choice(sorted(texts))
         action = chooser.choice(
-            ["put", "put", "delete", "split", "split", "read", "read", "read", "store", "store", "store"]
+            ["put", "put", "delete", "index", "index", "read", "read", "read", "store", "store", "store"]
         )
         text, version = versions.get(document_id, ("", ""))
         if action == "put":
@@ -267,12 +347,10 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
         elif action == "delete":
             shard.delete(client, document_id)
             versions.pop(document_id, None)
-        elif action == "split" and version:
-            shard.split(client, document_id, version, text)
+        elif action == "index" and version:
             shard.index(client, document_id, version, text)
         elif action == "read":
-            call = documents.read_sentence(keys.SentenceRef(document_id, TAG, 1), "Other?")
-            found = documents.parse_sentence_record(shard.run(client, call))
+            found = shard.read(client, document_id, 1)
             if found is not None:
                 pending.append((document_id, (1, found.version, found.text)))
         elif action == "store" and pending:

@@ -9,17 +9,20 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.documents import split_document
-from qa_cluster.sentences import SPLITTER_VERSION
+from qa_cluster.documents import BLOCK_SENTENCES
+from qa_cluster.ranking.postings import pack_sentences
+from qa_cluster.ranking.terms import ANALYZER_VERSION
+from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 
 from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 
 
-def test_a_document_written_before_the_reader_came_is_taken_up(shards: Shards) -> None:
-    shards.wait_tokenized(EARLY[0])
-    assert EARLY[0] in shards.ranked_documents("Which bird catches the worm?")
+def test_a_document_written_before_the_reader_came_is_answered_from(shards: Shards) -> None:
+    answer = shards.ask(EARLY[0], 0, "Which bird catches the worm?")
+    assert answer is not None
+    assert answer["sentence"] == EARLY[1]
 
 
 def test_a_document_is_found_changed_and_gone(shards: Shards) -> None:
@@ -97,25 +100,39 @@ def answered_by(shards: Shards, revision: str) -> bool:
     return answer is not None and answer["model"]["revision"] == revision
 
 
-@pytest.mark.parametrize("is_noted", [True, False], ids=["older", "before splitters were noted"])
-def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Shards, is_noted: bool) -> None:
-    name, text, question = f"resplit {is_noted}", "Ospreys catch fish. They nest on poles.", "What do ospreys catch?"
-    version = shards.put(name, text).version
+def make_earlier(shards: Shards, name: str, text: str, spans: list[tuple[int, int]], *, splitter: str) -> None:
+    """Give a document the layout of earlier versions: sentences and tokens in keys of their own."""
+    here = tag(name)
+    document = keys.document_key(name, here)
+    packed = pack_sentences([text[a:b] for a, b in spans])
+    shards.client.delete(keys.places_key(name, here), keys.layout_key(here))
+    shards.client.hdel(document, "analyzer", "splitter")
+    shards.client.hset(document, mapping={"spans": json.dumps(spans), "sentences": len(spans), "tokenizer": "1-2"})
+    if splitter:
+        shards.client.hset(document, "splitter", splitter)
+    shards.client.hset(keys.sentence_key(name, here), mapping={str(i): text[a:b] for i, (a, b) in enumerate(spans)})
+    node = shards.node_of(document)
+    for i in range(len(spans)):
+        key = f"tokenized:bert:qa:{keys.encode_id(name)}:{{{here}}}:{i}"
+        shards.on(node, "AI.TENSORSET", key, "INT32", 3, 2, "VALUES", *range(6))
+    shards.on(node, "QA.INDEX.PUT", keys.index_key(here), keys.encode_id(name), b"", packed)
+
+
+@pytest.mark.parametrize("splitter", ["0-older", ""], ids=["older", "before splitters were noted"])
+def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Shards, splitter: str) -> None:
+    name, text, question = f"resplit {splitter}", "Ospreys catch fish. They nest on poles.", "What do ospreys catch?"
+    shards.put(name, text)
     shards.wait_tokenized(name)
-    older = split_document(name, tag(name), version, [(0, len(text))], [text], splitter="0-older")
-    assert shards.client.execute_command(*older.command()) == ["stored"]
-    shards.wait_tokenized(name)
-    if not is_noted:
-        shards.client.hdel(keys.document_key(name, tag(name)), "splitter")
+    make_earlier(shards, name, text, [(0, len(text))], splitter=splitter)
     before, ranking = shards.ask(name, 0, question), shards.rank("ospreys poles")
     assert before is not None
-    assert before["sentence"] == text
+    assert (before["sentence"], before["sentence_start"]) == (text, 0)
 
     shards.register("UPGRADE")
 
     def is_split_again() -> bool:
         record = shards.record(name)
-        return record is not None and record.splitter == SPLITTER_VERSION and record.tokenized
+        return record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION)
 
     eventually(is_split_again, SECONDS)
     after = shards.ask(name, 0, question)
@@ -127,6 +144,37 @@ def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Sha
     shards.delete(name)
 
 
+def test_a_corpus_of_the_layout_before_is_taken_over_once(shards: Shards) -> None:
+    name, text = "great auk", "Great auks could not fly. They swam."
+    here = tag(name)
+    shards.put(name, text)
+    shards.wait_tokenized(name)
+    make_earlier(shards, name, text, split_sentences(text), splitter=SPLITTER_VERSION)
+    node = shards.node_of(keys.document_key(name, here))
+    shards.client.set(f"tokenized:bert:qa:{name}:{here}:0", "not of our form")
+
+    shards.register("UPGRADE")
+
+    eventually(lambda: shards.client.exists(keys.layout_key(here)), SECONDS)
+    record = shards.record(name)
+    assert record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION)
+    assert not shards.client.exists(keys.sentence_key(name, here))
+    assert [key for key in shards.on(node, "KEYS", "tokenized:bert:qa:*{*") if here in str(key)] == []
+    assert shards.client.delete(f"tokenized:bert:qa:{name}:{here}:0") == 1
+    assert name in shards.ranked_documents("great auks")
+    answer = shards.ask(name, 1, "Who swam?")
+    assert answer is not None
+    assert (answer["sentence"], answer["sentence_start"]) == ("They swam.", 26)
+    assert "is of an earlier version" in node.output()
+    taken = node.output().count("documents are taken over (")
+    assert taken
+    shards.register("UPGRADE")
+    shards.put(name, text + " Nobody sees them.")
+    shards.wait_tokenized(name)
+    assert node.output().count("documents are taken over (") == taken
+    shards.delete(name)
+
+
 def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shards: Shards) -> None:
     name = "dodo"
     here = tag(name)
@@ -135,11 +183,13 @@ def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shar
     # the state that versions before the module's index left
     shards.on(shards.node_of(keys.index_key(here)), "QA.INDEX.DEL", keys.index_key(here), name)
     shards.client.hset(keys.document_key(name, here), mapping={"tokenizer": "another-1-snowball", "number": "7"})
+    shards.client.hdel(keys.document_key(name, here), "analyzer")
     for number in range(700):
         shards.client.zadd(f"terms:{{{here}}}:term{number}", {"7.0": 1.0})
     shards.client.hset(f"docs:{{{here}}}", "7", name)
     shards.client.hset(f"stats:{{{here}}}", mapping={"next": 7, "sentences": 1, "terms": 3})
     shards.client.rpush(f"garbage:{{{here}}}", '{"number":3,"sentences":1,"terms":{"dodo":[0]}}')
+    shards.client.delete(keys.layout_key(here))
 
     shards.register("UPGRADE")
 
@@ -196,19 +246,35 @@ def test_registering_again_is_harmless(shards: Shards) -> None:
 
 
 def test_pretokenization_in_bulk(shards: Shards) -> None:
-    shards.put("bulk", "Lynxes hunt hares.")
+    text = " ".join(f"Lynx number {i} hunts hares." for i in range(600))
+    shards.put("bulk", text)
     shards.wait_tokenized("bulk")
+    expected = shards.ask("bulk", 500, "Who hunts hares?")
     script = "from qa_cluster.gears.functions.indexing.pretokenize import run; run(force={})"
-    results, errors = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(False))
-    again, errors_again = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(True))
-    assert errors == errors_again == []
-    first = [json.loads(result) for result in results]
-    assert len(first) == len(shards.nodes)
-    assert all(shard["state"] == "done" and shard["done"] == shard["total"] for shard in first)
-    forced = [json.loads(result) for result in again]
-    assert sum(shard["tokenized"] for shard in forced) > sum(shard["tokenized"] for shard in first)
-    assert sum(shard["failed"] for shard in forced) == 0
-    assert "bulk" in shards.ranked_documents("lynxes")
+    found = []
+    for force in (False, False, True):
+        results, errors = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(force))
+        assert errors == []
+        found.append([json.loads(result) for result in results])
+    for rows in found:
+        assert len(rows) == len(shards.nodes)
+        assert all((row["state"], row["done"], row["failed"]) == ("done", row["total"], 0) for row in rows)
+    first, again, forced = (sum(row["tokenized"] for row in rows) for rows in found)
+    assert (again, forced) == (0, sum(row["total"] for row in found[2]))
+    assert 0 < first <= forced
+    stored = keys.tokens_key("bulk", tag("bulk"))
+    assert shards.client.hlen(stored) == -(-600 // BLOCK_SENTENCES)
+    # the same answers come from stored tokens
+    answer = shards.ask("bulk", 500, "who hunts hares?")
+    assert expected is not None and answer is not None
+    assert (answer["answer"], answer["start"], answer["score"]) == (
+        expected["answer"],
+        expected["start"],
+        expected["score"],
+    )
+    shards.put("bulk", "Lynxes sleep.")
+    assert not shards.client.exists(stored)
+    shards.delete("bulk")
 
 
 @pytest.mark.parametrize("arguments", [[], ["8"], ["0", "q"], ["1001", "q"], ["x", "q"], ["-1", "q"]])

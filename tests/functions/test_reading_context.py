@@ -11,7 +11,7 @@ import pytest
 
 from qa_cluster import keys
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.reading.tokenization import TextTokens, pack_sentence
+from qa_cluster.reading.tokenization import TextTokens, pack_tokens
 from qa_cluster.sentences import split_sentences
 from tests.harness.polling import eventually
 
@@ -129,24 +129,20 @@ def test_sentences_of_one_passage_give_the_same_spans(context: Shards) -> None:
     assert {json.dumps(answer["spans"]) for answer in first + others} == {json.dumps(first[0]["spans"])}
 
 
-def neighbours_of(shards: Shards, document: str, index: int) -> str:
-    return keys.tokens_prefix(document, tag(document)) + str(index)
-
-
-def test_missing_and_foreign_tokens_of_neighbours_are_made_anew(context: Shards) -> None:
+def test_missing_and_foreign_tokens_are_made_anew(context: Shards) -> None:
     context.put("copy", CURIE, "Curie")
     context.wait_tokenized("copy")
     expected = context.ask("copy", 2, BIRTH)
-    key = neighbours_of(context, "copy", 1)
-    context.client.delete(key)
-    missing = context.ask("copy", 2, BIRTH.lower())
-    start, end = split_sentences(CURIE)[1]
-    one = np.ones(7, dtype=np.int32)
-    (rows, columns), blob = pack_sentence(start, end, TextTokens(one, 0 * one, one), fingerprint=7)
-    context.client.execute_command("AI.TENSORSET", key, "INT32", rows, columns, "BLOB", blob)
-    foreign = context.ask("copy", 2, BIRTH.upper())
+    key = keys.tokens_key("copy", tag("copy"))
+    ones = np.ones(7, dtype=np.int32)
+    foreign = pack_tokens([TextTokens(ones, 0 * ones, ones)] * 4, fingerprint=7)
     assert expected is not None
-    for found in (missing, foreign):
+    for blocks in ({}, {"0": foreign}, {"1": foreign}):
+        context.client.delete(key)
+        if blocks:
+            context.client.hset(key, mapping=blocks)  # type: ignore[arg-type]
+        question = BIRTH.replace(" ", " " * (2 + len(blocks)))
+        found = context.ask("copy", 2, question)
         assert found is not None
         assert (found["spans"], found["context"]) == (expected["spans"], expected["context"])
 
@@ -170,7 +166,6 @@ def test_a_sentence_longer_than_the_budget_is_read_alone_and_neighbours_only_as_
 def test_sentences_without_a_document_are_read_alone(context: Shards) -> None:
     key = keys.sentence_key("loose ones", tag("loose ones"))
     context.client.hset(key, mapping={"0": "The moon orbits the Earth.", "1": "The Earth orbits the sun."})
-    eventually(lambda: context.client.exists(neighbours_of(context, "loose ones", 1)), SECONDS)
     answer = context.ask("loose ones", 1, "What does the Earth orbit?")
     assert answer is not None
     assert "context" not in answer

@@ -1,14 +1,16 @@
-"""Searches on shards with functions and index: places from stored tokens, and partitions that change or move."""
+"""Searches on shards with functions and index: places of sentences, and partitions that change or move."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
+import redis
 
 from qa_cluster import keys
 from qa_cluster.cluster_client import AsyncClusterClient
 from qa_cluster.ranking.bm25 import Ranking
+from qa_cluster.sentences import split_sentences
 from qa_cluster.types import SearchResult
 
 from .running_shards import Shards, tag
@@ -32,20 +34,34 @@ async def assert_places(client: AsyncClusterClient, result: SearchResult) -> Non
             assert len(stored) == len(hit.passage.text) and stored.split() == hit.passage.text.split()
 
 
-async def test_places_come_from_the_stored_tokens_and_without_them_from_the_spans(
-    shards: Shards, client: AsyncClusterClient
-) -> None:
+async def test_sentences_and_their_neighbours_are_cut_out_of_the_text(client: AsyncClusterClient) -> None:
     await client.put_document("quokka", TEXT, "Quokkas")
-    for _ in range(2):
-        result = await client.search("quokka cafe", context=1)
-        assert [hit.passage_id for hit in result.hits] == ["quokka:2", "quokka:0"]
-        await assert_places(client, result)
-        best = result.hits[0]
-        assert [TEXT[span.start : span.end] for span in best.highlights] == ["Quokkas", "cafés", "quokka"]
-        assert best.passage is not None
-        assert best.passage.text.startswith("The island \U0001f600 is small. Quokkas\u2019")
-        for number in range(3):
-            shards.client.delete(f"{keys.tokens_prefix('quokka', tag('quokka'))}{number}")
+    result = await client.search("quokka cafe", context=1)
+    assert [hit.passage_id for hit in result.hits] == ["quokka:2", "quokka:0"]
+    await assert_places(client, result)
+    best = result.hits[0]
+    assert [TEXT[span.start : span.end] for span in best.highlights] == ["Quokkas", "cafés", "quokka"]
+    assert best.passage is not None
+    assert best.passage.text.startswith("The island \U0001f600 is small. Quokkas\u2019")
+
+
+async def test_any_client_can_see_the_sentences_of_a_document(shards: Shards, client: AsyncClusterClient) -> None:
+    await client.put_document("seen", TEXT)
+    here = f"seen:{{{tag('seen')}}}"
+    node = shards.node_of(here)
+    sentences = [TEXT[start:end] for start, end in split_sentences(TEXT)]
+    for arguments, shown in (([], sentences), ([1], sentences[1:]), ([0, 1], sentences[:1]), ([3], [])):
+        assert shards.on(node, "RG.TRIGGER", "qa.sentences", here, *arguments) == shown
+    other = next(each for each in shards.nodes if each is not node)
+    refused = [
+        (other, [here], "ask its shard"),
+        (node, [f"nobody:{{{tag('seen')}}}"], "no such document"),
+        *((node, wrong, "qa.sentences takes") for wrong in ([], ["seen"], [here, 0, 1, 2])),
+        *((node, [here, *wrong], "must be from") for wrong in ([-1], ["x"], [0, 0], [0, 101])),
+    ]
+    for asked, wrong, message in refused:
+        with pytest.raises(redis.ResponseError, match=message):
+            shards.on(asked, "RG.TRIGGER", "qa.sentences", *wrong)
 
 
 async def test_other_documents_of_the_partition_that_change_meanwhile_hide_nothing(

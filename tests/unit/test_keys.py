@@ -42,9 +42,12 @@ def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: st
         keys.document_key(document_id, tag),
         keys.sentence_key(document_id, tag),
         keys.answers_key(document_id, tag),
-        keys.tokens_key(sentence),
+        keys.places_key(document_id, tag),
+        keys.tokens_key(document_id, tag),
         keys.answer_key(sentence, "Who {is} this?"),
         keys.index_key(tag),
+        keys.pending_key(tag),
+        keys.layout_key(tag),
         keys.epoch_key(tag),
     ]
     assert {keys.slot(key) for key in built} == {keys.slot(tag)}
@@ -53,7 +56,7 @@ def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: st
 @given(ids, tags)
 def test_tagged_keys_are_taken_apart(document_id: str, tag: str) -> None:
     key = keys.paragraphs_key(document_id, tag)
-    assert keys.parse_tagged(key, keys.PARAGRAPHS_PREFIX) == (document_id, tag)
+    assert keys.parse_tagged(key, keys.PARAGRAPHS_PREFIX) == (keys.DocumentName.of(document_id), tag)
     assert keys.parse_tagged(key, keys.SENTENCE_PREFIX) is None
 
 
@@ -102,3 +105,48 @@ def test_documents_are_spread_over_partitions() -> None:
     for number in range(12_000):
         counts[keys.partition_of(f"document-{number}", 12)] += 1
     assert min(counts.values()) > 850
+
+
+collections = st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True).filter(lambda name: name != "default")
+
+
+@given(ids, collections, tags, st.integers(0, 10**9), questions)
+def test_documents_of_a_collection_keep_their_ids(
+    document_id: str, collection: str, tag: str, index: int, question: str
+) -> None:
+    name = keys.DocumentName.of(document_id, collection)
+    assert (name.id, name.collection) == (document_id, collection)
+    sentence = SentenceRef(name, tag, index)
+    assert keys.parse_sentence(str(sentence)) == sentence
+    assert keys.parse_answer_key(keys.answer_key(sentence, question)) == (sentence, question, "")
+    assert keys.parse_tagged(keys.document_key(name, tag), keys.DOCUMENT_PREFIX) == (name, tag)
+
+
+@given(ids, ids, collections)
+def test_no_id_reaches_into_a_collection(one: str, other: str, collection: str) -> None:
+    assert keys.DocumentName.of(one) != keys.DocumentName.of(other, collection)
+    assert keys.DocumentName.of(f"{collection}%/{one}") != keys.DocumentName.of(one, collection)
+
+
+@pytest.mark.parametrize(
+    "text", ["default%/a", "Books%/a", "a%/b%/c", "%/a", "books%/%", "books%/{a}", "a" * 65 + "%/b"]
+)
+def test_what_names_no_document_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"collection|key"):
+        keys.DocumentName.parse(text)
+
+
+@pytest.mark.parametrize("name", ["", "Books", "-a", "_a", "a b", "a/b", "a:b", "a%", "ü", "a\n", "a" * 65, None, 7])
+def test_names_of_collections_are_checked(name: object) -> None:
+    with pytest.raises(InvalidInput, match="collection must be 1 to 64 characters of a-z, 0-9, _ and -"):
+        keys.check_collection(name)
+
+
+def test_keys_of_the_default_collection_are_what_they_always_were() -> None:
+    assert keys.paragraphs_key("moby", "t") == "paragraphs:moby:{t}"
+    assert (keys.index_key("t"), keys.epoch_key("t")) == ("index:{t}", "epoch:{t}")
+    assert keys.whole_answer_key("t", "d") == "answer:{t}:d"
+    moby = keys.DocumentName.of("moby", "books")
+    assert keys.paragraphs_key(moby, "t") == "paragraphs:books%/moby:{t}"
+    assert (keys.index_key("t", "books"), keys.epoch_key("t", "books")) == ("index:books:{t}", "epoch:books:{t}")
+    assert keys.whole_answer_key("t", "d", "books") == "answer:books:{t}:d"

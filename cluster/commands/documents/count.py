@@ -6,15 +6,18 @@ from typing import Annotated
 
 import typer
 
+from qa_cluster.keys import DEFAULT_COLLECTION
+
 from ...terminal import console
-from ..shared_options import FilterOption
+from ..shared_options import CollectionOption, FilterOption
 from .options import Json, Prefix, client_of, usage
 
 
-def count(
+def count(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     prefix: Prefix = "",
     filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     waiting: Annotated[
         bool,
         typer.Option(
@@ -34,7 +37,9 @@ def count(
         qa-cluster documents count --filter lang=en
     """
     with client_of(context) as client, usage("--filter"):
-        found = client.count_documents(waiting=waiting and not (prefix or filter), prefix=prefix, filter=filter)
+        found = client.count_documents(
+            waiting=waiting and not (prefix or filter), prefix=prefix, filter=filter, collection=collection
+        )
     if json:
         console.say_json(found.to_dict())
         return

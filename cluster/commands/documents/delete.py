@@ -6,16 +6,18 @@ from typing import Annotated
 
 import typer
 
+from qa_cluster.asking.document_list import ChoiceArguments
 from qa_cluster.errors import NotFound
+from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_options import FilterOption
+from ..shared_options import CollectionOption, FilterOption
 from .options import Json, Prefix, client_of, usage
 
 _FAILED = 1
 
 
-def delete(
+def delete(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     ids: Annotated[
         list[str] | None,
@@ -23,6 +25,7 @@ def delete(
     ] = None,
     prefix: Prefix = "",
     filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     json: Json = False,
 ) -> None:
     """Delete documents and everything made from them: those with these ids, or all that a prefix or filter chooses.
@@ -38,14 +41,14 @@ def delete(
     if bool(ids) == bool(prefix or filter):
         raise typer.BadParameter("name documents by their ids, or choose them by --prefix and --filter")
     if ids:
-        _delete_named(context, ids, json)
+        _delete_named(context, ids, collection, json)
     else:
-        _delete_chosen(context, prefix, filter or [], json)
+        _delete_chosen(context, {"prefix": prefix, "filter": filter, "collection": collection}, json)
 
 
-def _delete_chosen(context: typer.Context, prefix: str, filter: list[str], json: bool) -> None:
+def _delete_chosen(context: typer.Context, choice: ChoiceArguments, json: bool) -> None:
     with client_of(context) as client, usage("--filter"):
-        removal = client.delete_documents(prefix=prefix, filter=filter)
+        removal = client.delete_documents(**choice)
     if json:
         console.say_json(removal.to_dict())
     else:
@@ -55,13 +58,14 @@ def _delete_chosen(context: typer.Context, prefix: str, filter: list[str], json:
         raise typer.Exit(_FAILED)
 
 
-def _delete_named(context: typer.Context, ids: list[str], json: bool) -> None:
+def _delete_named(context: typer.Context, ids: list[str], collection: str, json: bool) -> None:
     deleted: list[str] = []
     missing: list[str] = []
     with client_of(context) as client:
+        client.collection(collection)
         for document_id in dict.fromkeys(ids):
             try:
-                client.delete_document(document_id)
+                client.delete_document(document_id, collection=collection)
                 deleted.append(document_id)
             except NotFound:
                 missing.append(document_id)

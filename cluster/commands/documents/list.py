@@ -8,10 +8,11 @@ import typer
 
 from qa_cluster.asking.document_list import MAX_PAGE, ChoiceArguments
 from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import DocumentEntry, DocumentPage
 
 from ...terminal import console, tables
-from ..shared_options import FilterOption
+from ..shared_options import CollectionOption, FilterOption
 from .options import Json, Prefix, client_of, usage
 
 _MOST_ID_CHARS = 60
@@ -21,6 +22,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     prefix: Prefix = "",
     filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
     cursor: Annotated[str, typer.Option(help="Go on where an earlier list ended.", show_default="the beginning")] = "",
     json: Json = False,
@@ -39,7 +41,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
         qa-cluster documents list --limit 1000 --json | jq -r '.data[].id'
     """
     with client_of(context) as client, usage("--cursor or --filter"):
-        page = _pages(client, cursor, limit, {"prefix": prefix, "filter": filter})
+        page = _pages(client, cursor, limit, {"prefix": prefix, "filter": filter, "collection": collection})
     if json:
         console.say_json(page.to_dict())
         return

@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
+from qa_cluster.keys import DEFAULT_COLLECTION
+
 from ...terminal import console, tables
+from ..shared_options import CollectionOption
 from .options import Json, client_of
 
 
 def show(
     context: typer.Context,
     id: Annotated[str, typer.Argument(help="Its id (`qa-cluster documents list`).", metavar="ID")],
+    collection: CollectionOption = DEFAULT_COLLECTION,
     json: Json = False,
 ) -> None:
     """Show a document: its record and its text. Exits 1 if it does not exist.
@@ -21,7 +25,7 @@ def show(
     Example: qa-cluster documents show news/today.txt --json | jq -r .text
     """
     with client_of(context) as client:
-        found = client.get_document(id)
+        found = client.get_document(id, collection=collection)
     if json:
         console.say_json(found.to_dict())
         return

@@ -23,10 +23,11 @@ from qa_cluster.gears.functions.answering.passage import passage_of, read_passag
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard import slots
-from qa_cluster.gears.functions.shard.calls import run_script, run_script_later
+from qa_cluster.gears.functions.shard.calls import run_script, run_script_later, run_scripts
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, parse_sentence, slot
+from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.shard_functions import (
@@ -159,7 +160,7 @@ def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[Sen
     commands: list[tuple[str, ...]] = []
     for sentence in sentences:
         commands.append(("GET", answer_key(sentence, question, _place(model, reader))))
-        commands.append(("HGET", document_key(sentence.document_id, sentence.tag), "version"))
+        commands.append(("HGET", document_key(sentence.document, sentence.tag), "version"))
     replies = _each(commands)
     revision = reader.manifest.reading_revision
     found: dict[SentenceRef, Any] = {}
@@ -175,21 +176,19 @@ def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[Sent
     """What is needed to read the sentences; an error where a sentence is not on this shard."""
     reader = loaded.named(model)
     place = _place(model, reader)
-    replies = _each([_read_call(sentence, question, place, reader).command() for sentence in sentences])
+    replies = run_scripts([_read_call(sentence, question, place, reader) for sentence in sentences])
+    if any(isinstance(reply, rg.error) for reply in replies):
+        slots.forget()
     return {
-        sentence: reply if isinstance(reply, Exception) else _Fetched(parse_sentence_record(reply), reader)
+        sentence: reply
+        if isinstance(reply, Exception)
+        else _Fetched(parse_sentence_record(sentence.index, reply), reader)
         for sentence, reply in zip(sentences, replies, strict=True)
     }
 
 
 def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader) -> ScriptCall:
-    return read_sentence(
-        sentence,
-        question,
-        place,
-        context_tokens=reader.manifest.context_tokens,
-        fingerprint=reader.tokenizer.fingerprint,
-    )
+    return read_sentence(sentence, question, place, around=MAX_NEIGHBOURS if reader.manifest.context_tokens else 0)
 
 
 def _place(model: str, reader: Reader) -> str:
@@ -199,16 +198,9 @@ def _place(model: str, reader: Reader) -> str:
 
 def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
     """The replies, with an error in the place of each command that was refused."""
-    try:
-        return rg.execute_many(commands)
-    except rg.error:
+    replies = rg.execute_many(commands, keep_errors=True)
+    if any(isinstance(reply, rg.error) for reply in replies):
         slots.forget()
-    replies: list[Any] = []
-    for command in commands:
-        try:
-            replies += rg.execute_many([command])
-        except rg.error as error:
-            replies.append(error)
     return replies
 
 
@@ -250,14 +242,15 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
         reader = loaded.named(model)
         place = _place(model, reader)
         if fetched is None or attempt or fetched.reader is not reader:
-            fetched = _Fetched(parse_sentence_record(run_script(_read_call(sentence, question, place, reader))), reader)
+            reply = run_script(_read_call(sentence, question, place, reader))
+            fetched = _Fetched(parse_sentence_record(sentence.index, reply), reader)
         record = fetched.record
         if record is None:
             return None
         if record.answer and is_valid(record.answer, record.version, reader.manifest.reading_revision):
             # Another read stored it between the client's request and this one.
             return record.answer.encode()
-        passage = passage_of(sentence, record, reader)
+        passage = passage_of(record, reader)
         decoded, windows = await read_passage(sentence, record, passage, question, reader)
         if loaded.named(model) is not reader or _place(model, reader) != place:
             continue

@@ -7,14 +7,13 @@ other, as in waves.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents import Neighbour, SentenceRecord
+from qa_cluster.documents import BLOCK_SENTENCES, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
@@ -22,13 +21,15 @@ from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.places import Placed
 from qa_cluster.reading.spans import Reading, best_spans
-from qa_cluster.reading.tokenization import unpack_sentence
+from qa_cluster.reading.tokenization import TextTokens, unpack_tokens
 from qa_cluster.reading.windows import Window
 
 N_BEST = 3
 """Most spans that are kept of a passage."""
 MAX_RECENT = 256
+_STEP = 2
 
 # Document, partition, version; where the passage and each of its sentences begin; its text; question; reader. The
 # number of a sentence would not identify the passage: the same version of a document can be split differently.
@@ -42,31 +43,61 @@ class _Recent:
     tasks: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = field(default_factory=OrderedDict)
 
 
-def passage_of(sentence: SentenceRef, record: SentenceRecord, reader: Reader) -> Passage:
-    """The passage of a sentence, from the stored tokens; missing ones and another tokenizer's are made anew."""
-    own = _part(record.text, record.tensor, sentence.index, record, reader)
-    left = _parts(record.left, sentence.index, -1, record, reader)
-    right = _parts(record.right, sentence.index, 1, record, reader)
-    return around(own, left, right, index=sentence.index, budget=reader.manifest.context_tokens)
+def passage_of(record: SentenceRecord, reader: Reader) -> Passage:
+    """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are made anew."""
+    stored = _Stored(record, reader)
+    own = Placed(record.index, record.text, record.start)
+    (tokens,) = reader.sentences([own.text], stored.among([own]))
+    budget = reader.manifest.context_tokens
+    room = budget - len(tokens.ids)
+    sides = (_within(record.left, room), _within(record.right, room))
+    parts: tuple[list[Part], list[Part]] = ([], [])
+    # The nearest first, as few as may be needed: whether there is room for the next ones, only their tokens tell.
+    while near := [
+        each
+        for side, made in zip(sides, parts, strict=True)
+        if sum(len(part.tokens.ids) for part in made) <= room
+        for each in side[len(made) : len(made) + _STEP]
+    ]:
+        found = reader.sentences([each.text for each in near], stored.among(near))
+        for each, made_tokens in zip(near, found, strict=True):
+            parts[each.index > own.index].append(Part(each.text, each.start, made_tokens))
+    return around(Part(own.text, own.start, tokens), *parts, index=own.index, budget=budget)
 
 
-def _parts(side: Sequence[Neighbour], index: int, step: int, record: SentenceRecord, reader: Reader) -> list[Part]:
-    return [
-        _part(neighbour.text, neighbour.tensor, index + step * distance, record, reader)
-        for distance, neighbour in enumerate(side, start=1)
-    ]
+def _within(side: Sequence[Placed], room: int) -> Sequence[Placed]:
+    """The neighbours of a side that may fit into so many tokens: a word is one token at least."""
+    for count, each in enumerate(side):
+        room -= len(each.text.split())
+        if room < 0:
+            return side[:count]
+    return side
 
 
-def _part(text: str, tensor: bytes | None, index: int, record: SentenceRecord, reader: Reader) -> Part:
-    if tensor is not None:
-        stored = unpack_sentence(tensor)
-        if stored.fingerprint == reader.tokenizer.fingerprint and stored.end - stored.start == len(text):
-            return Part(text, stored.start, stored.tokens)
-        start = stored.start
-    else:
-        spans = json.loads(record.spans or "[]")
-        start = spans[index][0] if index < len(spans) else 0
-    return Part(text, start, reader.tokenizer.encode_text(text))
+class _Stored:
+    """The stored tokens of a sentence and its neighbours; a block is unpacked when it is first needed."""
+
+    def __init__(self, record: SentenceRecord, reader: Reader) -> None:
+        self._record = record
+        self._fingerprint = reader.tokenizer.fingerprint
+        self._blocks: dict[int, list[TextTokens]] = {}
+
+    def among(self, sentences: Sequence[Placed]) -> Callable[[int], TextTokens | None]:
+        """The tokens of these sentences, by their places in the sequence."""
+        return lambda place: self.of(sentences[place])
+
+    def of(self, sentence: Placed) -> TextTokens | None:
+        """The tokens of a sentence; None where there are none of this tokenizer."""
+        block, place = divmod(sentence.index, BLOCK_SENTENCES)
+        if block not in self._blocks:
+            number = block - self._record.first_block
+            blob = self._record.blocks[number] if number < len(self._record.blocks) else b""
+            self._blocks[block] = (unpack_tokens(blob, self._fingerprint) or []) if blob else []
+        if place >= len(self._blocks[block]):
+            return None
+        tokens = self._blocks[block][place]
+        # Those of a block share its arrays, and would keep them all in memory.
+        return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 
 async def read_passage(
@@ -75,7 +106,7 @@ async def read_passage(
     """The best spans of a passage, without overlaps, and the number of windows in which it was read."""
     if not passage.breaks:
         return await _read(passage, question, record.title, reader)
-    place = (sentence.document_id, sentence.tag, record.version, passage.start, passage.begins)
+    place = (sentence.document, sentence.tag, record.version, passage.start, passage.begins)
     key = (*place, passage.text, question, reader.arrival)
     recent = state.of(_Recent).tasks
     task = recent.get(key)

@@ -10,6 +10,7 @@ import orjson
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import MAX_FILTER_BYTES
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
@@ -20,27 +21,28 @@ EXTRA_CANDIDATES = 8
 
 
 async def on_rank(arguments: list[Any]) -> str:
-    """Trigger ``qa.rank count question [filter]``: one JSON object with the best sentences and what merges them.
+    """Trigger ``qa.rank count question [filter [collection]]``: the best sentences and what merges them, as JSON.
 
-    The filter is in its binary form, written in hex.
+    The filter is in its binary form, written in hex; an empty one admits all.
     """
-    if len(arguments) not in (3, 4):
-        raise InvalidInput(f"{RANK_TRIGGER} takes a count, a question and perhaps a filter")
-    packed_filter = _filter(arguments[3]) if len(arguments) == 4 else b""
+    if len(arguments) not in (3, 4, 5):
+        raise InvalidInput(f"{RANK_TRIGGER} takes a count, a question and perhaps a filter and a collection")
+    packed_filter = _filter(arguments[3]) if len(arguments) > 3 else b""
+    collection = check_collection(arguments[4]) if len(arguments) > 4 else DEFAULT_COLLECTION
     count, question = _count(arguments[1]), arguments[2]
     if not isinstance(question, str):
         raise InvalidInput("question is not valid UTF-8")
     if len(question) > MAX_QUESTION_CHARS:
         raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     try:
-        return _rank(await partitions.local_tags(), count, question, packed_filter)
+        return _rank(await partitions.local_tags(), count, question, packed_filter, collection)
     except rg.error as error:
         if not slots.is_redirect(error):
             raise
     # A partition has just left this shard, as a new look at the slot table shows, or it is still moving.
     slots.forget()
     try:
-        return _rank(await partitions.local_tags(), count, question, packed_filter)
+        return _rank(await partitions.local_tags(), count, question, packed_filter, collection)
     except rg.error as error:
         if not slots.is_redirect(error):
             raise
@@ -67,9 +69,10 @@ def _count(value: Any) -> int:
     return int(value)
 
 
-def _rank(tags: Sequence[str], count: int, question: str, packed_filter: bytes) -> str:
+def _rank(tags: Sequence[str], count: int, question: str, packed_filter: bytes, collection: str) -> str:
     terms = question_terms(question)
     wanted = min(count + EXTRA_CANDIDATES, MAX_RANK_COUNT)
-    statistics = parse_statistics(tags, terms, rg.execute_many(statistics_commands(tags, terms)))
+    replies = rg.execute_many(statistics_commands(tags, terms, collection))
+    statistics = parse_statistics(tags, terms, replies, collection)
     replies = rg.execute_many(rank_commands(statistics, wanted, packed_filter))
     return orjson.dumps(rank_reply(statistics, replies, wanted)).decode()

@@ -30,6 +30,11 @@ def add(tag: str) -> None:
     state.of(_Late).tags.add(tag)
 
 
+def is_waiting(tag: str) -> bool:
+    """Whether this partition needs work when its slot has settled."""
+    return tag in state.of(_Late).tags
+
+
 def settled(view: View) -> set[str]:
     """The waiting partitions that have settled on this shard; all that have settled anywhere are forgotten."""
     waiting = state.of(_Late).tags
@@ -38,12 +43,19 @@ def settled(view: View) -> set[str]:
     return {tag for tag in resting if view.is_primary and view.has(slot(tag))}
 
 
+def is_moving(tag: str, error: BaseException) -> bool:
+    """Whether work failed because its partition's slot is moving; it is then postponed."""
+    if not slots.is_redirect(error):
+        return False
+    add(tag)
+    return True
+
+
 async def unless_moving(tag: str, work: Awaitable[_T]) -> _T | str:
     """Do the work of an event; ``moving`` if it is postponed because the partition's slot is moving."""
     try:
         return await work
     except rg.error as error:
-        if not slots.is_redirect(error):
+        if not is_moving(tag, error):
             raise
-        add(tag)
         return "moving"

@@ -16,28 +16,33 @@ from typing import Any
 import orjson
 
 from qa_cluster.errors import ModelError, QAError
-from qa_cluster.gears.functions.indexing import split, sweep, tokenize
+from qa_cluster.gears.functions.indexing import batches, scanning, tokenize
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import locks
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import PARAGRAPHS_PREFIX, SENTENCE_PREFIX, parse_tagged, progress_key, sentence_key
+from qa_cluster.keys import DOCUMENT_PREFIX, document_key, parse_tagged, progress_key
 
 SHOW_SECONDS = 0.25
 CONCURRENCY = 2
 
 
-def run(*, force: bool = False) -> None:
+def run(*, force: bool = False, collection: str = "") -> None:
     """Pre-tokenize on all shards; the result of each is a JSON object with its final progress.
 
-    Without ``force``, it skips documents that the current reader's tokenizer has already tokenized.
+    Without ``force``, it skips documents that the current reader's tokenizer has already tokenized. With a
+    ``collection``, it takes the documents of that one only.
     """
-    rg.GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force)).run(convertToStr=False)
+    rg.GearsBuilder("ShardsIDReader").map(partial(_on_shard, force=force, collection=collection)).run(
+        convertToStr=False
+    )
 
 
-def start(*, force: bool = False) -> None:
+def start(*, force: bool = False, collection: str = "") -> None:
     """The same in the background: it returns at once, and `progress:{h}` shows the progress."""
-    rg.GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force)).run(convertToStr=False)
+    rg.GearsBuilder("ShardsIDReader").map(partial(_start_on_shard, force=force, collection=collection)).run(
+        convertToStr=False
+    )
 
 
 @dataclass
@@ -47,25 +52,23 @@ class _Background:
     tasks: set[asyncio.Task[str]] = field(default_factory=set)
 
 
-async def _start_on_shard(shard_id: str, *, force: bool) -> str:
-    task = asyncio.get_running_loop().create_task(_on_shard(shard_id, force=force))
+async def _start_on_shard(shard_id: str, *, force: bool, collection: str) -> str:
+    task = asyncio.get_running_loop().create_task(_on_shard(shard_id, force=force, collection=collection))
     tasks = state.of(_Background).tasks
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     return str(shard_id)
 
 
-async def _on_shard(shard_id: str, *, force: bool) -> str:
+async def _on_shard(shard_id: str, *, force: bool, collection: str) -> str:
     async with locks.held("pretokenize"):
         if loaded.if_loaded() is None:
             raise ModelError(f"shard {shard_id} has no reader: load a model first")
-        for key in sweep.scan(PARAGRAPHS_PREFIX + "*"):
-            found = parse_tagged(key, PARAGRAPHS_PREFIX)
-            if found is not None:
-                await split.split(*found)
-            rg.still_working()
+        keys = scanning.scan(DOCUMENT_PREFIX + "*")
         documents = [
-            found for key in sweep.scan(SENTENCE_PREFIX + "*") if (found := parse_tagged(key, SENTENCE_PREFIX))
+            found
+            for key in keys
+            if (found := parse_tagged(key, DOCUMENT_PREFIX)) and collection in ("", found[0].collection)
         ]
         progress = _Progress(shard_id, len(documents))
         queue = iter(documents)
@@ -76,8 +79,9 @@ async def _on_shard(shard_id: str, *, force: bool) -> str:
 async def _work(queue: Any, progress: _Progress, *, force: bool) -> None:
     for document_id, tag in queue:
         try:
+            await batches.index(document_id, tag)
             status = await tokenize.tokenize(document_id, tag, force=force)
-            sentences = rg.execute("HLEN", sentence_key(document_id, tag))
+            sentences = int(rg.execute("HGET", document_key(document_id, tag), "sentences") or 0)
         except (QAError, rg.error) as error:
             rg.log(f"pretokenize: document {document_id[:100]!r}: {error}", "warning")
             status, sentences = "failed", 0
@@ -107,7 +111,7 @@ class _Progress:
         rg.still_working()
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
-        if status in ("tokenized", "loose"):
+        if status == "tokenized":
             self._values["tokenized"] += 1
             self._values["sentences"] += sentences
         if time.monotonic() - self._shown > SHOW_SECONDS:

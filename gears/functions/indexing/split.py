@@ -1,4 +1,4 @@
-"""Splits documents into sentences when their text is written, and gives texts written with a plain SET their record."""
+"""Has documents indexed when their text is written or removed, and forwards texts without a tag to their partitions."""
 
 from __future__ import annotations
 
@@ -6,33 +6,19 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents import (
-    MAX_TEXT_LENGTH,
-    DocumentInput,
-    DocumentRecord,
-    adopt_document,
-    check_document,
-    check_document_id,
-    document_version,
-    forget_document,
-    forget_version,
-    parse_delete,
-    parse_put,
-    parse_record,
-    read_record,
-    split_document,
-)
-from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.gears.functions.indexing import late, tokenize
-from qa_cluster.gears.functions.shard import locks, partitions
-from qa_cluster.gears.functions.shard.calls import run_pipeline, run_script
+from qa_cluster.documents import check_document_id
+from qa_cluster.errors import InvalidInput
+from qa_cluster.gears.functions.indexing import batches, late
+from qa_cluster.gears.functions.shard import partitions
+from qa_cluster.gears.functions.shard.calls import run_pipeline
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, partition_of
-from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
 
 MAX_ATTEMPTS = 5
 MAX_FORWARDING = 16
+# How long an event waits for its document. The document keeps its turn after that, and the next event may come.
+EVENT_SECONDS = 5.0
 
 
 @dataclass
@@ -51,68 +37,26 @@ async def on_paragraphs(record: dict[str, Any]) -> str:
     if found is None:
         await forward(key)
         return "forwarded"
-    return await late.unless_moving(found[1], split(*found))
+    return await late.unless_moving(found[1], _index(*found))
 
 
-async def split(document_id: str, tag: str) -> str:
-    """Make sure that a document's current text is split; return what was done.
-
-    Every attempt ends in a compare-and-set, so if the text changes meanwhile, it is simply tried again.
-    """
-    partitions.saw(tag)
-    async with locks.held(f"split:{tag}:{document_id}"):
-        for _ in range(MAX_ATTEMPTS):
-            status = await _attempt(document_id, tag)
-            if status != "stale":
-                return status
-    raise InvalidInput(f"document {document_id[:100]!r} changes faster than it can be split: gave up for this event")
-
-
-async def _attempt(document_id: str, tag: str) -> str:
-    key = paragraphs_key(document_id, tag)
-    text, reply = rg.execute_many([("GET", key), read_record(document_id, tag)])
-    record = parse_record(reply)
-    if text is None:
-        call = forget_document(document_id, tag)
-        return parse_delete(await asyncio.to_thread(run_script, call)).status
-    if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH:
-        if record is not None:
-            await asyncio.to_thread(run_script, forget_version(document_id, tag, record.version))
-        raise _unreadable(document_id, text)
-    document = await asyncio.to_thread(_as_stored, document_id, text, record)
-    if record is None or record.version != document.version:
-        call = adopt_document(document, tag, record.version if record is not None else "")
-        adopted = parse_put(await asyncio.to_thread(run_script, call))
-        if adopted.status in ("stale", "conflict"):
-            return "stale"
-    elif record.sentences is not None and record.splitter == SPLITTER_VERSION:
-        return "unchanged"
-    spans = await asyncio.to_thread(split_sentences, text)
-    sentences = [text[start:end] for start, end in spans]
-    call = split_document(document_id, tag, document.version, spans, sentences, splitter=SPLITTER_VERSION)
-    status = str((await asyncio.to_thread(run_script, call))[0])
-    if status == "unchanged" or (status == "stored" and not spans):
-        # No sentence was written, so no event starts the indexing. One under way may have failed, as its splitter was
-        # another.
-        await tokenize.tokenize(document_id, tag)
-    return status
+async def _index(document_id: str, tag: str) -> str:
+    """Index a document that has changed; ``queued`` while others are before it, ``postponed`` if these are too many."""
+    if batches.is_full():
+        late.add(tag)
+        return "postponed"
+    future = batches.start(document_id, tag)
+    done, _ = await asyncio.wait({future}, timeout=EVENT_SECONDS)
+    if not done:
+        future.add_done_callback(lambda late_one: _log_late(tag, late_one))
+        return "queued"
+    return future.result()
 
 
-def _unreadable(document_id: str, text: str | bytearray) -> InvalidInput | InputTooLong:
-    if isinstance(text, str):
-        return InputTooLong(
-            f"text of document {document_id[:100]!r} has {len(text)} code points, limit {MAX_TEXT_LENGTH}"
-        )
-    return InvalidInput(f"text of document {document_id[:100]!r} is not valid UTF-8: no question is answered from it")
-
-
-def _as_stored(document_id: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """The document with its stored text, title and metadata: a plain SET has changed only the text."""
-    if record is None:
-        return check_document(document_id, text)
-    check_document_id(document_id)
-    version = document_version(record.title, record.metadata, text)
-    return DocumentInput(document_id, record.title, record.metadata, text, version)
+def _log_late(tag: str, future: asyncio.Future[str]) -> None:
+    error = future.exception()
+    if error is not None and not late.is_moving(tag, error):
+        rg.log(f"index: {error}", "warning")
 
 
 async def forward(key: str, *, only_new: bool = False) -> None:

@@ -1,21 +1,22 @@
 """Does the work that events have missed: at start, after a failover or a full queue, when a reader or slot has come.
 
-A sweep looks at every document of the shard and splits and tokenizes those whose current text, splitter or tokenizer is
-not the one of their sentences and tokens. Then it removes the index of an earlier version. It also removes cached
-answers that are from another reader or from another version of their document.
+Documents that clients have put are noted as pending until they are indexed: a sweep looks at these and at no others, so
+it is over soon. After it, `checkup` looks at all documents, in the background. Only where a partition was made by
+another splitter, analyzer or layout does the sweep itself look at all of its documents, and takes them over. It also
+removes cached answers that are from another reader or from another version of their document.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
-from qa_cluster.errors import InvalidInput, QAError
-from qa_cluster.gears.functions.indexing import earlier_index, late, split, tokenize
+from qa_cluster.errors import InvalidInput
+from qa_cluster.gears.functions.indexing import checkup, earlier, late
+from qa_cluster.gears.functions.indexing.scanning import scan
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.functions.shard.slots import View
@@ -24,18 +25,23 @@ from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import (
     ANSWER_PREFIX,
     DOCUMENT_PREFIX,
-    PARAGRAPHS_PREFIX,
-    SENTENCE_PREFIX,
     document_key,
-    paragraphs_key,
+    index_key,
+    layout_key,
     parse_answer_key,
     parse_tagged,
+    pending_key,
+    slot,
 )
+from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.readings import is_valid
+from qa_cluster.sentences import SPLITTER_VERSION
 
 SETTLE_SECONDS = 0.05
-SCAN_COUNT = 500
+PENDING_PER_STEP = 100
 ANSWERS_PER_STEP = 100
+LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
+"""What the documents of a partition are made with; one that differs is made anew."""
 
 
 @dataclass
@@ -86,6 +92,7 @@ async def _sweep_until_settled() -> None:
             tags, sweeping.tags, sweeping.answers = sweeping.tags, set(), False
             try:
                 await sweep(tags)
+                checkup.request(tags)
             except BaseException:
                 sweeping.answers = True
                 request(tags)
@@ -99,65 +106,61 @@ async def _sweep_until_settled() -> None:
         sweeping.task = None
 
 
-async def sweep(tags: Collection[str] | None = None) -> dict[str, int]:
-    """Check the cached answers, then all documents of the shard or of some partitions; count these by state."""
-    counts: dict[str, int] = {}
+async def sweep(tags: Collection[str] | None = None) -> None:
+    """Check the cached answers, then index what is pending on the shard or in some partitions, and take over others."""
     view = slots.current(0)
     if not view.is_primary or not view.ranges:
-        return counts
+        return
     await _drop_invalid_answers(tags)
-    if tags is not None and not tags:
-        return counts
-    for key in scan(DOCUMENT_PREFIX + "*"):
-        found = parse_tagged(key, DOCUMENT_PREFIX)
-        if _wanted(found, tags) and found is not None and not await _exists(paragraphs_key(*found), found[1]):
-            await _tried(counts, found[1], split.split(*found))
-    for prefix, work in ((PARAGRAPHS_PREFIX, _split_and_tokenize), (SENTENCE_PREFIX, tokenize.tokenize)):
-        for key in scan(prefix + "*"):
-            found = parse_tagged(key, prefix)
-            if _wanted(found, tags) and found is not None:
-                await _tried(counts, found[1], work(*found))
-    for tag in tags or await partitions.local_tags():
-        await _tried({}, tag, earlier_index.remove(tag))
-    if tags is None:
-        await _forward_untagged()
-    return counts
+    for tag in await partitions.local_tags() if tags is None else tags:
+        try:
+            await _index_pending(tag)
+        except rg.error as error:
+            if not late.is_moving(tag, error):
+                raise
+    if tags is None or tags:
+        await _take_over(tags)
 
 
-async def _split_and_tokenize(document_id: str, tag: str) -> str:
-    """Split a document and, if it has new sentences, tokenize it at once: until then, questions do not find it."""
-    status = await split.split(document_id, tag)
-    if status == "stored":
-        await tokenize.tokenize(document_id, tag)
-    return status
+async def _index_pending(tag: str) -> None:
+    """Index the documents of a partition that wait. One that cannot be indexed goes on to wait."""
+    cursor = "0"
+    while True:
+        cursor, found = rg.execute("HSCAN", pending_key(tag), cursor, "COUNT", PENDING_PER_STEP)
+        names = [parse_tagged(f"{DOCUMENT_PREFIX}{name}:{{{tag}}}", DOCUMENT_PREFIX) for name in found[::2] if name]
+        waiting = [name for name in names if name is not None]
+        for first in range(0, len(waiting), PENDING_PER_STEP):
+            await checkup.tried(waiting[first : first + PENDING_PER_STEP])
+        if str(cursor) == "0":
+            return
 
 
-def _wanted(found: tuple[str, str] | None, tags: Collection[str] | None) -> bool:
-    return found is not None and (tags is None or found[1] in tags)
-
-
-async def _exists(key: str, tag: str) -> bool:
-    try:
-        return bool(rg.execute("EXISTS", key))
-    except rg.error as error:
-        if not slots.is_redirect(error):
-            raise
-        late.add(tag)
-        return True
-
-
-async def _forward_untagged() -> None:
-    """Forward texts under keys without a tag whose documents do not exist yet; stop at the first failure.
-
-    Every text needs all shards, so that the next one would probably fail too.
-    """
-    for key in scan(PARAGRAPHS_PREFIX + "*"):
-        if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:
-            try:
-                await split.forward(key, only_new=True)
-            except (QAError, rg.error) as error:
-                rg.log(f"sweep: {error}", "warning")
-                return
+async def _take_over(tags: Collection[str] | None) -> None:
+    """Make all documents anew, where need be, of partitions that were not made as this version makes them."""
+    view = slots.current()
+    chosen = await partitions.local_tags() if tags is None else [tag for tag in tags if view.has(slot(tag))]
+    others: list[str] = []
+    for tag in chosen:
+        made, has_index = rg.execute_many([("HGETALL", layout_key(tag)), ("EXISTS", index_key(tag))], keep_errors=True)
+        if isinstance(made, rg.error):
+            if not late.is_moving(tag, made):
+                raise made
+        elif dict(zip(made[::2], made[1::2], strict=True)) != LAYOUT:
+            others.append(tag)
+            if has_index == 1:
+                rg.log(f"partition {tag} is of an earlier version: its documents are being taken over")
+    if not others:
+        return
+    counts = await checkup.look(others)
+    removed = await earlier.remove(others)
+    for tag in others:
+        if not late.is_waiting(tag):
+            rg.execute("HSET", layout_key(tag), *(part for pair in LAYOUT.items() for part in pair))
+    if counts["stored"] or removed:
+        rg.log(
+            f"partitions {', '.join(others)}: {counts['stored']} documents are taken over ({counts['failed']} failed),"
+            f" {removed} keys of the earlier version are removed"
+        )
 
 
 async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
@@ -188,7 +191,7 @@ async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
         try:
             sentence, _, model = parse_answer_key(key)
             value, version = rg.execute_many(
-                [("GET", key), ("HGET", document_key(sentence.document_id, sentence.tag), "version")]
+                [("GET", key), ("HGET", document_key(sentence.document, sentence.tag), "version")]
             )
             revision = revisions.get(model)
             if value is not None and (revision is None or not is_valid(value, version or "", revision)):
@@ -196,31 +199,6 @@ async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
         except InvalidInput:
             continue
         except rg.error as error:
-            if not slots.is_redirect(error):
+            if not late.is_moving(sentence.tag, error):
                 raise
-            late.add(sentence.tag)
     await asyncio.sleep(0)
-
-
-async def _tried(counts: dict[str, int], tag: str, work: Awaitable[Any]) -> None:
-    """Await the work on one document and count its status; an error must not stop the work on the others."""
-    try:
-        status = str(await work)
-    except (QAError, rg.error) as error:
-        status = "failed"
-        if slots.is_redirect(error):
-            late.add(tag)
-        else:
-            rg.log(f"sweep: {error}", "warning")
-    counts[status] = counts.get(status, 0) + 1
-    await asyncio.sleep(0)
-
-
-def scan(pattern: str) -> Iterator[str]:
-    """The keys of the shard that match; those that are not UTF-8 are left out, because none of ours is."""
-    cursor = "0"
-    while True:
-        cursor, found = rg.execute("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
-        yield from (key for key in found if isinstance(key, str))
-        if str(cursor) == "0":
-            return

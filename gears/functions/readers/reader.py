@@ -1,17 +1,19 @@
-"""A reader as the functions use it: manifest, tokenizer and model, and the tokens of recent questions."""
+"""A reader as the functions use it: manifest, tokenizer and model, and the tokens of recent questions and sentences."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.prefix import prefix_ids
-from qa_cluster.reading.tokenization import QuestionTokens, ReaderTokenizer
+from qa_cluster.reading.tokenization import QuestionTokens, ReaderTokenizer, TextTokens
 from qa_cluster.reading.windows import PairEncoder
 
 MAX_QUESTIONS = 4096
+MAX_SENTENCES = 8192
+"""Sentences whose tokens a worker remembers for each tokenizer; they take some 1 kB each."""
 
 
 class Reader:
@@ -21,7 +23,6 @@ class Reader:
         warm: whether every shape of the manifest has been run. If that failed, `problem` says why.
         gone_since: the time since which its keys have been missing.
         arrival: its number, from 1, in the order in which readers came to this worker; never used twice.
-        tokenizer_id: the tokenizer and the analyzer's version; documents tokenized with another one are done again.
     """
 
     def __init__(
@@ -38,8 +39,8 @@ class Reader:
         self.problem = ""
         self.gone_since: float | None = None
         self.arrival = 0
-        self.tokenizer_id = f"{tokenizer.digest}-{ANALYZER_VERSION}"
         self._questions: OrderedDict[str, QuestionTokens] = OrderedDict()
+        self._sentences: OrderedDict[str, TextTokens] = OrderedDict()
 
     def question(self, text: str) -> QuestionTokens:
         """The tokens of a question; those of the last few thousand questions are kept."""
@@ -61,3 +62,27 @@ class Reader:
         if not self.manifest.passage_prefix:
             return []
         return prefix_ids(title, "", lambda text: self.tokenizer.encode_text(text).ids.tolist())
+
+    def sentences(
+        self, texts: Sequence[str], stored: Callable[[int], TextTokens | None] = lambda number: None
+    ) -> list[TextTokens]:
+        """The tokens of sentences: those of the last few thousand are kept, others are taken from `stored` or made.
+
+        `stored` gives the tokens of the sentence with that number in `texts`, None where there are none.
+        """
+        found = [self._sentences.get(text) for text in texts]
+        for number, tokens in enumerate(found):
+            if tokens is None:
+                found[number] = stored(number)
+        missing = [number for number, tokens in enumerate(found) if tokens is None]
+        if missing:
+            made = self.tokenizer.encode_texts([texts[number] for number in missing])
+            for number, tokens in zip(missing, made, strict=True):
+                found[number] = tokens
+        kept = [tokens for tokens in found if tokens is not None]
+        for text, tokens in zip(texts, kept, strict=True):
+            self._sentences[text] = tokens
+            self._sentences.move_to_end(text)
+        while len(self._sentences) > MAX_SENTENCES:
+            self._sentences.popitem(last=False)
+        return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from qa_cluster.errors import ClusterError
@@ -11,7 +12,29 @@ from qa_cluster.scripts import ScriptCall
 
 def run_script(call: ScriptCall) -> Any:
     """Run a Lua script on this shard."""
-    return rg.execute("EVAL", call.source, len(call.keys), *call.keys, *call.args)
+    (reply,) = run_scripts([call])
+    if isinstance(reply, rg.error):
+        raise reply
+    return reply
+
+
+def run_scripts(calls: Sequence[ScriptCall]) -> list[Any]:
+    """Run Lua scripts on this shard in one round trip; an `rg.error` stands in the place of a reply.
+
+    They are not atomic together: other clients' commands may run between them.
+    """
+    replies = rg.execute_many([call.short() for call in calls], keep_errors=True)
+    unknown = [number for number, reply in enumerate(replies) if is_unknown(reply)]
+    if unknown:
+        again = rg.execute_many([calls[number].command() for number in unknown], keep_errors=True)
+        for number, reply in zip(unknown, again, strict=True):
+            replies[number] = reply
+    return replies
+
+
+def is_unknown(reply: Any) -> bool:
+    """Whether the server did not have the script."""
+    return isinstance(reply, rg.error) and str(reply).startswith("NOSCRIPT")
 
 
 def run_script_later(call: ScriptCall) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.documents import FoundDocument, PlacedSentence
+from qa_cluster.documents import FoundDocument
 from qa_cluster.ranking.bm25 import Candidate
 from qa_cluster.ranking.hits import earns, hit_of, passage_around
 from qa_cluster.ranking.postings import weights_of
+from qa_cluster.reading.places import Placed
 from qa_cluster.types import Passage
 
 TEXT = "Ada wrote the first program in 1843."
@@ -28,7 +29,7 @@ def test_a_sentence_earns_its_weights_as_an_index_keeps_them() -> None:
 
 
 CANDIDATE = Candidate("a:{06S}:1", 3.14159, WEIGHTS)
-OWN = PlacedSentence(1, TEXT, 10)
+OWN = Placed(1, TEXT, 10)
 
 
 @pytest.mark.parametrize(
@@ -36,17 +37,14 @@ OWN = PlacedSentence(1, TEXT, 10)
     [
         (FoundDocument(7, "v", "T", "{}", ()), (OWN,), True),
         (FoundDocument(8, "v", "T", "{}", ()), (OWN,), True),  # another document of the partition has changed
-        (FoundDocument(7, "v", "T", "{}", ()), (PlacedSentence(1, "Bob sang.", 10),), True),  # the epoch vouches for it
-        (FoundDocument(8, "v", "T", "{}", ()), (PlacedSentence(1, "Bob sang.", 10),), False),
-        (FoundDocument(7, "v", "T", "{}", ()), (PlacedSentence(0, TEXT, 10),), False),
-        (FoundDocument(7, "v", "T", "{}", ()), (PlacedSentence(1, TEXT, -1),), False),
+        (FoundDocument(7, "v", "T", "{}", ()), (Placed(1, "Bob sang.", 10),), True),  # the epoch vouches for it
+        (FoundDocument(8, "v", "T", "{}", ()), (Placed(1, "Bob sang.", 10),), False),
+        (FoundDocument(7, "v", "T", "{}", ()), (Placed(0, TEXT, 10),), False),
         (FoundDocument(7, "v", "T", "{}", ()), (), False),
         (None, (), False),
     ],
 )
-def test_only_what_was_ranked_is_shown(
-    document: FoundDocument | None, around: tuple[PlacedSentence, ...], shown: bool
-) -> None:
+def test_only_what_was_ranked_is_shown(document: FoundDocument | None, around: tuple[Placed, ...], shown: bool) -> None:
     hit = hit_of(CANDIDATE, document, around, TERMS, {"06S": 7}, with_passage=False)
     assert (hit is not None) == shown
 
@@ -63,12 +61,12 @@ def test_places_are_those_of_the_document() -> None:
 
 def test_a_passage_ends_where_sentences_do_not_follow_each_other() -> None:
     around = [
-        PlacedSentence(0, "Far.", 0),
-        PlacedSentence(1, "Near.", 100),
-        PlacedSentence(2, "Own.", 106),
-        PlacedSentence(3, "Next.", 112),
-        PlacedSentence(4, "Nowhere.", -1),
+        Placed(0, "Far.", 0),
+        Placed(1, "Near.", 100),
+        Placed(2, "Own.", 106),
+        Placed(3, "Next.", 112),
+        Placed(4, "Nowhere.", -1),
     ]
     assert passage_around(around[2], around) == Passage("Near. Own.  Next.", 100, 117)
-    overlapping = [PlacedSentence(0, "Own.", 0), PlacedSentence(1, "Stale.", 2)]
+    overlapping = [Placed(0, "Own.", 0), Placed(1, "Stale.", 2)]
     assert passage_around(overlapping[0], overlapping) == Passage("Own.", 0, 4)

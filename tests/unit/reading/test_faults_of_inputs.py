@@ -6,6 +6,7 @@ Each test is a fault of an earlier reader, which its docstring names.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,14 +16,16 @@ import numpy as np
 import orjson
 import pytest
 
-from qa_cluster.documents import Neighbour, SentenceRecord
+from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.answering.passage import passage_of
+from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.keys import SentenceRef, answer_key, parse_answer_key
 from qa_cluster.reading.manifest import Manifest, PairLayout
+from qa_cluster.reading.places import Placed
 from qa_cluster.reading.readings import parse_readings
 from qa_cluster.reading.spans import best_spans
-from qa_cluster.reading.tokenization import pack_sentence
+from qa_cluster.reading.tokenization import pack_tokens
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 from tests.unit.small_tokenizer import small_tokenizer
 
@@ -146,19 +149,27 @@ class _NoTokenizer:
     fingerprint = 5
 
 
+class _Reader(Reader):
+    """A reader that can make no tokens."""
+
+    def __init__(self) -> None:
+        self.tokenizer: Any = _NoTokenizer()
+        self.manifest: Any = SimpleNamespace(context_tokens=50)
+        self._sentences = OrderedDict()
+
+
 def test_stored_texts_are_not_tokenized_again() -> None:
     """transformers #4748, #3007, #11126: it tokenized the context at every question, which took most of the time."""
     texts = ["The cat sat.", "Who is it?", "The dog."]
-    starts = [0, 13, 24]
-    blobs = [
-        pack_sentence(start, start + len(text), small_tokenizer().encode_text(text), _NoTokenizer.fingerprint)[1]
-        for start, text in zip(starts, texts, strict=True)
-    ]
-    left, right = (Neighbour(texts[i], blobs[i]) for i in (0, 2))
-    record = SentenceRecord(texts[1], blobs[1], "v", "d", "", "", "", (left,), (right,))
-    reader: Any = SimpleNamespace(tokenizer=_NoTokenizer(), manifest=SimpleNamespace(context_tokens=50))
-    passage = passage_of(SentenceRef("d", "t", 1), record, reader)
+    left, own, right = (Placed(i, text, start) for i, (text, start) in enumerate(zip(texts, [0, 13, 24], strict=True)))
+    block = pack_tokens(small_tokenizer().encode_texts(texts), _NoTokenizer.fingerprint)
+    record = SentenceRecord(1, own.text, own.start, "v", "d", "", "", (left,), (right,), (block,))
+    reader = _Reader()
+    passage = passage_of(record, reader)
     assert passage.text == "The cat sat. Who is it? The dog."
     assert passage.tokens.ids.tolist() == [
         i for text in texts for i in small_tokenizer().encode_text(text).ids.tolist()
     ]
+    # and what has been made or unpacked once stays in memory
+    again = passage_of(replace(record, blocks=()), reader)
+    assert again.tokens.ids.tolist() == passage.tokens.ids.tolist()

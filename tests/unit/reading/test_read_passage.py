@@ -22,7 +22,7 @@ from qa_cluster.reading.windows import PairEncoder
 from tests.unit.small_tokenizer import small_tokenizer
 
 TEXTS = ("The cat sat.", "Who is it?", "The dog.")
-RECORD = SentenceRecord("", None, "v", "d", "", "", "")
+RECORD = SentenceRecord(0, "", 0, "v", "d", "", "")
 
 
 class CountingReader:

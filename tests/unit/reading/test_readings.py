@@ -40,7 +40,7 @@ def passage(budget: int) -> Passage:
 
 
 def value(budget: int = 0, spans: list[Span] | None = None, **changes: Any) -> bytes:
-    record = SentenceRecord(part(1).text, None, "v1", "do_c", "Title", "", "")
+    record = SentenceRecord(1, part(1).text, part(1).start, "v1", "do_c", "Title", "")
     read = ReadSentence(SentenceRef("do_c", "t", 1), record, passage(budget), Reading(spans or [], 1.25), 2, True)
     found = sentence_answer(read, model_id="m", revision="r", reading_revision="r+64", created=1.0)
     return orjson.dumps({**orjson.loads(found), **changes})

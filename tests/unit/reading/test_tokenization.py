@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.reading.tokenization import ReaderTokenizer, pack_sentence, unpack_sentence
+from qa_cluster.reading.tokenization import ReaderTokenizer, TextTokens, pack_tokens, unpack_tokens
 from tests.unit.small_tokenizer import small_tokenizer
 from tests.unit.text_strategies import texts
 
@@ -46,22 +47,41 @@ def test_a_long_question_is_truncated_and_says_so() -> None:
     assert (len(question.ids), question.truncated) == (8, True)
 
 
+def same(one: TextTokens, other: TextTokens) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "starts", "ends"))
+
+
 @settings(deadline=None)
-@given(texts(3))
-def test_tensors_give_back_what_was_packed(text: str) -> None:
-    tokens = small_tokenizer().encode_text(text)
-    shape, blob = pack_sentence(7, 7 + len(text), tokens, 2**31 - 1)
-    assert shape[0] * shape[1] * 4 == len(blob)
-    stored = unpack_sentence(blob)
-    assert (stored.fingerprint, stored.start, stored.end) == (2**31 - 1, 7, 7 + len(text))
-    assert stored.tokens.ids.tolist() == tokens.ids.tolist()
-    assert stored.tokens.ends.tolist() == tokens.ends.tolist()
+@given(st.lists(texts(3), max_size=5))
+def test_blocks_give_back_what_was_packed(sentences: list[str]) -> None:
+    tokens = small_tokenizer().encode_texts(sentences)
+    found = unpack_tokens(pack_tokens(tokens, 2**31 - 1), 2**31 - 1)
+    assert found is not None
+    assert len(found) == len(tokens) and all(map(same, found, tokens))
 
 
-@pytest.mark.parametrize("blob", [b"", b"1234", b"x" * 13])
-def test_a_tensor_of_another_shape_is_refused(blob: bytes) -> None:
-    with pytest.raises(InvalidInput, match=f"{len(blob)} bytes"):
-        unpack_sentence(blob)
+def test_a_block_holds_any_places_and_ids() -> None:
+    """Tokens that are long, far apart, empty, that overlap or go back; ids beyond two bytes."""
+    starts = np.array([0, 14, 30, 46, 40, 5000, 5000], np.int32)
+    ends = np.array([14, 15, 45, 62, 41, 5400, 5000], np.int32)
+    for highest in (0xFFFF, 0x10000):
+        tokens = TextTokens(np.array([0, 1, 2, 3, 4, 5, highest], np.int32), starts, ends)
+        found = unpack_tokens(pack_tokens([tokens, tokens], 3), 3)
+        assert found is not None and all(same(each, tokens) for each in found)
+
+
+def test_tokens_take_few_bytes() -> None:
+    tokens = small_tokenizer().encode_texts(["the cat sat on the mat"] * 64)
+    size = sum(len(each.ids) for each in tokens)
+    assert len(pack_tokens(tokens, 1)) <= 3 * size + 2 * 64 + 16
+
+
+def test_a_block_of_another_tokenizer_is_none_and_a_damaged_one_is_refused() -> None:
+    block = pack_tokens(small_tokenizer().encode_texts(["the cat sat"] * 3), 1)
+    assert unpack_tokens(block, 2) is None
+    for end in range(len(block)):
+        with pytest.raises(InvalidInput, match="block of tokens"):
+            unpack_tokens(block[:end], 1)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b'{"version": "1.0"}'])

@@ -1,0 +1,28 @@
+"""The OpenAPI schemas of `/collections` and `/collections/{name}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_STRING, _INTEGER, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "boolean"))
+
+_ENTRY = {
+    "object": {"const": "qa.collection"},
+    "name": _STRING,
+    "state": {
+        **_STRING,
+        "enum": ["ready", "incomplete", "deleting"],
+        "description": "incomplete: create it again; deleting: if that was interrupted, delete it again",
+    },
+    "documents": {**_INTEGER, "description": "those that questions are answered from"},
+    "sentences": _INTEGER,
+}
+COLLECTION: dict[str, Any] = {"type": "object", "required": list(_ENTRY), "properties": _ENTRY}
+COLLECTIONS: dict[str, Any] = {
+    "type": "object",
+    "required": ["object", "data"],
+    "properties": {"object": {"const": "list"}, "data": {"type": "array", "items": COLLECTION}},
+}
+_CREATED = {"name": _STRING, "created": {**_BOOLEAN, "description": "false: there was one already"}}
+CREATED: dict[str, Any] = {"type": "object", "required": list(_CREATED), "properties": _CREATED}
+NAME: dict[str, Any] = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}

@@ -1,0 +1,1 @@
+"""`qa-cluster collections ..`: lists, creates, counts and deletes collections of documents."""

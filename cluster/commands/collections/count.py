@@ -1,0 +1,24 @@
+"""`qa-cluster collections count`: counts what a collection holds."""
+
+from __future__ import annotations
+
+import typer
+
+from ...terminal import console
+from ..documents.options import Json, client_of
+from .create import Name
+
+
+def count(context: typer.Context, name: Name, json: Json = False) -> None:
+    """Count the documents and sentences that questions to a collection are answered from.
+
+    Example: qa-cluster collections count books --json | jq .documents
+    """
+    with client_of(context) as client:
+        found = client.collection(name)
+    if json:
+        console.say_json(found.to_dict())
+        return
+    state = "" if found.state == "ready" else f"; it is {found.state}"
+    counts = f"{console.counted(found.documents, 'document')}, {console.counted(found.sentences, 'sentence')}"
+    console.say(counts + state)

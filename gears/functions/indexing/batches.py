@@ -1,0 +1,243 @@
+"""Indexes documents: splits, analyses and writes those that wait, several at a time and away from the event loop.
+
+A document is written by one script, which checks that its version still stands: questions find all of it or nothing.
+Whoever asks for a document while it waits joins; one that changes while it is being indexed is indexed once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any
+
+from qa_cluster.documents import (
+    MAX_TEXT_LENGTH,
+    DocumentInput,
+    DocumentRecord,
+    IndexedText,
+    adopt_document,
+    check_document,
+    check_document_id,
+    document_version,
+    forget_document,
+    forget_version,
+    index_document,
+    parse_record,
+    read_record,
+)
+from qa_cluster.errors import InputTooLong, InvalidInput, QAError
+from qa_cluster.gears.functions.shard import partitions
+from qa_cluster.gears.functions.shard.calls import run_scripts
+from qa_cluster.gears.functions.state import state
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import document_name, paragraphs_key
+from qa_cluster.ranking.filters import pack_fields
+from qa_cluster.ranking.postings import pack_sentences
+from qa_cluster.ranking.terms import ANALYZER_VERSION
+from qa_cluster.reading.places import pack_places
+from qa_cluster.scripts import ScriptCall
+from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
+
+# Batches at once: while one waits for the server, the other computes. Questions share the processor with them.
+MAX_CONCURRENT = 2
+MAX_BATCH = 64
+MAX_BATCH_BYTES = 500_000
+MAX_WAITING = 1000
+MAX_ATTEMPTS = 5
+
+# A document: its id and the tag of its partition.
+Name = tuple[str, str]
+_Outcome = str | Exception
+
+
+@dataclass
+class _Indexing:
+    """The documents that wait, in the order in which they came, those that are being indexed, and the batches."""
+
+    waiting: dict[Name, asyncio.Future[str]] = field(default_factory=dict)
+    running: set[Name] = field(default_factory=set)
+    batches: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+def is_full() -> bool:
+    """Whether so many documents wait that no further one should be added before they are done."""
+    return len(state.of(_Indexing).waiting) >= MAX_WAITING
+
+
+def start(document_id: str, tag: str) -> asyncio.Future[str]:
+    """Begin to index a document's current text; nobody may cancel the future, because others may wait for it too.
+
+    Its result is ``stored``, ``unchanged`` (questions found it already), ``missing`` (there is no such document) or
+    ``deleted`` (its text was removed).
+    """
+    partitions.saw(tag)
+    indexing, name = state.of(_Indexing), (document_id, tag)
+    future = indexing.waiting.get(name)
+    if future is None:
+        future = indexing.waiting[name] = asyncio.get_running_loop().create_future()
+        # Retrieved, so that asyncio does not report an error as never retrieved when nobody waits any more.
+        future.add_done_callback(lambda done: done.exception())
+        if len(indexing.batches) < MAX_CONCURRENT:
+            task = asyncio.get_running_loop().create_task(_work(indexing), context=Context())
+            indexing.batches.add(task)
+            task.add_done_callback(indexing.batches.discard)
+    return future
+
+
+async def index(document_id: str, tag: str) -> str:
+    """`start`, and wait for the result; raise its error."""
+    return await asyncio.shield(start(document_id, tag))
+
+
+async def index_all(names: Sequence[Name]) -> list[_Outcome]:
+    """Index documents; an error stands in the place of a result."""
+    found = await asyncio.gather(*(index(*name) for name in names), return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException) and not isinstance(each, Exception):
+            raise each
+    return [each for each in found if isinstance(each, str | Exception)]
+
+
+async def _work(indexing: _Indexing) -> None:
+    while names := _next(indexing):
+        futures = [indexing.waiting.pop(name) for name in names]
+        indexing.running.update(names)
+        try:
+            outcomes = await asyncio.to_thread(_index, names)
+        except Exception as error:  # all who wait must hear of it
+            outcomes = [error] * len(names)
+        finally:
+            indexing.running.difference_update(names)
+        for future, outcome in zip(futures, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+
+def _next(indexing: _Indexing) -> list[Name]:
+    """The next documents, none of which is being indexed."""
+    found: list[Name] = []
+    for name in indexing.waiting:
+        if name not in indexing.running:
+            found.append(name)
+            if len(found) == MAX_BATCH:
+                break
+    return found
+
+
+def _index(names: Sequence[Name]) -> list[_Outcome]:
+    """What was done with each document. Each attempt ends in a compare-and-set: if the text changes, it is repeated."""
+    outcomes: dict[Name, _Outcome] = {}
+    left = list(names)
+    for _ in range(MAX_ATTEMPTS):
+        for portion in _portions(left, outcomes):
+            outcomes.update(_index_portion(portion))
+        left = [name for name in left if outcomes[name] == "stale"]
+        if not left:
+            break
+    for name in left:
+        outcomes[name] = InvalidInput(f"document {name[0][:100]!r} changes faster than it can be indexed: gave up")
+    return [outcomes[name] for name in names]
+
+
+def _portions(names: Sequence[Name], outcomes: dict[Name, _Outcome]) -> Iterator[dict[Name, DocumentRecord | None]]:
+    """The documents with their records, in portions of bounded size; errors become outcomes."""
+    commands = [command for name in names for command in (("STRLEN", paragraphs_key(*name)), read_record(*name))]
+    replies = rg.execute_many(commands, keep_errors=True)
+    portion: dict[Name, DocumentRecord | None] = {}
+    room = MAX_BATCH_BYTES
+    for name, size, record in zip(names, replies[::2], replies[1::2], strict=True):
+        failed = next((reply for reply in (size, record) if isinstance(reply, rg.error)), None)
+        if failed is not None:
+            outcomes[name] = failed
+            continue
+        if portion and size > room:
+            yield portion
+            portion, room = {}, MAX_BATCH_BYTES
+        portion[name] = parse_record(record)
+        room -= size
+    if portion:
+        yield portion
+
+
+def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Outcome]:
+    texts = rg.execute_many([("GET", paragraphs_key(*name)) for name in records], keep_errors=True)
+    outcomes: dict[Name, _Outcome] = {}
+    calls: list[ScriptCall] = []
+    callers: list[Name] = []
+    for (name, record), text in zip(records.items(), texts, strict=True):
+        made: list[ScriptCall] = []
+        try:
+            if isinstance(text, bytes | bytearray) or (isinstance(text, str) and len(text) > MAX_TEXT_LENGTH):
+                made = [forget_version(*name, record.version)] if record is not None else []
+                raise _unreadable(name[0], text)
+            made = _calls(name, text, record)
+        except (QAError, rg.error) as error:
+            outcomes[name] = error
+        outcomes.setdefault(name, "unchanged")
+        calls += made
+        callers += [name] * len(made)
+    # Of a document's two scripts, the second one tells whether the first one's version still stood.
+    for name, reply in zip(callers, run_scripts(calls), strict=True):
+        if isinstance(reply, rg.error):
+            outcomes[name] = reply
+        elif reply[0] == "homeless":
+            outcomes[name] = _homeless(name)
+        elif isinstance(outcomes[name], str):
+            outcomes[name] = str(reply[0])
+    return outcomes
+
+
+def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptCall]:
+    """The scripts that make questions find a document's text; none if they do already."""
+    if isinstance(text, rg.error):
+        raise text
+    if text is None:
+        return [forget_document(*name)]
+    document = _as_stored(name[0], text, record)
+    stands = record is not None and record.version == document.version
+    if stands and record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION):
+        return []
+    fields = pack_fields(json.loads(document.metadata))
+    call = index_document(*name, document.version, analysed(text), fields)
+    if stands:
+        return [call]
+    return [adopt_document(document, name[1], record.version if record is not None else ""), call]
+
+
+def analysed(text: str) -> IndexedText:
+    """What is stored of a text to find it."""
+    spans = split_sentences(text)
+    sentences = [text[start:end] for start, end in spans]
+    packed = pack_sentences(sentences)
+    return IndexedText(SPLITTER_VERSION, ANALYZER_VERSION, len(spans), pack_places(text, spans), packed)
+
+
+def _unreadable(document_id: str, text: str | bytes | bytearray) -> InvalidInput | InputTooLong:
+    if isinstance(text, str):
+        return InputTooLong(
+            f"text of document {document_id[:100]!r} has {len(text)} code points, limit {MAX_TEXT_LENGTH}"
+        )
+    return InvalidInput(f"text of document {document_id[:100]!r} is not valid UTF-8: no question is answered from it")
+
+
+def _homeless(name: Name) -> InvalidInput:
+    document = document_name(name[0])
+    return InvalidInput(
+        f"no collection {document.collection!r}: the text of document {document.id[:100]!r} stays, but no question is"
+        " answered from it; create the collection and write the text again"
+    )
+
+
+def _as_stored(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
+    """The document with its stored text, title and metadata: a plain SET has changed only the text."""
+    name = document_name(document)
+    if record is None:
+        return check_document(name.id, text, collection=name.collection)
+    check_document_id(name.id)
+    version = document_version(record.title, record.metadata, text)
+    return DocumentInput(name.id, record.title, record.metadata, text, version, name.collection)

@@ -1,0 +1,181 @@
+"""The collections of documents: which there are, made and removed.
+
+Every partition has the list of all collections, a hash of names and states, and a document is written by a script that
+looks into the list of its own partition. So no document can be written to a collection from the moment on that its
+removal has begun, whoever raced it there; a list moves, is copied and survives a failover with the documents that it
+is about. A collection is there as long as one partition lists it: nothing that was stored in it is forgotten, whatever
+was interrupted. The default collection is in no list and always there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from qa_cluster.errors import InvalidInput, NotFound, RequestError
+from qa_cluster.keys import (
+    DEFAULT_COLLECTION,
+    check_collection,
+    collections_key,
+    epoch_key,
+    flight_key,
+    index_key,
+    partition_tags,
+)
+from qa_cluster.routing.shards import Shards
+from qa_cluster.scripts import ScriptCall
+from qa_cluster.types import CollectionEntry
+
+from .freshness import Freshness
+
+MAX_COLLECTIONS = 1000
+READY, INCOMPLETE, DELETING = "ready", "incomplete", "deleting"
+
+
+class CollectionBusy(RequestError):
+    """The collection is being deleted: it can be made again afterwards."""
+
+    resp_code = "DELETING"
+    http_status = 409
+
+
+class Collections:
+    """The collections of one cluster. `partitions` is the number of its partitions.
+
+    >>> await collections.create("books")
+    True
+    >>> await collections.names()
+    ('default', 'books')
+    """
+
+    def __init__(self, shards: Shards, freshness: Freshness, partitions: int) -> None:
+        self._shards = shards
+        self._freshness = freshness
+        self.partitions = partitions
+        self._states: Mapping[str, str] = {}
+        self._generation = -1
+
+    async def check(self, name: str) -> None:
+        """Do nothing if there is such a collection; else NotFound says what to do.
+
+        It asks the shards only after one of them has reported a change.
+        """
+        if name == DEFAULT_COLLECTION:
+            return
+        check_collection(name)
+        fresh = await self._freshness.drain()
+        generation = self._freshness.generation
+        if not fresh or generation != self._generation:
+            self._states = await self._read()
+            self._generation = generation if fresh else -1
+        state = self._states.get(name)
+        if state is None:
+            raise missing(name)
+        if state == DELETING:
+            raise NotFound(f"collection {name!r} is being deleted: delete it again if that was interrupted")
+
+    async def names(self) -> tuple[str, ...]:
+        """The names of all collections, the default one first."""
+        return (DEFAULT_COLLECTION, *await self._read())
+
+    async def entries(self) -> tuple[CollectionEntry, ...]:
+        """All collections with what they hold, the default one first."""
+        states = {DEFAULT_COLLECTION: READY, **await self._read()}
+        tags = partition_tags(self.partitions)
+        keys = [index_key(tag, name) for name in states for tag in tags]
+        replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
+        return tuple(
+            CollectionEntry(name, state, *index_sums(replies[place * len(tags) : (place + 1) * len(tags)]))
+            for place, (name, state) in enumerate(states.items())
+        )
+
+    async def entry(self, name: str) -> CollectionEntry:
+        """One collection with what it holds; NotFound where there is none."""
+        state = READY if check_collection(name) == DEFAULT_COLLECTION else (await self._read()).get(name)
+        if state is None:
+            raise missing(name)
+        keys = [index_key(tag, name) for tag in partition_tags(self.partitions)]
+        replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
+        return CollectionEntry(name, state, *index_sums(replies))
+
+    async def create(self, name: str) -> bool:
+        """Make a collection; whether it was new. One that was made in part only, or lost in part, is completed.
+
+        Raises:
+            CollectionBusy: its removal has not ended.
+        """
+        if check_collection(name) == DEFAULT_COLLECTION:
+            return False
+        states = await self._read()
+        if name not in states and len(states) >= MAX_COLLECTIONS:
+            raise InvalidInput(
+                f"there are {len(states)} collections, the limit is {MAX_COLLECTIONS}: delete one before {name!r} is"
+                " created"
+            )
+        if states.get(name) != DELETING:
+            await self._everywhere("HSETNX", name, READY)
+            found = await self._everywhere("HGET", name)
+            if DELETING.encode() not in found:
+                return name not in states
+        raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if that was interrupted")
+
+    async def begin_removal(self, name: str) -> None:
+        """From now on the collection takes no documents, and no questions; NotFound where there is none."""
+        if check_collection(name) == DEFAULT_COLLECTION:
+            raise InvalidInput(f"collection {name!r} always exists: delete its documents instead")
+        if name not in await self._read():
+            raise missing(name)
+        await self._everywhere("HSET", name, DELETING)
+
+    async def end_removal(self, name: str) -> bool:
+        """Take a collection without documents from the lists; whether nothing was in its indexes."""
+        calls = [
+            ScriptCall(
+                "forget_collection",
+                (collections_key(tag), index_key(tag, name), epoch_key(tag, name), flight_key(tag)),
+                (name,),
+            )
+            for tag in partition_tags(self.partitions)
+        ]
+        replies = await self._shards.execute_many([(call.keys[0], call.command()) for call in calls])
+        return all(replies)
+
+    async def _everywhere(self, command: str, name: str, *value: str) -> list[Any]:
+        keys = map(collections_key, partition_tags(self.partitions))
+        return await self._shards.execute_many([(key, (command, key, name, *value)) for key in keys])
+
+    async def _read(self) -> dict[str, str]:
+        """The state of every collection by name, in the order of names."""
+        keys = list(map(collections_key, partition_tags(self.partitions)))
+        replies = await self._shards.execute_many([(key, ("HGETALL", key)) for key in keys])
+        found: dict[str, list[str]] = {}
+        for reply in replies:
+            for name, state in _pairs(reply):
+                found.setdefault(name, []).append(state)
+        return {name: _state(found[name], len(keys)) for name in sorted(found)}
+
+
+def missing(name: str) -> NotFound:
+    """The error about a collection that does not exist."""
+    return NotFound(
+        f"no such collection: {name!r}; create it with POST /collections or `qa-cluster collections create {name}`"
+    )
+
+
+def index_sums(replies: Iterable[Any]) -> tuple[int, int]:
+    """Documents and sentences of indexes, from the replies to ``QA.INDEX.INFO``."""
+    indexes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies if reply]
+    documents, sentences = (sum(int(index[name]) for index in indexes) for name in (b"documents", b"sentences"))
+    return documents, sentences
+
+
+def _state(states: list[str], partitions: int) -> str:
+    if DELETING in states:
+        return DELETING
+    return READY if states.count(READY) == partitions else INCOMPLETE
+
+
+def _pairs(reply: Any) -> list[tuple[str, str]]:
+    flat = [part for pair in reply.items() for part in pair] if isinstance(reply, dict) else reply
+    texts = [part.decode("utf-8", "replace") for part in flat]
+    return list(zip(texts[::2], texts[1::2], strict=True))

@@ -1,0 +1,8 @@
+-- Stores tokens of a document, a field for each block of sentences, if its version and splitter still stand.
+-- ARGV: version, splitter, then number and tokens of each block. Reply: status (stored, stale).
+local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter', 'tokenized')
+if record[1] ~= ARGV[1] or record[2] ~= ARGV[2] or record[3] ~= ARGV[1] then
+  return {'stale'}
+end
+redis.call('HSET', TOKENS, unpack(ARGV, 3))
+return {'stored'}

@@ -1,0 +1,113 @@
+"""A corpus is ingested: how fast, what it costs each kind of process, what it takes in memory, and how long pauses are.
+
+The documents are a folder's text files, as for the scenario living (`make bench ARGS='corpus --documents FOLDER'`);
+`--sentences` is about how many sentences are taken of them, in a random order that is the same in every run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.harness.polling import eventually
+from tests.harness.system import System
+
+from .living import memory_of, texts_of
+from .pinger import Pinger
+from .report import Report
+
+SENTENCE_CHARS = 132
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def some_of(folder: Path, sentences: int) -> list[tuple[str, str]]:
+    """Documents of a folder with about so many sentences."""
+    documents = list(texts_of(folder))
+    random.Random(1).shuffle(documents)
+    taken: list[tuple[str, str]] = []
+    characters = 0
+    for document in documents:
+        if characters > sentences * SENTENCE_CHARS:
+            break
+        taken.append(document)
+        characters += len(document[1])
+    return taken
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _children_seconds() -> float:
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
+
+
+class Costs:
+    """Processor seconds of servers and workers."""
+
+    def __init__(self, cluster: System) -> None:
+        self._servers = [int(cluster.info(node)["process_id"]) for node in cluster.nodes]
+        self._workers = [cluster.worker_pid(node) for node in cluster.nodes]
+
+    def now(self) -> tuple[float, float]:
+        """The seconds so far: of all servers, of all workers."""
+        return sum(map(_processor_seconds, self._servers)), sum(map(_processor_seconds, self._workers))
+
+
+def run(report: Report, cluster: System, folder: Path, sentences: int) -> None:
+    """Ingest and measure."""
+    documents = some_of(folder, sentences)
+    empty, costs = memory_of(cluster), Costs(cluster)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "documents.jsonl"
+        path.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in documents))
+        with ExitStack() as stack:
+            pingers = [stack.enter_context(Pinger(port)) for _, port in cluster.addresses]
+            before, client, begun = costs.now(), _children_seconds(), time.perf_counter()
+            cluster.cli("ingest", str(path))
+            took, after = time.perf_counter() - begun, costs.now()
+            client = _children_seconds() - client
+    found = cluster.total("qa_index_sentences")
+    eventually(lambda: cluster.total("qa_queued_events") + cluster.total("qa_in_flight") == 0, 120)
+    memory = memory_of(cluster) - empty
+    size = sum(len(text.encode()) for _, text in documents)
+
+    def each(seconds: float) -> str:
+        return f"{seconds / found * 1e6:.1f}"
+
+    report.table(
+        "Ingest until all is found",
+        [
+            "documents",
+            "sentences",
+            "sentences/s",
+            "µs a sentence: client",
+            "servers",
+            "workers",
+            "bytes a sentence beyond its text",
+            "keys",
+            "longest PING, ms",
+        ],
+        [
+            [
+                str(len(documents)),
+                str(found),
+                f"{found / took:.0f}",
+                each(client),
+                each(after[0] - before[0]),
+                each(after[1] - before[1]),
+                f"{(memory - size) / found:.0f}",
+                str(sum(node.dbsize() for node in cluster.nodes)),
+                f"{max(pinger.pauses.longest_ms for pinger in pingers):.1f}",
+            ]
+        ],
+        "processor time; the client's includes its start",
+    )
