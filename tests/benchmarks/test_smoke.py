@@ -12,7 +12,7 @@ from qa_cluster.reading.manifest import PRECISIONS
 from tests.harness.programs import MODULE, chosen_servers, find_binary
 from tests.harness.system import SMALL_BATCHES, System
 
-from . import engine, events, functions, living, pauses, reader_latency, reading_cost
+from . import engine, events, functions, ingest, living, pauses, reader_latency, reading_cost
 from .corpus import from_pydoc
 from .machine_limit import MultiplyAdds, Peak, arithmetic_of
 from .report import Report, server_version
@@ -127,3 +127,17 @@ def test_living_runs(tmp_path: Path) -> None:
     still, written = kept["rows"]
     assert float(still[2]) == 100
     assert float(written[1]) > 0
+
+
+def test_corpus_runs(tmp_path: Path) -> None:
+    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
+    if binary is None:
+        pytest.skip("no server on this machine")
+    for number in range(10):
+        (tmp_path / f"d{number}.txt").write_text(f"Document {number} says that it is kept in box {number}. " * 30)
+    report = Report(server_version(binary), "none", "none")
+    with System(binary, shards=1, **SMALL_BATCHES) as cluster:
+        ingest.run(report, cluster, tmp_path, 10**6)
+    (row,) = report.tables[0]["rows"]
+    assert row[:2] == ["10", "300"]
+    assert all(float(cell) > 0 for cell in row[2:])
