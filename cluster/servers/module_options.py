@@ -1,4 +1,4 @@
-"""The server configuration that loads the native module and sets the command of its worker."""
+"""The server configuration that follows from the settings, and that which loads the native module and its worker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ from .native import find_module
 from .processes import python_module
 
 WORKER_MODULE = "qa_cluster.gears.worker"
+_LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "error": "warning"}
+
+
+def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Configuration lines that any server of ours has, with or without the module."""
+    return (
+        ("loglevel", _LOG_LEVELS[settings.log_level]),
+        ("maxmemory", f"{settings.maxmemory_mb}mb"),
+        ("maxmemory-policy", "volatile-lru"),
+    )
 
 
 def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
