@@ -85,6 +85,17 @@ test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan 
 test-cluster: install  ## failover, persistence and moving slots under load: what takes minutes, on every server binary found
 	@$(BIN)/python -m pytest tests/system -m cluster --capture no $(ARGS)
 
+# The tools that look at deploy/ live in an environment of their own; helm-sdkpy asks for a newer Python for files that
+# the tests do not use.
+$(VENV)-deploy/.done: tests/deploy/requirements.txt
+	@test -x $(VENV)-deploy/bin/python || $(PYTHON) -m venv $(VENV)-deploy
+	@$(PIP:$(BIN)%=$(VENV)-deploy/bin%) install --upgrade pip
+	@$(PIP:$(BIN)%=$(VENV)-deploy/bin%) install --ignore-requires-python --requirement $<
+	@touch $@
+
+test-deploy: $(VENV)/.test $(VENV)-deploy/.done $(VENV)-wheel/.done install  ## wheel without a compiler, image, chart, units, dashboard, alerts; needs prometheus, systemd
+	@QA_TEST_DEPLOY=$(abspath $(VENV))-deploy/bin $(BIN)/python -m pytest -m deploy $(or $(ARGS),tests/deploy)
+
 test-model: $(VENV)-export/.done build  ## export, quantization, agreement with PyTorch and TorchScript (installs torch)
 	@$(VENV)-export/bin/python -m pytest --numprocesses 2 --dist loadfile tests/model tests/torch $(ARGS)
 

@@ -16,6 +16,13 @@ def node(
     port: Annotated[
         int, typer.Option(help="Port to listen on; the cluster's bus is 10000 above.")
     ] = single.DEFAULT_PORT,
+    announce: Annotated[
+        str,
+        typer.Option(
+            help="Name or address of this machine for the other servers; needed where addresses change at a restart.",
+            show_default="as they find it",
+        ),
+    ] = "",
 ) -> None:
     """Run one server of a cluster, with the module and its worker, for systemd, Docker or Kubernetes to supervise.
 
@@ -24,4 +31,4 @@ def node(
 
     Example: qa-cluster node --data-dir /var/lib/qa-cluster/7000 --port 7000
     """
-    single.become(single.prepare(load_settings(context).settings, host, port))
+    single.become(single.prepare(load_settings(context).settings, host, port, announce))

@@ -6,6 +6,7 @@ The server takes the place of this process, so signals and the exit status are i
 from __future__ import annotations
 
 import os
+import socket
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
@@ -18,11 +19,13 @@ DEFAULT_PORT = 7000
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def prepare(settings: Settings, host: str, port: int) -> ServerSpec:
+def prepare(settings: Settings, host: str, port: int, announce: str = "") -> ServerSpec:
     """Write the configuration of the server in ``data_dir/node`` and return its parameters.
 
-    ConfigError if the port is out of range or taken, or if the server would be open to other machines without a
-    password.
+    `announce` is the name or address by which the others reach it; empty: as they find it.
+
+    ConfigError if that name has no address, if the port is out of range or taken, or if the server would be open to
+    other machines without a password.
     """
     if not 0 < port <= ports.HIGHEST:
         raise ConfigError(f"port {port} is out of range: 1 to {ports.HIGHEST}, for the cluster's bus is 10000 above")
@@ -42,12 +45,25 @@ def prepare(settings: Settings, host: str, port: int) -> ServerSpec:
         port,
         cluster=True,
         # An empty file name: the server writes its log to the standard output, where the supervisor reads it.
-        options=(("logfile", ""), *server_options(settings), *module_options(settings)),
+        options=(
+            ("logfile", ""),
+            *([("cluster-announce-ip", _resolved(announce))] if announce else []),
+            *server_options(settings),
+            *module_options(settings),
+        ),
         password=settings.cluster_password,
         host=host,
     )
     write_config(spec)
     return spec
+
+
+def _resolved(announce: str) -> str:
+    """The IP address behind a name: servers tell each other addresses only."""
+    try:
+        return str(socket.getaddrinfo(announce, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise ConfigError(f"--announce {announce}: this name has no address here: {error.strerror or error}") from error
 
 
 def become(spec: ServerSpec) -> None:

@@ -38,7 +38,8 @@ class Nodes:
         options = ["--data-dir", str(self.folder / str(index)), "--set", f"server={self.server}"]
         options += ["--set", "worker_python=/bin/true", "--set", "start_timeout_ms=60000"]
         port = str(self.ports[index])
-        return [sys.executable, "-m", "qa_cluster.cluster.cli", *options, "node", "--port", port]
+        node = ["node", "--port", port, "--announce", "127.0.0.1"]
+        return [sys.executable, "-m", "qa_cluster.cluster.cli", *options, *node]
 
     def start(self, index: int) -> None:
         environment = {**os.environ, "QA_CLUSTER_PASSWORD": PASSWORD}
@@ -125,13 +126,13 @@ def test_a_killed_server_comes_back_with_its_data_and_its_role(nodes: Nodes) -> 
     join_servers(settings)
     before = nodes.seen()
     assert [before[port].primary_id for port in nodes.ports[2:]] == [before[port].id for port in nodes.ports[:2]]
-    with redis.RedisCluster(port=nodes.ports[0], password=PASSWORD) as client:
+    with redis.RedisCluster("127.0.0.1", nodes.ports[0], password=PASSWORD) as client:
         client.set("key", "value")
     nodes.kill(1)
     nodes.start(1)
     eventually(nodes.whole, 60, ignore=redis.RedisError)
     join_servers(settings)
-    with redis.RedisCluster(port=nodes.ports[0], password=PASSWORD) as client:
+    with redis.RedisCluster("127.0.0.1", nodes.ports[0], password=PASSWORD) as client:
         assert client.get("key") == b"value"
     assert {node.id for node in nodes.seen().values()} == {node.id for node in before.values()}
 
@@ -201,6 +202,8 @@ def test_a_server_open_to_others_needs_a_password(tmp_path: Path) -> None:
     settings = replace(Settings(), data_dir=tmp_path)
     with pytest.raises(ConfigError, match=r"listens on 0\.0\.0\.0 needs a password"):
         single.prepare(settings, "0.0.0.0", free_port())
+    with pytest.raises(ConfigError, match=r"--announce nowhere\.invalid: this name has no address"):
+        single.prepare(settings, "127.0.0.1", free_port(), "nowhere.invalid")
     with pytest.raises(ConfigError, match="port 60000 is out of range"):
         single.prepare(settings, "127.0.0.1", 60_000)
     assert not list(tmp_path.iterdir())
