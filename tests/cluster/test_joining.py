@@ -55,7 +55,7 @@ class Nodes:
                 self.ports[index] = free_port()
                 self.start(index)
             with self.client(index) as client:
-                return bool(client.ping())
+                return bool(client.info("server")["process_id"] == self.processes[index].pid)
 
         eventually(answers, 60, ignore=redis.RedisError)
 
