@@ -32,12 +32,12 @@ class Load(threading.Thread):
 
     def __init__(self, deployed: Deployed) -> None:
         super().__init__(daemon=True)
-        self._deployed, self._stop, self.failed = deployed, threading.Event(), ""
+        self._deployed, self._ended, self.failed = deployed, threading.Event(), ""
 
     def run(self) -> None:
         with self._deployed.client() as client:
             number = 0
-            while not self._stop.is_set():
+            while not self._ended.is_set():
                 number += 1
                 document = {"text": TEXT.format(1000 + number, number)}
                 questions = ("Who wrote the first program?", f"Who built engine {number}?", f"Where is {number}?")
@@ -50,7 +50,7 @@ class Load(threading.Thread):
                 self.failed = self.failed or problem
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ended.set()
         self.join()
 
 
