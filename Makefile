@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 4
 
 .PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
-	reader environments conformance parity fuzz soak bench picture clean
+	reader test-deploy environments conformance parity fuzz soak bench picture wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -85,6 +85,17 @@ test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan 
 test-cluster: install  ## failover, persistence and moving slots under load: what takes minutes, on every server binary found
 	@$(BIN)/python -m pytest tests/system -m cluster --capture no $(ARGS)
 
+# The tools that look at deploy/ live in an environment of their own; helm-sdkpy asks for a newer Python for files that
+# the tests do not use.
+$(VENV)-deploy/.done: tests/deploy/requirements.txt
+	@test -x $(VENV)-deploy/bin/python || $(PYTHON) -m venv $(VENV)-deploy
+	@$(PIP:$(BIN)%=$(VENV)-deploy/bin%) install --upgrade pip
+	@$(PIP:$(BIN)%=$(VENV)-deploy/bin%) install --ignore-requires-python --requirement $<
+	@touch $@
+
+test-deploy: $(VENV)/.test $(VENV)-deploy/.done $(VENV)-wheel/.done install  ## wheel without a compiler, image, chart, units, dashboard, alerts; needs prometheus, systemd
+	@QA_TEST_DEPLOY=$(abspath $(VENV))-deploy/bin $(BIN)/python -m pytest -m deploy $(or $(ARGS),tests/deploy)
+
 test-model: $(VENV)-export/.done build  ## export, quantization, agreement with PyTorch and TorchScript (installs torch)
 	@$(VENV)-export/bin/python -m pytest --numprocesses 2 --dist loadfile tests/model tests/torch $(ARGS)
 
@@ -134,6 +145,29 @@ bench: $(VENV)-export/.done build  ## the measurements of the README (installs t
 picture: $(VENV)/.test build  ## docs/page.png from the running page, and the README's badges; needs Chromium
 	@$(BIN)/python -m tests.docs.badges
 	@$(BIN)/python -m tests.docs.picture
+
+# What makes wheels needs an environment of its own: nothing that serves or tests depends on it.
+$(VENV)-wheel/.done: deploy/wheel/requirements.txt
+	@test -x $(VENV)-wheel/bin/python || $(PYTHON) -m venv $(VENV)-wheel
+	@$(PIP:$(BIN)%=$(VENV)-wheel/bin%) install --upgrade pip
+	@$(PIP:$(BIN)%=$(VENV)-wheel/bin%) install --requirement $<
+	@touch $@
+
+# The oldest glibc that has what the module calls (posix_spawn_file_actions_addclosefrom_np); auditwheel refuses newer symbols.
+PLATFORM := manylinux_2_34_$(shell uname -m)
+
+wheel: $(VENV)-wheel/.done  ## dist/: a wheel with the native module, for every Python from 3.11 on, and its SBOM (CycloneDX)
+	@rm -rf build/wheel dist && mkdir -p build/wheel
+	@$(PIP:$(BIN)%=$(VENV)-wheel/bin%) wheel --no-deps --wheel-dir build/wheel .
+	@PATH=$(abspath $(VENV))-wheel/bin:$$PATH auditwheel -v repair --only-plat --plat $(PLATFORM) --wheel-dir dist build/wheel/*.whl \
+		>build/wheel/auditwheel.log 2>&1 || { tail -5 build/wheel/auditwheel.log; exit 1; }
+	@$(VENV)-wheel/bin/python deploy/wheel/sbom.py dist/*.whl deploy/service.lock
+	@ls dist/*
+
+lock: $(VENV)-wheel/.done  ## deploy/service.lock anew: the dependencies of serving, with hashes, at the versions of constraints.txt
+	@CUSTOM_COMPILE_COMMAND='make lock' $(VENV)-wheel/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
+		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate --constraint constraints.txt \
+		--output-file deploy/service.lock pyproject.toml
 
 clean:  ## remove what was built
 	@$(MAKE) --no-print-directory -C native clean

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
+
+NATIVE = Path(__file__).parent / "native"
+
+
+def need_tools() -> None:
+    """End with a message that says what is missing to build the module, and what to install."""
+    compiler = (shlex.split(os.environ.get("CC", "")) or ["cc"])[0]
+    missing = [name for name in ("make", compiler) if shutil.which(name) is None]
+    if missing:
+        raise SystemExit(
+            f"qa-cluster: cannot build the native module: not found in PATH: {', '.join(missing)}. Install make and a C"
+            " compiler with the C library's headers (Debian, Ubuntu: apt-get install make gcc libc6-dev; Fedora, RHEL:"
+            " dnf install make gcc glibc-devel), or install the wheel that `make wheel` makes on another machine: it"
+            " needs neither."
+        )
 
 
 class BuildWithModule(build_py):
@@ -19,14 +37,22 @@ class BuildWithModule(build_py):
         if self.editable_mode:
             super().run()
             return
+        need_tools()
         # A checkout that was built before holds files there that may have been moved or removed since.
         shutil.rmtree(Path(self.build_lib) / "qa_cluster", ignore_errors=True)
         super().run()
-        native = Path(__file__).parent / "native"
-        subprocess.run(["make", "-C", str(native)], check=True)
+        subprocess.run(["make", "-C", str(NATIVE)], check=True)
         target = Path(self.build_lib) / "qa_cluster" / "native" / "qa.so"
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(native / "build" / "qa.so", target)
+        shutil.copy2(NATIVE / "build" / "qa.so", target)
+
+
+class OneWheelForAllPythons(bdist_wheel):
+    """The server loads the library, not Python: the wheel fits every Python 3, on one platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """The tags of the wheel: Python, ABI, platform."""
+        return "py3", "none", super().get_tag()[2]
 
 
 class PlatformDistribution(Distribution):
@@ -37,4 +63,7 @@ class PlatformDistribution(Distribution):
         return True
 
 
-setup(cmdclass={"build_py": BuildWithModule}, distclass=PlatformDistribution)
+setup(
+    cmdclass={"build_py": BuildWithModule, "bdist_wheel": OneWheelForAllPythons},
+    distclass=PlatformDistribution,
+)

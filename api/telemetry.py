@@ -12,6 +12,8 @@ from qa_cluster.types import CacheUse, Timings
 _NAME = re.compile(r"[^a-zA-Z0-9_]")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
 _LATENCY = re.compile(r"qa_latency_(.+)_(queue|run)_us\Z")
+# Upper bounds of the buckets of all shards' jobs: 0.26 ms to 67 s.
+_BOUNDS_US = tuple(2**power for power in range(8, 27))
 
 
 class Telemetry:
@@ -103,14 +105,18 @@ def _pairs(text: str) -> dict[str, float]:
 
 
 def _histogram(labels: Mapping[str, str], buckets: Mapping[str, float]) -> list[str]:
-    """The samples of a histogram with cumulative buckets in seconds, from counts per upper bound in microseconds."""
-    counts = sorted((int(name.removeprefix("le_")), count) for name, count in buckets.items() if name.startswith("le_"))
-    lines, total = [], 0.0
-    for bound, count in counts:
-        total += count
-        lines.append(sample("qa_job_duration_seconds_bucket", {**labels, "le": f"{bound / 1e6:g}"}, total))
-    lines.append(sample("qa_job_duration_seconds_bucket", {**labels, "le": "+Inf"}, total))
-    return [*lines, sample("qa_job_duration_seconds_count", labels, total)]
+    """The samples of a histogram with cumulative buckets in seconds, from counts per upper bound in microseconds.
+
+    A shard reports only buckets that hold something; here all have the same ones, and each is there from the first
+    sample on, as Prometheus needs it to sum and to compare them.
+    """
+    counts = [(int(name.removeprefix("le_")), count) for name, count in buckets.items() if name.startswith("le_")]
+    name, lines, total = "qa_job_duration_seconds", [], sum(count for _, count in counts)
+    for bound in _BOUNDS_US:
+        below = sum(count for us, count in counts if us <= bound)
+        lines.append(sample(f"{name}_bucket", {**labels, "le": f"{bound / 1e6:g}"}, below))
+    lines.append(sample(f"{name}_bucket", {**labels, "le": "+Inf"}, total))
+    return [*lines, sample(f"{name}_count", labels, total)]
 
 
 def parse_info(raw: bytes) -> dict[str, str]:

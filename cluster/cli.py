@@ -45,7 +45,7 @@ _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", "--log-level", 
 
 _COMMANDS = {
     name: Late(f"{__package__}.commands.{name}", name)
-    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve")
+    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve", "node")
 } | {
     "eval": Late(f"{__package__}.commands.eval", "evaluate"),
     "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),

@@ -118,6 +118,7 @@ class Settings:
     )
     cluster_user: str = _of("", "user name on the cluster")
     cluster_password: str = _of("", "password on the cluster; a local cluster asks for it", secret=True)
+    bus_key_file: str = _of("", "file with the key that signs messages between servers; a local cluster makes one")
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
     cluster_tls_key: str = _of("", "file of the client certificate's key")

@@ -17,6 +17,7 @@ import typer
 from qa_cluster.config import Loaded
 from qa_cluster.errors import ClusterError, ConfigError
 
+from ..provision import demo_corpus
 from ..provision.inspection import inspect_cluster
 from ..provision.provisioning import complete
 from ..provision.storing import store
@@ -25,7 +26,6 @@ from ..servers.local import LocalCluster, start_servers
 from ..servers.processes import cpu_ticks, stop
 from ..servers.signals import ignore_signals, until_signal
 from ..terminal import console, tables
-from . import demo_corpus
 from .shared_options import load_settings
 
 _SETTLE_SECONDS, _SETTLE_POLL_SECONDS = 15.0, 0.25

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError
 
+from ..nodes.joining import join_servers
 from ..provision.provisioning import complete
 from ..servers.local import start_servers
 from ..terminal import console
@@ -28,11 +30,16 @@ def up(  # noqa: PLR0917 - one parameter is one option
     bare: Annotated[
         bool, typer.Option("--bare", help="Servers with the module only: no reader, no functions.")
     ] = False,
+    form: Annotated[
+        bool,
+        typer.Option("--form", help="First make one cluster of the servers in --cluster-url, as far as they are none."),
+    ] = False,
 ) -> None:
     """Start the local cluster and make it able to answer. It is safe to repeat: it does only what is missing.
 
     The data is kept in the data folder (.qa-cluster) and survives `down` and `up`. With --cluster-url no server is
-    started: the cluster at that address gets the reader and the functions.
+    started: the cluster at that address gets the reader and the functions. With --form as well, the address names all
+    servers (those of `qa-cluster node`), primaries first; --shards and --replicas say how many of each there are.
 
     Examples:
 
@@ -43,10 +50,19 @@ def up(  # noqa: PLR0917 - one parameter is one option
         qa-cluster up --first-port 7000
 
         qa-cluster up --cluster-url redis://db.example:7000
+
+        qa-cluster up --form --cluster-url redis://a.example:7000,b.example:7000,c.example:7000
     """
     settings = load_settings(context, shards=shards, replicas=replicas, first_port=first_port, server=server).settings
     url = settings.cluster_url
+    if form and not url:
+        raise ConfigError(
+            "`up --form` makes a cluster of servers that run elsewhere: name all of them in setting 'cluster_url'"
+            " (--cluster-url redis://host:port,host:port,..); without it, `up` starts servers itself"
+        )
     try:
+        if form:
+            join_servers(settings, console.step)
         url = url or start_servers(settings, console.step, console.notice)
         if not bare:
             complete(settings, url, console.step)

@@ -23,12 +23,10 @@ from ..nodes import formation
 from ..nodes.all_shards import OnStep
 from ..nodes.connect import NotRunning
 from . import ports
-from .module_options import module_options
+from .module_options import module_options, server_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, running, wait_ready
 from .state import ClusterState, bus_key_file, locked, read_state, write_state
-
-_LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "error": "warning"}
 
 
 @dataclass(frozen=True)
@@ -120,13 +118,9 @@ class LocalCluster:
     def specs(self, state: ClusterState) -> list[ServerSpec]:
         """The servers of the cluster, primaries of the first creation first."""
         settings = self.settings
-        options = [
-            ("loglevel", _LOG_LEVELS[settings.log_level]),
-            ("maxmemory", f"{settings.maxmemory_mb}mb"),
-            ("maxmemory-policy", "volatile-lru"),
-            *self._options,
-        ]
-        if any(name == "loadmodule" for name, _ in self._options):
+        options = [*server_options(settings), *self._options]
+        names = {name for name, _ in self._options}
+        if "loadmodule" in names and "qa.bus-key-file" not in names:
             options.append(("qa.bus-key-file", str(bus_key_file(self.data_dir))))
         return [
             ServerSpec(

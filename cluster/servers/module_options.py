@@ -1,24 +1,40 @@
-"""The server configuration that loads the native module and sets the command of its worker."""
+"""The server configuration that follows from the settings, and that which loads the native module and its worker."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError
 
 from .native import find_module
 from .processes import python_module
 
 WORKER_MODULE = "qa_cluster.gears.worker"
+_LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "error": "warning"}
+
+
+def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Configuration lines that any server of ours has, with or without the module."""
+    return (
+        ("loglevel", _LOG_LEVELS[settings.log_level]),
+        ("maxmemory", f"{settings.maxmemory_mb}mb"),
+        ("maxmemory-policy", "volatile-lru"),
+    )
 
 
 def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
     """Configuration lines for each server of a local cluster; it finds the module, or builds it in a checkout."""
     module = find_module(settings.module_path)
     worker = python_module(WORKER_MODULE, python=settings.worker_python or sys.executable)
+    key_file = Path(settings.bus_key_file).expanduser().resolve() if settings.bus_key_file else None
+    if key_file is not None and not key_file.is_file():
+        raise ConfigError(f"setting 'bus_key_file' is {settings.bus_key_file!r}, which is not a file")
     return (
         ("loadmodule", str(module)),
+        *([("qa.bus-key-file", str(key_file))] if key_file is not None else []),
         ("qa.worker-command", " ".join(map(_word, worker))),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
         ("qa.max-batch-tokens", str(settings.max_batch_tokens)),

@@ -2,8 +2,8 @@
 
 The server runs in the foreground in a session of its own and logs to a file. It is identified by its pid file together
 with its command line, which has the path of its configuration file (``set-proc-title no`` keeps it there). So a stale
-pid file is never taken for another program. Servers listen on loopback and on a unix socket that only the owner can
-open.
+pid file is never taken for another program. Servers listen on loopback, unless `host` says otherwise, and on a unix
+socket that only the owner can open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOG_TAIL_LINES = 8
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """The parameters of one server. `options` are further lines of its configuration file."""
+    """The parameters of one server. `options` are further lines of its configuration file, which may repeat a name."""
 
     directory: Path
     program: str
@@ -41,6 +41,7 @@ class ServerSpec:
     options: tuple[tuple[str, str], ...] = ()
     tethered: bool = False
     password: str = field(default="", repr=False)
+    host: str = ports.HOST
 
     @property
     def name(self) -> str:
@@ -116,7 +117,7 @@ def write_config(spec: ServerSpec) -> None:
     """Write the configuration file of a server and create its folder (0700)."""
     spec.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lines: list[tuple[str, str]] = [
-        ("bind", ports.HOST),
+        ("bind", spec.host),
         ("protected-mode", "yes"),
         ("port", str(spec.port)),
         ("unixsocket", str(spec.socket_path)),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qa_cluster.cluster.commands import demo_corpus
+from qa_cluster.cluster.provision import demo_corpus
 from tests.gears.onnx_file import double_model, table_model
 from tests.harness.clusters import ready_shards
 from tests.harness.servers import Server

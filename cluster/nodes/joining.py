@@ -1,0 +1,166 @@
+"""Makes one cluster of servers that run anywhere, and introduces them again when their addresses have changed.
+
+Each step asks the servers what is missing and adds only that, so it may be repeated, interrupted, and run twice at
+once. `formation` makes the local cluster, in one go.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+
+import redis
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.topology import Address
+
+from .all_shards import OnStep
+from .connect import server_client
+from .formation import slot_ranges, wait_whole
+from .node import Node, command, nodes_of
+from .polling import POLL_SECONDS
+
+_MEET_AGAIN_SECONDS = 3.0  # the server forgets a handshake that failed
+
+Servers = Mapping[Address, redis.Redis]
+
+
+def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> None:
+    """Make one cluster of the servers in `cluster_url`: the first `shards` are primaries, the others their replicas.
+
+    Slots that a server owns stay where they are. ConfigError if the settings do not fit each other, ClusterError if a
+    server does not answer, holds data outside a cluster, or `start_timeout_ms` is over.
+    """
+    addresses = _addresses(settings)
+    deadline = time.monotonic() + settings.start_timeout_ms / 1000
+    with ExitStack() as stack:
+        clients = {
+            address: stack.enter_context(server_client(settings, settings.cluster_url, address))
+            for address in addresses
+        }
+        try:
+            on_step(f"waiting for {len(addresses)} servers")
+            ids = _ids(clients, deadline)
+            for address, client in clients.items():
+                _need_empty_or_joined(address, client)
+            on_step("introducing the servers to each other")
+            _introduce(clients, ids, deadline)
+            _share_slots(list(clients.values()), settings.shards)
+            _follow(list(clients.values()), settings.shards, deadline)
+            on_step("waiting for the cluster to be whole")
+            wait_whole(list(clients.values()), len(addresses), deadline)
+        except redis.exceptions.RedisError as error:
+            raise ClusterError(f"a server failed while the cluster was put together: {error}") from error
+
+
+def _addresses(settings: Settings) -> list[Address]:
+    """The servers of the settings; as many as shards and replicas, each once."""
+    found = list(place_of(settings).seeds)
+    wanted = settings.shards * (1 + settings.replicas)
+    if len(set(found)) != len(found) or len(found) != wanted:
+        raise ConfigError(
+            f"setting 'cluster_url' names {len(set(found))} servers, but {settings.shards} shards with"
+            f" {settings.replicas} replicas each are {wanted}: name every server once, primaries first, or set 'shards'"
+            " and 'replicas'"
+        )
+    return found
+
+
+def _ids(clients: Servers, deadline: float) -> dict[Address, str]:
+    """The node id of each server; waits for servers that do not answer yet."""
+    found: dict[Address, str] = {}
+    for address, client in clients.items():
+        while address not in found:
+            try:
+                found[address] = _text(command(client, "CLUSTER", "MYID"))
+            except (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError) as error:
+                raise ClusterError(f"{address} refused the login: {error}") from error
+            except redis.exceptions.ResponseError as error:
+                if "LOADING" not in str(error):  # "This instance has cluster support disabled"
+                    raise ClusterError(f"{address} cannot join a cluster: {error}") from error
+                _pause(deadline, f"{address} still loads its data")
+            except redis.exceptions.RedisError as error:
+                _pause(deadline, f"{address}: {error}")
+    if len(set(found.values())) != len(found):
+        raise ConfigError(f"setting 'cluster_url' names a server twice: {', '.join(map(str, found))}")
+    return found
+
+
+def _need_empty_or_joined(address: Address, client: redis.Redis) -> None:
+    """A server that is in no cluster must be empty: its keys would lie in slots of another server."""
+    nodes = nodes_of(client)
+    if len(nodes) == 1 and not nodes[0].slots and client.dbsize():
+        raise ClusterError(f"{address} is in no cluster and holds data: empty it, or leave it out of 'cluster_url'")
+
+
+def _introduce(clients: Servers, ids: Mapping[Address, str], deadline: float) -> None:
+    """Give every server the addresses of those that it does not know or reach."""
+    told_at = -_MEET_AGAIN_SECONDS
+    while True:
+        unknown = [
+            (client, address)
+            for asked, client in clients.items()
+            for address in _not_reached(client, {a: i for a, i in ids.items() if a != asked})
+        ]
+        if not unknown:
+            return
+        if time.monotonic() - told_at >= _MEET_AGAIN_SECONDS:
+            told_at = time.monotonic()
+            for client, address in unknown:
+                command(client, "CLUSTER", "MEET", _resolved(address), address.port)
+        _pause(deadline, f"no server has met {unknown[0][1]}" if len(unknown) == 1 else "the servers have not all met")
+
+
+def _not_reached(client: redis.Redis, ids: Mapping[Address, str]) -> list[Address]:
+    reached = {node.id for node in nodes_of(client) if not node.failed and "handshake" not in node.flags}
+    return [address for address, node_id in ids.items() if node_id not in reached]
+
+
+def _resolved(address: Address) -> str:
+    """The IP address of a server: CLUSTER MEET takes no names."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ClusterError(f"the host of {address} has no address: {error}") from error
+    return str(found[0][4][0])
+
+
+def _share_slots(clients: Sequence[redis.Redis], shards: int) -> None:
+    """Give each primary its even share of the slots, as far as nobody owns any of them."""
+    # Every server as it sees itself: it knows best what it owns.
+    owned = [span for client in clients for span in _own(client).slots]
+    taken = {slot for first, last in owned for slot in range(first, last + 1)}
+    for client, (first, last) in zip(clients, slot_ranges(shards), strict=False):
+        if not taken & set(range(first, last + 1)):
+            command(client, "CLUSTER", "ADDSLOTSRANGE", first, last)
+
+
+def _own(client: redis.Redis) -> Node:
+    return next(node for node in nodes_of(client) if "myself" in node.flags)
+
+
+def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> None:
+    """Make the servers after the first `shards` replicas, in turn, unless they are or own slots after a failover."""
+    for index, client in enumerate(clients[shards:]):
+        own = _own(client)
+        if own.primary_id or own.slots:
+            continue
+        first = _own(clients[index % shards])
+        primary = first.primary_id or first.id
+        while primary not in {node.id for node in nodes_of(client)}:
+            _pause(deadline, f"{own.address} does not know its primary yet")
+        command(client, "CLUSTER", "REPLICATE", primary)
+
+
+def _pause(deadline: float, problem: str) -> None:
+    if time.monotonic() > deadline:
+        raise ClusterError(f"the cluster did not get whole in time: {problem}")
+    time.sleep(POLL_SECONDS)
+
+
+def _text(reply: object) -> str:
+    return reply.decode() if isinstance(reply, bytes) else str(reply)

@@ -1,0 +1,70 @@
+{{/* What all names begin with. */}}
+{{- define "qa.name" -}}
+{{- printf "%s-%s" .Release.Name "qa-cluster" | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The labels of all objects. */}}
+{{- define "qa.labels" -}}
+{{ include "qa.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "qa.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "qa.image" -}}
+{{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+{{- end -}}
+
+{{- define "qa.secret" -}}
+{{ .Values.auth.existingSecret | default (include "qa.name" .) }}
+{{- end -}}
+
+{{/* All servers, primaries first: the form that `qa-cluster up --form` takes. */}}
+{{- define "qa.url" -}}
+{{- $name := include "qa.name" . -}}
+{{- $servers := list -}}
+{{- range $member := until (int (add1 .Values.shards.replicas)) -}}
+{{- range $shard := until (int $.Values.shards.count) -}}
+{{- $servers = append $servers (printf "%s-shard-%d-%d.%s-shards:7000" $name $shard $member $name) -}}
+{{- end -}}
+{{- end -}}
+redis://{{ join "," $servers }}
+{{- end -}}
+
+{{/* Settings of every container. */}}
+{{- define "qa.environment" -}}
+- name: QA_CLUSTER_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ include "qa.secret" . }}, key: password}}
+- {name: QA_CLUSTER_URL, value: {{ include "qa.url" . | quote }}}
+- {name: QA_SHARDS, value: {{ .Values.shards.count | quote }}}
+- {name: QA_REPLICAS, value: {{ .Values.shards.replicas | quote }}}
+{{- end -}}
+
+{{- define "qa.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "qa.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "qa.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}

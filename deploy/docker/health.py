@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Whether the server or the service in this container lives: exit status 0, or 1 with the reason.
+
+    qa-health          the server of QA_DATA_DIR if there is one, else the service
+    qa-health ready    the same, and it can answer now
+
+A server lives if it answers, also while it loads its data; it is ready once it has loaded them. (Its worker is
+supervised by the module.) A service lives if it answers /livez; it is ready once /readyz says so.
+"""
+
+import os
+import socket
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+SECONDS = 4.0
+
+
+def server_problem(path: Path, password: str, ready: bool) -> str:
+    """What is wrong with the server that listens on the unix socket `path`; empty if nothing is."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(SECONDS)
+        link.connect(str(path))
+        replies = link.makefile("rb")
+        secret = password.encode()
+        if secret:
+            link.sendall(b"*2\r\n$4\r\nAUTH\r\n$%d\r\n%s\r\n" % (len(secret), secret))
+            if not (reply := replies.readline()).startswith(b"+"):
+                return f"AUTH: {reply.decode(errors='replace').strip()}"
+        link.sendall(b"*1\r\n$4\r\nPING\r\n")
+        reply = replies.readline()
+    lives = (b"+PONG",) if ready else (b"+PONG", b"-LOADING", b"-MASTERDOWN", b"-BUSY")
+    return "" if reply.startswith(lives) else f"PING: {reply.decode(errors='replace').strip() or 'no reply'}"
+
+
+def service_problem(port: str, ready: bool) -> str:
+    """What is wrong with the service on this port; empty if nothing is."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{'readyz' if ready else 'livez'}", timeout=SECONDS):
+            return ""
+    except urllib.error.HTTPError as error:
+        return f"status {error.code}"
+
+
+def main() -> int:
+    """Look, and say what is wrong."""
+    ready = sys.argv[1:] == ["ready"]
+    path = Path(os.environ.get("QA_DATA_DIR", "/data")) / "node" / "server.sock"
+    try:
+        if path.exists():
+            problem = server_problem(path, os.environ.get("QA_CLUSTER_PASSWORD", ""), ready)
+        else:
+            problem = service_problem(os.environ.get("QA_HTTP_PORT", "8080"), ready)
+    except OSError as error:
+        problem = str(error)
+    if problem:
+        print(problem)
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Writes the bill of materials of a wheel beside it, as CycloneDX JSON.
+
+It holds what is in the wheel (the native module, the bundled reader) and, with their hashes, the versions of the lock
+file that serving needs. Run by `make wheel` in an environment with deploy/wheel/requirements.txt:
+
+    python deploy/wheel/sbom.py dist/qa_cluster-….whl deploy/service.lock
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the wheel brings that is no Python file: its path, the kind of component, its name.
+PARTS = (
+    ("qa_cluster/native/qa.so", "library", "qa-cluster native module"),
+    ("qa_cluster/models/default/reader.onnx", "machine-learning-model", "qa-cluster bundled reader"),
+)
+
+
+def sha256(data: bytes) -> list[dict[str, str]]:
+    """The `hashes` of a component."""
+    return [{"alg": "SHA-256", "content": hashlib.sha256(data).hexdigest()}]
+
+
+def dependencies(lock: Path) -> dict[str, Any]:
+    """The document with the lock file's components, the project as its subject."""
+    command = [str(Path(sys.executable).with_name("cyclonedx-py")), "requirements", "--output-reproducible"]
+    command += ["--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application", "--short-PURLs", str(lock)]
+    document: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    for component in document["components"]:
+        component.pop("description", None)  # the line of the lock file again
+    return document
+
+
+def needed_first() -> set[str]:
+    """The names of the project's own dependencies, normalised."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return {normal(re.split(r"[^\w.-]", text)[0]) for text in project["dependencies"]}
+
+
+def normal(name: str) -> str:
+    """A package's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def bill(wheel: Path, lock: Path) -> dict[str, Any]:
+    """The bill of materials of `wheel`."""
+    document = dependencies(lock)
+    subject = document["metadata"]["component"]
+    subject["hashes"] = sha256(wheel.read_bytes())
+    with zipfile.ZipFile(wheel) as archive:
+        parts = [
+            {
+                "bom-ref": path,
+                "type": kind,
+                "name": name,
+                "version": subject["version"],
+                "hashes": sha256(archive.read(path)),
+            }
+            for path, kind, name in PARTS
+        ]
+    first = needed_first()
+    below = [row["bom-ref"] for row in document["components"] if normal(row["name"]) in first]
+    for row in document["dependencies"]:
+        if row["ref"] == subject["bom-ref"]:
+            row["dependsOn"] = sorted([*below, *(part["bom-ref"] for part in parts)])
+    document["components"] += parts
+    document["dependencies"] += [{"ref": part["bom-ref"]} for part in parts]
+    return document
+
+
+def main(wheel: Path, lock: Path) -> None:
+    """Write the document beside the wheel; end with an error if it does not fit the standard's schema."""
+    text = json.dumps(bill(wheel, lock), indent=1, sort_keys=True) + "\n"
+    version = SchemaVersion.from_version(json.loads(text)["specVersion"])
+    problem = JsonStrictValidator(version).validate_str(text)
+    if problem is not None:
+        raise SystemExit(f"the bill of materials does not fit CycloneDX {version.to_version()}: {problem}")
+    wheel.with_suffix(".cdx.json").write_text(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

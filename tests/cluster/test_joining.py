@@ -1,0 +1,216 @@
+"""`qa-cluster node` and `up --form`: servers that others supervise become one cluster, and stay it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from qa_cluster.cluster.nodes.formation import incomplete
+from qa_cluster.cluster.nodes.joining import join_servers
+from qa_cluster.cluster.nodes.node import Node, nodes_of
+from qa_cluster.cluster.servers import single
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ConfigError
+from tests.harness.polling import eventually
+from tests.harness.ports import free_port
+
+PASSWORD = "a password"
+
+
+class Nodes:
+    """Servers that `qa-cluster node` runs, each in a folder of its own. Those that read nothing need no worker."""
+
+    def __init__(self, folder: Path, server: str, count: int) -> None:
+        self.folder, self.server = folder, server
+        self.ports = [free_port() for _ in range(count)]
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def command(self, index: int) -> list[str]:
+        options = ["--data-dir", str(self.folder / str(index)), "--set", f"server={self.server}"]
+        options += ["--set", "worker_python=/bin/true", "--set", "start_timeout_ms=60000"]
+        port = str(self.ports[index])
+        node = ["node", "--port", port, "--announce", "127.0.0.1"]
+        return [sys.executable, "-m", "qa_cluster.cluster.cli", *options, *node]
+
+    def start(self, index: int) -> None:
+        environment = {**os.environ, "QA_CLUSTER_PASSWORD": PASSWORD}
+        with (self.folder / f"{index}.log").open("ab") as log:
+            self.processes[index] = subprocess.Popen(self.command(index), env=environment, stdout=log, stderr=log)
+
+    def launch(self, index: int) -> None:
+        """Start a new server and wait until it answers, on another port if its own is taken meanwhile."""
+        self.start(index)
+
+        def answers() -> bool:
+            if self.processes[index].poll() is not None:
+                self.ports[index] = free_port()
+                self.start(index)
+            with self.client(index) as client:
+                return bool(client.info("server")["process_id"] == self.processes[index].pid)
+
+        eventually(answers, 60, ignore=redis.RedisError)
+
+    def kill(self, index: int) -> None:
+        self.processes[index].kill()
+        self.processes.pop(index).wait()
+
+    def client(self, index: int) -> redis.Redis:
+        return redis.Redis(port=self.ports[index], password=PASSWORD)
+
+    def settings(self, shards: int, replicas: int = 0) -> Settings:
+        url = "redis://" + ",".join(f"localhost:{port}" for port in self.ports)
+        return replace(
+            Settings(),
+            cluster_url=url,
+            cluster_password=PASSWORD,
+            shards=shards,
+            replicas=replicas,
+            start_timeout_ms=60_000,
+        )
+
+    def seen(self, index: int = 0) -> dict[int, Node]:
+        """The nodes by port, as one server sees them."""
+        with self.client(index) as client:
+            return {node.port: node for node in nodes_of(client)}
+
+    def whole(self) -> bool:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(self.client(index)) for index in range(len(self.ports))]
+            return not any(incomplete(client, len(self.ports)) for client in clients)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, server: str, request: pytest.FixtureRequest) -> Iterator[Nodes]:
+    made = Nodes(tmp_path, server, getattr(request, "param", 3))
+    try:
+        for index in range(len(made.ports)):
+            made.launch(index)
+        yield made
+    finally:
+        for process in made.processes.values():
+            process.kill()
+            process.wait()
+
+
+def test_servers_become_a_cluster_and_a_second_time_changes_nothing(nodes: Nodes) -> None:
+    join_servers(nodes.settings(3))
+    first = nodes.seen()
+    assert [first[port].slot_count for port in nodes.ports] == [5461, 5462, 5461]
+    join_servers(nodes.settings(3))
+    again = nodes.seen()
+    assert {port: (node.id, node.slots) for port, node in first.items()} == {
+        port: (node.id, node.slots) for port, node in again.items()
+    }
+
+
+def test_what_an_interrupted_run_left_is_completed(nodes: Nodes) -> None:
+    with nodes.client(0) as first:
+        first.execute_command("CLUSTER ADDSLOTSRANGE", 0, 5460)
+        first.execute_command("CLUSTER MEET", "127.0.0.1", nodes.ports[2])
+    join_servers(nodes.settings(3))
+    assert nodes.whole()
+
+
+@pytest.mark.parametrize("nodes", [4], indirect=True)
+def test_a_killed_server_comes_back_with_its_data_and_its_role(nodes: Nodes) -> None:
+    settings = nodes.settings(2, 1)
+    join_servers(settings)
+    before = nodes.seen()
+    assert [before[port].primary_id for port in nodes.ports[2:]] == [before[port].id for port in nodes.ports[:2]]
+    with redis.RedisCluster("127.0.0.1", nodes.ports[0], password=PASSWORD) as client:
+        client.set("key", "value")
+    nodes.kill(1)
+    nodes.start(1)
+    eventually(nodes.whole, 60, ignore=redis.RedisError)
+    join_servers(settings)
+    with redis.RedisCluster("127.0.0.1", nodes.ports[0], password=PASSWORD) as client:
+        assert client.get("key") == b"value"
+    assert {node.id for node in nodes.seen().values()} == {node.id for node in before.values()}
+
+
+def test_a_server_that_has_forgotten_its_cluster_is_introduced_again(nodes: Nodes) -> None:
+    join_servers(nodes.settings(3))
+    ids = {port: node.id for port, node in nodes.seen().items()}
+    for index in range(3):
+        with nodes.client(index) as client:
+            for port, node_id in ids.items():
+                if port != nodes.ports[index]:
+                    client.execute_command("CLUSTER FORGET", node_id)
+    for index in range(3):  # a server does not take back one that it has just been told to forget
+        nodes.kill(index)
+        nodes.start(index)
+    join_servers(nodes.settings(3))
+    assert {port: node.id for port, node in nodes.seen().items()} == ids
+    assert nodes.whole()
+
+
+def test_a_server_with_data_of_its_own_is_refused(nodes: Nodes) -> None:
+    with nodes.client(2) as client:
+        client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+        eventually(lambda: client.set("key", "value"), ignore=redis.RedisError)
+        client.execute_command("CLUSTER DELSLOTSRANGE", 0, 16383)
+    with pytest.raises(ClusterError, match=rf"localhost:{nodes.ports[2]} is in no cluster and holds data"):
+        join_servers(nodes.settings(3))
+    assert len(nodes.seen()) == 1
+
+
+def test_a_wrong_password_is_said(nodes: Nodes) -> None:
+    with pytest.raises(ClusterError, match="refused the login"):
+        join_servers(replace(nodes.settings(3), cluster_password="another"))
+
+
+def test_the_server_takes_the_place_of_the_command_and_ends_with_its_signal(nodes: Nodes) -> None:
+    process = nodes.processes[0]
+    with nodes.client(0) as client:
+        assert client.info("server")["process_id"] == process.pid
+    assert PASSWORD.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "shards", "replicas", "counted"),
+    [
+        ("redis://a:1,b:1", 3, 0, "names 2 servers"),
+        ("redis://a:1,a:1,b:1", 3, 0, "names 2"),
+        ("redis://a:1", 1, 1, "1"),
+    ],
+)
+def test_a_number_of_servers_that_does_not_fit_is_refused(url: str, shards: int, replicas: int, counted: str) -> None:
+    settings = replace(Settings(), cluster_url=url, shards=shards, replicas=replicas)
+    with pytest.raises(ConfigError, match=counted):
+        join_servers(settings)
+
+
+def test_servers_that_do_not_come_are_not_waited_for_without_end() -> None:
+    port = free_port()
+    settings = replace(Settings(), cluster_url=f"redis://127.0.0.1:{port}", shards=1, start_timeout_ms=300)
+    with pytest.raises(ClusterError, match=rf"did not get whole in time: 127.0.0.1:{port}: "):
+        join_servers(settings)
+
+
+def test_a_server_open_to_others_needs_a_password(tmp_path: Path) -> None:
+    settings = replace(Settings(), data_dir=tmp_path)
+    with pytest.raises(ConfigError, match=r"listens on 0\.0\.0\.0 needs a password"):
+        single.prepare(settings, "0.0.0.0", free_port())
+    with pytest.raises(ConfigError, match=r"--announce nowhere\.invalid: this name has no address"):
+        single.prepare(settings, "127.0.0.1", free_port(), "nowhere.invalid")
+    with pytest.raises(ConfigError, match="port 60000 is out of range"):
+        single.prepare(settings, "127.0.0.1", 60_000)
+    assert not list(tmp_path.iterdir())
+
+
+def test_form_needs_the_names_of_the_servers(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "qa_cluster.cluster.cli", "--data-dir", str(tmp_path), "up", "--form"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "name all of them in setting 'cluster_url'" in " ".join(done.stderr.split())

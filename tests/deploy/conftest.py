@@ -1,0 +1,37 @@
+"""Everything in this folder needs `make test-deploy`: its tools, minutes, or both."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.programs import ROOT
+
+# The environment with tests/deploy/requirements.txt.
+TOOLS = Path(os.environ.get("QA_TEST_DEPLOY", ROOT / ".venv-deploy" / "bin"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests of this folder."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.deploy)
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], str]:
+    """The path of a program of the tools' environment, or of the system; the test fails without it."""
+
+    def find(name: str) -> str:
+        if (TOOLS / name).exists():
+            return str(TOOLS / name)
+        found = shutil.which(name)
+        if found is None:
+            pytest.fail(f"{name} is missing: docs/testing.md says what `make test-deploy` needs")
+        return found
+
+    return find

@@ -1,0 +1,161 @@
+"""Helm renders the chart, and Kubernetes' schemas take what comes of it; the values that do not fit are refused."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qa_cluster.config import SETTINGS
+from tests.contract.test_documents import missing
+from tests.harness.programs import ROOT
+
+CHART = ROOT / "deploy" / "chart"
+VALUES: dict[str, Any] = {"auth": {"password": "0123456789abcdef"}}
+EVERYTHING: dict[str, Any] = VALUES | {
+    "shards": {"count": 4, "replicas": 1, "storage": {"className": "fast"}, "nodeSelector": {"disk": "ssd"}},
+    "autoscaling": {"enabled": True, "queueTime": {"enabled": True}},
+    "networkPolicy": {"serviceFrom": [{"namespaceSelector": {}}]},
+    "service": {"settings": {"QA_TOP_K_MAX": "10"}, "tolerations": [{"key": "a", "operator": "Exists"}]},
+    "image": {"pullSecrets": ["registry"]},
+}
+
+Install = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def install(tool: Callable[[str], str]) -> Install:
+    """`objects`, `problems` and `refused` of a chart with these values on this version of Kubernetes."""
+
+    def run(values: object, version: str = "1.34", chart: Path = CHART) -> dict[str, Any]:
+        command = [tool("python"), str(ROOT / "tests/deploy/helm.py"), str(chart), json.dumps(values), version]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    return run
+
+
+def named(answer: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
+    return {made["metadata"]["name"]: made for made in answer["objects"] if made["kind"] == kind}
+
+
+def containers(answer: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every container with its pod's spec."""
+    pods = [made["spec"]["template"]["spec"] for made in answer["objects"] if "template" in made.get("spec", {})]
+    return [(one, pod) for pod in pods for one in [*pod.get("initContainers", ()), *pod["containers"]]]
+
+
+@pytest.mark.parametrize("version", ["1.27", "1.34", "1.37"])
+@pytest.mark.parametrize("values", [VALUES, EVERYTHING], ids=["few values", "all values"])
+def test_kubernetes_takes_what_helm_renders(install: Install, values: dict[str, Any], version: str) -> None:
+    answer = install(values, version)
+    assert (answer["problems"], answer["refused"]) == ([], "")
+    shards, replicas = values.get("shards", {}).get("count", 3), values.get("shards", {}).get("replicas", 0)
+    sets = named(answer, "StatefulSet")
+    assert [one["spec"]["replicas"] for one in sets.values()] == [1 + replicas] * shards
+    assert len(named(answer, "PodDisruptionBudget")) == 2
+    assert len(named(answer, "HorizontalPodAutoscaler")) == ("autoscaling" in values)
+
+
+def test_every_container_is_confined(install: Install) -> None:
+    found = containers(install(EVERYTHING))
+    assert len(found) == 4 + 2
+    for container, pod in found:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]
+        assert pod["automountServiceAccountToken"] is False
+        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/data", "/tmp"}
+
+
+def test_commands_and_settings_of_the_containers_exist(install: Install) -> None:
+    for container, _ in containers(install(EVERYTHING)):
+        assert missing(shlex.join(["qa-cluster", *container["args"]])) == ""
+        names = {row["name"] for row in container["env"]} - {"POD_IP"}
+        assert {name.removeprefix("QA_").lower() for name in names} <= set(SETTINGS)
+
+
+def test_the_servers_that_are_made_a_cluster_are_those_that_there_are(install: Install) -> None:
+    answer = install(EVERYTHING)
+    (service,) = named(answer, "Deployment").values()
+    container = service["spec"]["template"]["spec"]["initContainers"][0]
+    settings = {row["name"]: row.get("value") for row in container["env"]}
+    hosts = settings["QA_CLUSTER_URL"].removeprefix("redis://").split(",")
+    pods = [f"{name}-{number}" for number in (0, 1) for name in sorted(named(answer, "StatefulSet"))]
+    (headless,) = [name for name, one in named(answer, "Service").items() if one["spec"].get("clusterIP") == "None"]
+    assert hosts == [f"{pod}.{headless}:7000" for pod in pods]
+    assert {one["spec"]["serviceName"] for one in named(answer, "StatefulSet").values()} == {headless}
+    assert (settings["QA_SHARDS"], settings["QA_REPLICAS"]) == ("4", "1")
+
+
+def test_the_password_comes_from_a_secret(install: Install) -> None:
+    own = install(VALUES)
+    given = install({"auth": {"existingSecret": "mine"}})
+    assert next(iter(named(own, "Secret").values()))["stringData"] == VALUES["auth"]
+    assert not named(given, "Secret")
+    for answer, name in ((own, next(iter(named(own, "Secret")))), (given, "mine")):
+        for container, _ in containers(answer):
+            (row,) = [row for row in container["env"] if row["name"] == "QA_CLUSTER_PASSWORD"]
+            assert row["valueFrom"]["secretKeyRef"] == {"name": name, "key": "password"}
+
+
+def test_selectors_find_the_pods_that_they_mean(install: Install) -> None:
+    answer = install(EVERYTHING)
+    pods = {
+        made["metadata"]["name"]: made["spec"]["template"]["metadata"]["labels"]
+        for made in answer["objects"]
+        if "template" in made.get("spec", {})
+    }
+    wanted = {
+        made["metadata"]["name"] + made["kind"]: made["spec"].get("selector") or made["spec"].get("podSelector")
+        for made in answer["objects"]
+        if made["kind"] in ("Service", "PodDisruptionBudget", "NetworkPolicy")
+    }
+    assert len(wanted) == 6
+    for name, selector in wanted.items():
+        labels = selector.get("matchLabels", selector)
+        found = {pod for pod, has in pods.items() if labels.items() <= has.items()}
+        assert found == {pod for pod in pods if ("-shard-" in pod) == ("-shards" in name)}, name
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({}, "/auth"),
+        ({"auth": {"password": "short"}}, "/auth/password"),
+        (VALUES | {"shards": {"count": 0}}, "/shards/count"),
+        (VALUES | {"shard": {"count": 3}}, "additional properties 'shard'"),
+        (VALUES | {"service": {"settings": {"QA_CLUSTER_URL": "redis://x"}}}, "invalid propertyName 'QA_CLUSTER_URL'"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(install: Install, values: dict[str, Any], reason: str) -> None:
+    answer = install(values)
+    assert reason in answer["refused"]
+    assert answer["objects"] == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "problem"),
+    [
+        ("terminationGracePeriodSeconds: 60", "terminationGracePeriod: 60", "terminationGracePeriod"),
+        ("podManagementPolicy: Parallel", "podManagementPolicy: [Parallel]", "podManagementPolicy"),
+    ],
+)
+def test_a_planted_fault_is_found(install: Install, tmp_path: Path, right: str, wrong: str, problem: str) -> None:
+    chart = Path(shutil.copytree(CHART, tmp_path / "chart"))
+    file = chart / "templates" / "shards.yaml"
+    assert right in file.read_text()
+    file.write_text(file.read_text().replace(right, wrong))
+    answer = install(VALUES, chart=chart)
+    assert any(problem in text for text in answer["problems"]) or problem in answer["refused"]
