@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .extracted import Extracted, TextBuilder, clean_characters
+from .extracted import Extracted, TextBuilder, clean, clean_characters
 
 _RULE = re.compile(r"[ \t]*([=\-~*_#^+.:])(?:[ \t]*\1){2,}[ \t]*\Z|[ \t]*[*#=+|][-=*#]{3,}[*#=+|]?[ \t]*\Z")
 _UNDERLINE = re.compile(r"[ \t]*([=\-~*_#^+.\"'])\1{2,}[ \t]*\Z")
@@ -80,6 +80,7 @@ class _Reader:
         self._margin = long.most_common(1)[0][0] if long else 0
         self._underlines: list[str] = []
         self._in_contents = False
+        self._contents: set[str] = set()
 
     def read(self) -> Extracted:
         for number, block in enumerate(self._blocks):
@@ -94,8 +95,10 @@ class _Reader:
         if _CONTENTS.match(lines[0]):
             self._in_contents = True
             lines = [line for line in lines[1:] if not _RULE.match(line)]
-        elif not self._in_contents:
+        elif not self._in_contents or clean(lines[0]) in self._contents:
+            self._in_contents = False
             return False
+        self._contents.update(map(clean, lines))
         if sum(_CONTENTS_LINE.match(line) is not None for line in lines) * 2 < len(lines):
             self._in_contents = False
         return self._in_contents

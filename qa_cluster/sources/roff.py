@@ -50,12 +50,16 @@ class _ManReader:
         self._builder = builder
         self._name = self._section = self._title = ""
         self._heading = 0  # the level of a heading that comes in the next line
+        self._section_is_name = False
         self._awaits_tag = False
         self._link = ""
         self._handlers: dict[str, Callable[[Line, list[str]], None]] = {
             "TH": self._begin,
             "SH": lambda line, words: self._head(1, line, words),
             "SS": lambda line, words: self._head(2, line, words),
+            # some pages have macros of these names of their own
+            "Sh": lambda line, words: self._head(1, line, words),
+            "Ss": lambda line, words: self._head(2, line, words),
             "TP": self._tag,
             "TQ": self._further_tag,
             "IP": self._indented,
@@ -156,9 +160,7 @@ class _ManReader:
         level, self._heading = self._heading, 0
         text = clean(text.replace(JOIN, ""))
         self._section_is_name = level == 1 and text.upper() in _NAME_SECTIONS
-        self._builder.heading(level, _capitalized(text), at)
-
-    _section_is_name = False
+        self._builder.heading(level, text, at)
 
     def _entitle(self, text: str) -> None:
         found = _NAME_LINE.match(text)
@@ -191,7 +193,3 @@ class _ManReader:
             self._add(line, f"<{link}>" if not self._blocks.pending else f"({link})")
         if words:
             self._blocks.add(JOIN + words[0], line.number)
-
-
-def _capitalized(text: str) -> str:
-    return text
