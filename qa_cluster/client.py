@@ -32,6 +32,7 @@ from .types import (
     Hit,
     Removal,
     SearchResult,
+    Source,
     WriteResult,
 )
 
@@ -63,6 +64,7 @@ __all__ = [
     "Removal",
     "SearchOptions",
     "SearchResult",
+    "Source",
     "VersionConflict",
     "WorkerLost",
     "WriteResult",

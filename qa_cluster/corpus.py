@@ -1,7 +1,7 @@
 """Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
 
-With an extractor (`sources.limited`) it reads manual pages, HTML, PDF and the other formats of `sources.formats` too,
-and what is stored is their clean text, with a map back to the file (`source_map`); without one, text is stored as it is.
+With an extractor (`sources.limited`) it reads manual pages, HTML, PDF and the other formats of `sources.formats` too:
+clean text, with a map back to the file (`source_map`). Without one, text is read as it is.
 
 Documents come one after the other; only one file (of JSON lines, one line) is held in memory. A document that cannot be
 read, or that repeats the id of an earlier one, raises InvalidInput, which names the file, the line or entry, and the
@@ -128,9 +128,7 @@ def _files(
         yield path.name, path
 
 
-def _files_below(
-    folder: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None
-) -> list[Path]:
+def _files_below(folder: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None) -> list[Path]:
     """The files in a folder and its subfolders that documents can be read from, in order.
 
     A folder that cannot be listed is refused, whatever else is found. The files include those that cannot be examined,
@@ -237,7 +235,7 @@ def _extracted(file: Path, name: str, extractor: FileExtractor) -> Document:
         sections.append((section.start, section.path))
         end = section.end
     places = [(place.start, place.number) for place in found.places]
-    source = write_map(name, format, EXTRACTOR_VERSION, sections, found.unit, places)
+    source = write_map(name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
     return _document(str(file), name, found.text, _shortened(found.title), {FIELD: source})
 
 

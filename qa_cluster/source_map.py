@@ -5,8 +5,8 @@
 
 An entry of `sections` has the distance of its start from that of the entry before, how many headings of the path before
 it keeps, and the further headings; no heading means that no section is there. `places` are pairs of numbers, seven bits
-a byte, the lowest first: the distance of a paragraph's start from the one before, and that of its line or page, doubled,
-less one if it is negative. Starts are code points of the text.
+a byte, the lowest first: the distance of a paragraph's start from the one before, and that of its line or page,
+doubled, less one if it is negative. Starts are code points of the text.
 
 Whoever stores documents may write such a map; one that cannot be read counts as none. What is too large is thinned out:
 first the deepest headings go, and every second place.
@@ -21,6 +21,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from .types import Source
 
 FIELD = "_source"
 MAX_SECTIONS_BYTES = 28 * 1024
@@ -57,6 +59,13 @@ class SourceMap:
         found = bisect_right(self.place_starts, start)
         return self.numbers[found - 1] if found else None
 
+    def source_at(self, start: int) -> Source | None:
+        """The file, and the line or page where the paragraph of a place of the text begins; None without a file."""
+        if not self.file:
+            return None
+        number = self.number_at(start)
+        return Source(self.file, number if self.unit == "line" else None, number if self.unit == "page" else None)
+
 
 NO_MAP = SourceMap()
 
@@ -66,6 +75,7 @@ def write_map(
     format: str,
     extractor: int,
     sections: Sequence[tuple[int, Sequence[str]]],
+    *,
     unit: str = "",
     places: Sequence[tuple[int, int]] = (),
 ) -> dict[str, Any]:
@@ -91,12 +101,15 @@ def _packed_sections(sections: Sequence[tuple[int, Sequence[str]]]) -> list[list
 
 
 def _differences(sections: Sequence[tuple[int, Sequence[str]]], depth: int) -> Iterator[list[Any]]:
-    last, before = 0, ()
+    last = 0
+    before: tuple[str, ...] = ()
     for start, headings in sections:
-        path: Any = tuple(headings[:depth])
+        path = tuple(headings[:depth])
         if path == before:
             continue
-        kept = next((at for at, (a, b) in enumerate(zip(path, before, strict=False)) if a != b), min(len(path), len(before)))
+        kept = next(
+            (at for at, (a, b) in enumerate(zip(path, before, strict=False)) if a != b), min(len(path), len(before))
+        )
         yield [start - last, kept, *path[kept:]]
         last, before = start, path
 

@@ -1,1 +1,1 @@
-"""Makes clean text of documents as people keep them: RST, Markdown, HTML, manual pages, text, changelogs, PDF, Office."""
+"""Makes clean text of documents as people keep them: RST, HTML, manual pages, PDF and others."""

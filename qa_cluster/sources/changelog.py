@@ -13,7 +13,8 @@ _ITEM = re.compile(r"( {2,})([*+-]) +(.*)")
 _VERSION = r"v?\d{1,4}\.\d{1,4}[\w.+~-]*"
 _ENTRY = re.compile(
     rf"[ \t]{{0,4}}(?:[*#=-]+[ \t]*)?(?:"
-    rf"(?:[\w.+-]+[ \t]+){{0,2}}(?:noteworthy changes in|major changes (?:in|since|between)|changes (?:in|since|between|from)|new in)\b.{{0,60}}\d.*"
+    rf"(?:[\w.+-]+[ \t]+){{0,2}}(?:(?:noteworthy |major )?changes (?:in|since|between|from)|new in)\b"
+    rf".{{0,60}}\d.*"
     rf"|(?:[A-Za-z][\w.+-]*[ \t]+)?(?:version|release)[ \t]+{_VERSION}.{{0,60}}"
     rf"|(?:[A-Za-z][\w.+-]*[ \t,-]+)?{_VERSION}:?[ \t]*(?:[(\[,-].{{0,50}}|\d{{4}}-\d\d-\d\d.{{0,30}}|:)?"
     rf"|\d{{4}}-\d\d-\d\d[ \t]+\S.{{0,80}}"
@@ -32,7 +33,7 @@ def read(source: str) -> Extracted:
 def is_entry(line: str) -> bool:
     """Whether a line is the heading of a version.
 
-    >>> [is_entry(line) for line in ("version 1.34 - Ada, 2021-02-13", "* Noteworthy changes in release 1.12", "1.5 times")]
+    >>> [is_entry(line) for line in ("version 1.34 - Ada, 2021-02-13", "* Changes in release 1.12", "1.5 times")]
     [True, True, False]
     """
     return _ENTRY.match(line.rstrip()) is not None and not line.rstrip().endswith((".", ";", ","))

@@ -52,7 +52,7 @@ def _read(found: str, data: bytes, base: str) -> Extracted:
         office = _module("office")
         extracted = office.read_docx(data) if found == "docx" else office.read_odt(data)
     elif found == "roff":
-        extracted = _module("roff").read(decoding.decode(data), PurePath(base).stem)
+        extracted = _module("manual.man").read(decoding.decode(data), PurePath(base).stem)
     else:
         extracted = _module({"text": "plain"}.get(found, found)).read(decoding.decode(data))
     return extracted

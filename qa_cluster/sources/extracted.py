@@ -2,8 +2,8 @@
 
 The text is what a person would read, without markup: a blank line between paragraphs, each paragraph one line; a list
 item is a line that begins with ``- `` or its number; code keeps its lines, indented by four spaces; a row of a table is
-a paragraph ``header: cell, header: cell``, an entry of a definition list one of the form ``term: definition``. A heading
-is a paragraph of its own, and part of the path of the sections below it.
+a paragraph ``header: cell, header: cell``, an entry of a definition list one of the form ``term: definition``. A
+heading is a paragraph of its own, and part of the path of the sections below it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads HTML: the content of a page without what surrounds it (navigation, headers and footers of the site, scripts)."""
+"""Reads HTML: the content of a page without what surrounds it, as navigation, footers and scripts do."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from .extracted import Extracted, TextBuilder, clean
 from .html_content import content_of
 
 _BLOCKS = frozenset(
-    "address article aside blockquote body center details dialog div dl dd dt fieldset figcaption figure footer form h1"
-    " h2 h3 h4 h5 h6 header hr html li main menu ol p pre section summary table tbody td tfoot th thead tr ul dir"
-    " caption legend main hgroup listing xmp plaintext".split()
+    re.findall(
+        r"\S+",
+        "address article aside blockquote body center details dialog div dl dd dt fieldset figcaption figure footer "
+        "form h1 h2 h3 h4 h5 h6 header hr html li main menu ol p pre section summary table tbody td tfoot th thead "
+        "tr ul dir caption legend main hgroup listing xmp plaintext",
+    )
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu", "dir")
 _STARTS_LINE = _BLOCKS | {"br"}
 _LABEL = re.compile(r"admonition-title|versionmodified")
 _CODE_NUMBERS = re.compile(r"linenos?|gutter|copybtn")
-_CHAPTER = re.compile(r"(?:(?:chapter|appendix|part|section)\s+[\dA-Z]{1,4}\.?|(?:\d{1,3}|[A-Z](?=\.))(?:\.\d{1,3})*\.?)\s+(?=\S)", re.I)
+_CHAPTER = re.compile(
+    r"(?:(?:chapter|appendix|part|section)\s+[\dA-Z]{1,4}\.?|(?:\d{1,3}|[A-Z](?=\.))(?:\.\d{1,3})*\.?)\s+(?=\S)", re.I
+)
 
 
 def read(source: str) -> Extracted:

@@ -6,10 +6,13 @@ import re
 from typing import Any
 
 _DROPPED = frozenset(
-    "script style noscript template svg iframe object embed canvas audio video button select input textarea nav head"
-    " datalist map area dialog menu math".split()
+    re.findall(
+        r"\S+",
+        "script style noscript template svg iframe object embed canvas audio video button select input textarea nav "
+        "head datalist map area dialog menu math",
+    )
 )
-_ROLES = frozenset("navigation banner contentinfo search menu menubar complementary toolbar".split())
+_ROLES = frozenset(["navigation", "banner", "contentinfo", "search", "menu", "menubar", "complementary", "toolbar"])
 # Words of classes and ids; `toc` also as a part, as in `table-of-contents`.
 _BOILERPLATE = re.compile(
     r"(?:^|[\s_-])(?:nav(?:bar|header|footer|igation|link|links)?|side-?bar\w*|sphinxsidebar\w*|related|footer|site-?header"
@@ -18,7 +21,9 @@ _BOILERPLATE = re.compile(
     r"|search-?(?:box|form)|copyright-footer|backlinks?|back-to-top|lot|lof|noprint|visually-hidden|sr-only)(?:$|[\s_-])",
     re.IGNORECASE,
 )
-_GOES_ON = re.compile(r"(?:prev(?:ious)?|next|up|home|back|index|top|<<+|>>+|[\u00ab\u00bb\u2190\u2192])(?: page)?\Z", re.IGNORECASE)
+_GOES_ON = re.compile(
+    r"(?:prev(?:ious)?|next|up|home|back|index|top|<<+|>>+|[\u00ab\u00bb\u2190\u2192])(?: page)?\Z", re.IGNORECASE
+)
 _MIN_SHARE = 0.4
 
 
@@ -26,7 +31,12 @@ def content_of(root: Any) -> Any:
     """The element that holds the content, from which boilerplate has been removed."""
     body = root.find("body") if root.find("body") is not None else root
     for element in list(body.iter()):
-        if element is not body and isinstance(element.tag, str) and element.getparent() is not None and _is_dropped(element):
+        if (
+            element is not body
+            and isinstance(element.tag, str)
+            and element.getparent() is not None
+            and _is_dropped(element)
+        ):
             _remove(element)
     whole = _size(body)
     for path in (".//main", './/*[@role="main"]', ".//article"):

@@ -1,7 +1,7 @@
 """Extracts text in a process of its own, whose memory and time are limited: files may be damaged or hostile.
 
-One process serves file after file; it is ended when it exceeds a limit or dies, which is an error of that file only, and
-the next file gets a new one. What a parser prints goes nowhere.
+One process serves file after file; it is ended when it exceeds a limit or dies, which is an error of that file only,
+and the next file gets a new one. What a parser prints goes nowhere.
 """
 
 from __future__ import annotations
@@ -99,15 +99,15 @@ class Extractor:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
         for pipe in (process.stdin, process.stdout):
-            assert pipe is not None  # noqa: S101 - they were asked for above
+            assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
         return process
 
     def _exchanged(self, process: subprocess.Popen[bytes], request: bytes) -> bytes:
         """Send a request and return the reply: its length in eight bytes, then as many bytes."""
         deadline = time.monotonic() + self._wall_seconds
-        assert process.stdin is not None  # noqa: S101
-        assert process.stdout is not None  # noqa: S101
+        assert process.stdin is not None
+        assert process.stdout is not None
         to_child, from_child = process.stdin.fileno(), process.stdout.fileno()
         unsent, received = memoryview(request), bytearray()
         with selectors.DefaultSelector() as selector:
@@ -130,7 +130,9 @@ class Extractor:
                     if len(received) >= 8:
                         size = int.from_bytes(received[:8], "little")
                         if size > MAX_REPLY_BYTES:
-                            raise InvalidInput(f"its text and headings have {size} bytes, the limit is {MAX_REPLY_BYTES}")
+                            raise InvalidInput(
+                                f"its text and headings have {size} bytes, the limit is {MAX_REPLY_BYTES}"
+                            )
                         if len(received) >= size + 8:
                             return bytes(received[8 : size + 8])
 
@@ -147,9 +149,11 @@ class Extractor:
             status = process.wait(10)
         except subprocess.TimeoutExpired:
             status = 0
-        if status == -signal.SIGXCPU or status == -signal.SIGKILL:
+        if status in (-signal.SIGXCPU, -signal.SIGKILL):
             return InvalidInput(f"reading it took more than {self._cpu_seconds} s of processor time, or was killed")
-        return InvalidInput(f"the process that read it ended with status {status}: it may exceed {self._memory_mib} MiB")
+        return InvalidInput(
+            f"the process that read it ended with status {status}: it may exceed {self._memory_mib} MiB"
+        )
 
 
 def _extracted(reply: dict[str, Any]) -> Extracted:

@@ -17,24 +17,58 @@ from .roles import words_of_role
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FRONT_TITLE = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE)
 _ROLE = re.compile(r"\{([a-z][\w:+.-]*)\}(`+)([^`\n](?:.*?[^`])??)\2(?!`)", re.DOTALL)
-_LABEL = re.compile(r"^(?:\([\w.-]+\)=|%.*|\[TOC\]|\[\[_?TOC_?\]\])[ \t]*$", re.MULTILINE)
+_LABEL = re.compile(r"(?:\([\w.-]+\)=|%.*|\[TOC\]|\[\[_?TOC_?\]\])[ \t]*$")
 _COLON_FENCE = re.compile(r"^[ \t]*:{3,}[ \t]*(?:\{([\w:+-]+)\}[ \t]*(.*))?$")
 _ADMONITION = re.compile(r"^([ \t]*)(?:!!!|\?\?\?\+?)[ \t]+([\w-]+)[^\"\n]*(?:\"([^\"\n]*)\")?[ \t]*$")
 _OPTION = re.compile(r"^[ \t]*:[\w-]+:")
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})(.*)$")
 _DIRECTIVE = re.compile(r"\{([\w:+-]+)\}[ \t]*(.*)")
-_ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.][^}\n]*\}[ \t]*$", re.MULTILINE)
-_CODE = frozenset("code code-block sourcecode code-cell literalinclude doctest testcode prompt parsed-literal math".split())
-_SILENT = frozenset("toctree contents index include image eval-rst raw automodule autoclass autofunction tableofcontents".split())
-_NAMES = {"versionadded": "New in version", "versionchanged": "Changed in version", "deprecated": "Deprecated since version"}
+_ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.][^}\n]*\}[ \t]*$")
+_CODE = frozenset(
+    [
+        "code",
+        "code-block",
+        "sourcecode",
+        "code-cell",
+        "literalinclude",
+        "doctest",
+        "testcode",
+        "prompt",
+        "parsed-literal",
+        "math",
+    ]
+)
+_SILENT = frozenset(
+    [
+        "toctree",
+        "contents",
+        "index",
+        "include",
+        "image",
+        "eval-rst",
+        "raw",
+        "automodule",
+        "autoclass",
+        "autofunction",
+        "tableofcontents",
+    ]
+)
+_NAMES = {
+    "versionadded": "New in version",
+    "versionchanged": "Changed in version",
+    "deprecated": "Deprecated since version",
+}
 _LABELLED = frozenset(
-    "note warning tip hint important caution danger attention error seealso admonition info question success failure bug"
-    " example quote abstract versionadded versionchanged deprecated".split()
+    re.findall(
+        r"\S+",
+        "note warning tip hint important caution danger attention error seealso admonition info question success "
+        "failure bug example quote abstract versionadded versionchanged deprecated",
+    )
 )
 
 
 def read(source: str) -> Extracted:
-    """The text of a Markdown file; its title is the first heading, if none of level 1 follows it, or its front matter's."""
+    """The text of a Markdown file; its title is its first heading, or that of its front matter."""
     title = ""
     front = _FRONT.match(source)
     if front:
@@ -73,7 +107,9 @@ def _with_definitions(tokens: Sequence[Token]) -> Sequence[Token]:
             after = next((at for at, child in enumerate(children) if at and _is_definition(children, at)), None)
             if _is_definition(children, 0) and len(found) >= 4 and found[-2].type in ("paragraph_close", "html_block"):
                 children[0].content = children[0].content.removeprefix(":").lstrip()
-                opened = max((at for at, other in enumerate(found[:-1]) if other.type == "paragraph_open"), default=None)
+                opened = max(
+                    (at for at, other in enumerate(found[:-1]) if other.type == "paragraph_open"), default=None
+                )
                 if opened is not None and found[opened].tag == "p":
                     found[opened].tag = found[-2].tag = "dt"
                     found[-1].tag = tokens[place + 1].tag = "dd"
@@ -94,50 +130,57 @@ def _is_definition(children: Sequence[Token], at: int) -> bool:
 
 def _plain(source: str) -> str:
     """The source with roles as their words, and directives as what they hold, line by line."""
-    source = _LABEL.sub("", source)
-    lines: list[str] = []
-    fences: list[tuple[str, bool]] = []  # open fences: their mark, and whether they are directives that we took away
-    admonition: int | None = None
-    options = False
-    for line in source.split("\n"):
-        if admonition is not None:
-            if line.strip() and len(line) - len(line.lstrip(" ")) < admonition + 4:
-                admonition = None
+    reader = _PlainLines()
+    return "\n".join(reader.plain(line) for line in source.split("\n"))
+
+
+class _PlainLines:
+    """Goes through the lines; each becomes one line, so that their numbers stay."""
+
+    def __init__(self) -> None:
+        self._fences: list[tuple[str, bool]] = []  # open ones: their mark, and whether they are directives taken away
+        self._admonition: int | None = None  # how far it is indented
+        self._options = False  # those of a directive may follow
+
+    def plain(self, line: str) -> str:
+        """The line without what is no Markdown."""
+        if self._admonition is not None:
+            if line.strip() and len(line) - len(line.lstrip(" ")) < self._admonition + 4:
+                self._admonition = None
             else:
-                line = line[: admonition] + line[admonition + 4 :]
-        if options and _OPTION.match(line):
-            lines.append("")
-            continue
-        options = False
-        in_code = bool(fences) and not fences[-1][1]
+                line = line[: self._admonition] + line[self._admonition + 4 :]
+        if self._options and _OPTION.match(line):
+            return ""
+        self._options = False
         opened = _FENCE.match(line)
-        if opened and fences and not opened[2].strip() and opened[1].startswith(fences[-1][0]):
-            lines.append("" if fences.pop()[1] else line)
-            continue
-        if in_code:
-            lines.append(line)
-            continue
-        if opened:
-            directive = _DIRECTIVE.match(opened[2].strip())
-            kept = directive is None or directive[1] in _CODE or directive[1] in _SILENT
-            fences.append((opened[1], not kept))
-            options = directive is not None
-            lines.append(_directive(directive[1], directive[2]) if directive is not None and not kept else opened[1] if directive else line)
-            continue
+        if opened and self._fences and not opened[2].strip() and opened[1].startswith(self._fences[-1][0]):
+            return "" if self._fences.pop()[1] else line
+        if self._fences and not self._fences[-1][1]:
+            return line
+        return self._opening(line, opened[1], opened[2]) if opened else self._prose(line)
+
+    def _opening(self, line: str, mark: str, info: str) -> str:
+        directive = _DIRECTIVE.match(info.strip())
+        is_code = directive is None or directive[1] in _CODE or directive[1] in _SILENT
+        self._fences.append((mark, not is_code))
+        self._options = directive is not None
+        if directive is None:
+            return line
+        return mark if is_code else _directive(directive[1], directive[2])
+
+    def _prose(self, line: str) -> str:
         colon = _COLON_FENCE.match(line)
         if colon:
-            options = bool(colon[1])
-            lines.append(_directive(colon[1], colon[2]) if colon[1] else "")
-            continue
+            self._options = bool(colon[1])
+            return _directive(colon[1], colon[2]) if colon[1] else ""
         noted = _ADMONITION.match(line)
         if noted:
-            admonition = len(noted[1])
+            self._admonition = len(noted[1])
             name = noted[3] if noted[3] is not None else noted[2].capitalize()
-            lines.append(f"{noted[1]}**{name}:**" if name else "")
-            continue
-        lines.append(line)
-    text = _ATTRIBUTES.sub("", "\n".join(lines))
-    return _ROLE.sub(lambda match: f"`{words_of_role(match[1], match[3])}`" if match[3].strip() else "", text)
+            return f"{noted[1]}**{name}:**" if name else ""
+        if _LABEL.match(line):
+            return ""
+        return _ROLE.sub(lambda found: f"`{words_of_role(found[1], found[3])}`", _ATTRIBUTES.sub("", line))
 
 
 def _directive(name: str, argument: str) -> str:
@@ -146,6 +189,7 @@ def _directive(name: str, argument: str) -> str:
     if base in _NAMES:
         return f"{_NAMES[base]} {argument}:"
     if base in _LABELLED:
-        label = "See also" if base == "seealso" else argument if base == "admonition" and argument else base.capitalize()
+        own = argument if base == "admonition" else ""
+        label = "See also" if base == "seealso" else own or base.capitalize()
         return f"**{label}:**" + (f" {argument}" if argument and label != argument else "")
     return f"**{argument}**" if argument and base not in _SILENT else ""

@@ -61,7 +61,7 @@ def _docx_paragraph(builder: TextBuilder, paragraph: Any) -> None:
         builder.heading(0, paragraph.text)
     elif heading:
         builder.heading(int(heading[1]), paragraph.text)
-    elif style.startswith("List") or paragraph._p.find(".//{*}numPr") is not None:  # noqa: SLF001
+    elif style.startswith("List") or paragraph._p.find(".//{*}numPr") is not None:
         builder.item(paragraph.text)
     else:
         builder.paragraph(paragraph.text)
@@ -96,7 +96,10 @@ def _odt(element: Any, builder: TextBuilder, depth: int) -> None:
             for item in child.iterchildren(f"{_TEXT}list-item"):
                 _odt(item, builder, depth + 1)
         elif child.tag == f"{_TABLE}table":
-            rows = [[_words(cell) for cell in row.iterchildren(f"{_TABLE}table-cell")] for row in child.iter(f"{_TABLE}table-row")]
+            rows = [
+                [_words(cell) for cell in row.iterchildren(f"{_TABLE}table-cell")]
+                for row in child.iter(f"{_TABLE}table-row")
+            ]
             builder.table(rows, has_header=len(rows) > 1)
         elif isinstance(child.tag, str) and child.tag != f"{_TEXT}tracked-changes":
             _odt(child, builder, depth)
@@ -107,7 +110,10 @@ def _words(element: Any) -> str:
     for child in element:
         if child.tag in (f"{_TEXT}s", f"{_TEXT}tab", f"{_TEXT}line-break"):
             parts.append(" ")
-        elif isinstance(child.tag, str) and child.tag not in (f"{_TEXT}note", "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}annotation"):
+        elif isinstance(child.tag, str) and child.tag not in (
+            f"{_TEXT}note",
+            "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}annotation",
+        ):
             parts.append(_words(child))
         parts.append(child.tail or "")
     return "".join(parts)

@@ -16,7 +16,7 @@ MAX_PAGES = 20_000
 
 
 def read(data: bytes) -> Extracted:
-    """The text of a PDF file, with pages as places; lines that stand on top or at the end of most pages are left out."""
+    """The text of a PDF file, with pages as places; lines that most pages begin or end with are left out."""
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
@@ -31,7 +31,16 @@ def read(data: bytes) -> Extracted:
         title = _title(reader)
     except InvalidInput:
         raise
-    except (PyPdfError, ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, NotImplementedError) as error:
+    except (
+        PyPdfError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        OSError,
+        NotImplementedError,
+    ) as error:
         raise InvalidInput(f"the PDF cannot be read: {type(error).__name__}: {error}"[:300]) from error
     found = read_lines(_numbered(pages), unit="page", hyphenated=True)
     if not found.text:
@@ -66,7 +75,9 @@ def _numbered(pages: list[list[str]]) -> list[tuple[int, str]]:
 
 
 def _repeated(pages: list[list[str]]) -> set[str]:
-    counts = Counter(shape for lines in pages for shape in {_shape(line) for line in lines[:2] + lines[-2:] if line.strip()})
+    counts = Counter(
+        shape for lines in pages for shape in {_shape(line) for line in lines[:2] + lines[-2:] if line.strip()}
+    )
     return {shape for shape, count in counts.items() if count > max(2, len(pages) // 2)}
 
 

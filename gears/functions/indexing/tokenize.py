@@ -17,10 +17,12 @@ from qa_cluster.gears.functions.shard.calls import run_script
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SENTENCE_PREFIX, document_key, parse_tagged, sentence_key, tokens_prefix
+from qa_cluster.ranking.fields import fields_of
 from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import IndexWriter, pack_sentences
 from qa_cluster.reading.tokenization import pack_sentence
 from qa_cluster.scripts import ScriptCall
+from qa_cluster.source_map import filter_metadata
 
 # Most documents at once: questions share the processor with them.
 MAX_CONCURRENT = 2
@@ -75,6 +77,7 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
             return "stale"
         raise InvalidInput(f"sentences of document {document_id[:100]!r} were changed by hand: write its text again")
     texts = [str(text) for text in sentences]
+    metadata = json.loads(record.metadata)
     writer = IndexWriter(
         document_id=document_id,
         tag=tag,
@@ -84,8 +87,8 @@ def _index(document_id: str, tag: str, record: DocumentRecord, reader: Reader) -
         fingerprint=reader.tokenizer.fingerprint,
         spans=spans,
         tokens=reader.tokenizer.encode_texts(texts),
-        packed=pack_sentences(texts),
-        fields=pack_fields(json.loads(record.metadata)),
+        packed=pack_sentences(texts, fields_of(record.title, metadata, [start for start, _ in spans])),
+        fields=pack_fields(filter_metadata(metadata)),
     )
     attempt = ""
     for first, last, kind in writer.steps():

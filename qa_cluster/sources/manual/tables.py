@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .extracted import TextBuilder
-from .roff_blocks import joined
-from .roff_lines import Line, unescaped
+from ..extracted import TextBuilder
+from .blocks import joined
+from .lines import Line, unescaped
 
 _TAB = re.compile(r"tab\s*\(\s*(.)\s*\)")
 _RULE = re.compile(r"[_=\s]+\Z|\\\^")

@@ -11,19 +11,22 @@ from collections.abc import Callable
 
 from qa_cluster.errors import InvalidInput
 
-from .extracted import Extracted, TextBuilder, clean
+from ..extracted import Extracted, TextBuilder, clean
+from .blocks import Blocks
+from .lines import JOIN, Line, Page, unescaped
 from .mdoc import MdocReader
-from .roff_blocks import Blocks
-from .roff_lines import JOIN, Line, Page, unescaped
-from .roff_tables import read_table
+from .tables import read_table
 
 _FONTS = {"B", "I", "SM", "SB", "R", "CW", "C"}
 _ALTERNATING = {"BR", "BI", "IB", "IR", "RB", "RI"}
 _BREAKS = {"br", "sp", "Sp", "bp", "ce", "ti"}
 _SILENT = frozenset(
-    "ad na hy nh in ll ne ns rs ps ss ta fam ft PD DT IX AT UC tr eo ec cc c2 lf mso so nop pl po vs wh ch em ev di da"
-    " ss cs bd pn pc hc hw tm ab pm warn cflags char fchar hcode hpf kern lg lc tc fl fp rj cu ul it nx rd sy opena open"
-    " shift return break continue nr rr TE EQ EN LINKSTYLE nm nn mk rt brp padj ex tl Id".split()
+    re.findall(
+        r"\S+",
+        "ad na hy nh in ll ne ns rs ps ss ta fam ft PD DT IX AT UC tr eo ec cc c2 lf mso so nop pl po vs wh ch em "
+        "ev di da ss cs bd pn pc hc hw tm ab pm warn cflags char fchar hcode hpf kern lg lc tc fl fp rj cu ul it nx "
+        "rd sy opena open shift return break continue nr rr TE EQ EN LINKSTYLE nm nn mk rt brp padj ex tl Id",
+    )
 )
 _NAME_LINE = re.compile(r"^(.+?)\s+(?:-+|\u2013|\u2014)\s+(.+)$")
 _NAME_SECTIONS = ("NAME", "BEZEICHNUNG", "NOM", "NOMBRE", "NOME")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from .extracted import TextBuilder, clean
-from .roff_lines import JOIN
+from ..extracted import TextBuilder, clean
+from .lines import JOIN
 
 # Tags that only mark a list's items.
-_BULLETS = frozenset("\u2022 - * + o \u2013 \u2014 \u25cb \u25a1 \u00b7 \u25cf".split())
+_BULLETS = frozenset(["•", "-", "*", "+", "o", "–", "—", "○", "□", "·", "●"])
 _NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\Z|\[\d{1,3}\]\Z")
 _JOINS = re.compile(rf"[ \t]*(?:{JOIN}[ \t]*)+")
 _MAX_TAGS = 12

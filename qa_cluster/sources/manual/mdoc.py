@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .extracted import TextBuilder, clean
-from .roff_blocks import Blocks, joined
-from .roff_lines import JOIN, Line, unescaped
-from .roff_tables import read_table
+from ..extracted import TextBuilder, clean
+from .blocks import Blocks, joined
+from .lines import JOIN, Line, unescaped
+from .tables import read_table
 
-_CLOSING = frozenset(". , : ; ) ] ? !".split())
-_OPENING = frozenset("( [".split())
+_CLOSING = frozenset([".", ",", ":", ";", ")", "]", "?", "!"])
+_OPENING = frozenset(["(", "["])
 _QUOTES = {
-    "Op": "[]", "Oo": "[]", "Dq": '""', "Do": '""', "Qq": '""', "Qo": '""', "Sq": "''", "So": "''", "Ql": "''", "Pq": "()",
+    "Op": "[]", "Oo": "[]", "Dq": '""', "Do": '""', "Qq": '""', "Qo": '""', "Sq": "''", "So": "''", "Ql": "''",
+    "Pq": "()",
     "Po": "()", "Bq": "[]", "Bo": "[]", "Aq": "<>", "Ao": "<>", "Brq": "{}", "Bro": "{}",
 }  # fmt: skip
 _OPENS = {name: pair[0] for name, pair in _QUOTES.items() if name[-1] == "o"}
 _CLOSES = {"Oc": "]", "Dc": '"', "Qc": '"', "Sc": "'", "Pc": ")", "Bc": "]", "Ac": ">", "Brc": "}", "Xc": "", "Ec": ""}
 # Their words stay as they are.
 _PLAIN = frozenset(
-    "Ar Cm Ic Pa Em Sy Li Ev Dv Er Va Vt Fa Ft No An Ad Cd Tn Ms Sx Lb Nm Nd In Fn Fo St Xo Eo Tg Dl D1 Lk Mt Xr Fl Rv"
-    " Ex At Bx Bsx Fx Nx Ox Dx Ux Os Bt Ud Fr Hf Ot Me %A %B %C %D %I %J %N %O %P %Q %R %T %U %V".split()
+    re.findall(
+        r"\S+",
+        "Ar Cm Ic Pa Em Sy Li Ev Dv Er Va Vt Fa Ft No An Ad Cd Tn Ms Sx Lb Nm Nd In Fn Fo St Xo Eo Tg Dl D1 Lk Mt "
+        "Xr Fl Rv Ex At Bx Bsx Fx Nx Ox Dx Ux Os Bt Ud Fr Hf Ot Me %A %B %C %D %I %J %N %O %P %Q %R %T %U %V",
+    )
 )
 _SYSTEMS = {
-    "Bx": "BSD", "Bsx": "BSD/OS", "Fx": "FreeBSD", "Nx": "NetBSD", "Ox": "OpenBSD", "Dx": "DragonFly", "At": "AT&T UNIX",
+    "Bx": "BSD", "Bsx": "BSD/OS", "Fx": "FreeBSD", "Nx": "NetBSD", "Ox": "OpenBSD", "Dx": "DragonFly",
+    "At": "AT&T UNIX",
     "Ux": "UNIX", "Bt": "is currently in beta test.", "Ud": "currently under development.",
 }  # fmt: skip
 _CALLABLE = _PLAIN | _QUOTES.keys() | _CLOSES.keys() | {"Ns", "Pf", "Ap", "Ta"}
-_SILENT = frozenset("Dd Os Sm Bk Ek Tg Fd Bf Ef Rs Db Hf Es En fam ft in ll ne ad hy nh na ps ta so nr lf mso".split())
+_SILENT = frozenset(
+    re.findall(
+        r"\S+",
+        "Dd Os Sm Bk Ek Tg Fd Bf Ef Rs Db Hf Es En fam ft in ll ne ad hy nh na ps ta so nr lf mso",
+    )
+)
 
 
 @dataclass
@@ -148,7 +159,9 @@ class MdocReader:
                 self._blocks.tag(self._inline(words), line.number)
         elif kind.kind == "column":
             self._blocks.flush()
-            self._blocks.add(", ".join(filter(None, map(clean, joined([self._inline(words)]).split("\t")))), line.number)
+            self._blocks.add(
+                ", ".join(filter(None, map(clean, joined([self._inline(words)]).split("\t")))), line.number
+            )
         else:
             self._blocks.flush()
             if kind.kind != "item":
@@ -189,9 +202,8 @@ class MdocReader:
                 count += 1
             own = list(words[at:count])
             if word in _QUOTES and word not in _OPENS:
-                opening, end = _QUOTES[word]
-                pieces.append(opening + JOIN)
-                closing.append(JOIN + end)
+                pieces.append(_QUOTES[word][0] + JOIN)
+                closing.append(JOIN + _QUOTES[word][1])
                 continue
             at = count
             pieces += self._expanded(word, own)
@@ -206,44 +218,47 @@ class MdocReader:
             return [_OPENS[macro] + JOIN, *marks]
         if macro in _CLOSES:
             return [JOIN + _CLOSES[macro], *marks] if _CLOSES[macro] else marks
-        if macro == "Ns":
-            return [JOIN, *marks]
+        if macro in _BETWEEN:
+            return [_BETWEEN[macro], *marks]
         if macro == "Pf":
             return [own[0] + JOIN, *marks[1:]] if own else []
-        if macro == "Ap":
-            return [JOIN + "'" + JOIN, *marks]
-        if macro == "Ta":
-            return ["\t", *marks]
-        return self._of_words(macro, own, marks)
-
-    def _of_words(self, macro: str, own: list[str], marks: list[str]) -> list[str]:
         first = next((place for place, word in enumerate(own) if word not in _CLOSING | _OPENING), None)
-        if macro == "Fl":
-            if first is None:
-                return ["-" + (JOIN if not own else ""), *marks]
-            return [word if word[0] == JOIN or word == "|" else f"-{word}" for word in marks]
+        return self._alone(macro, marks) if first is None else self._of_words(macro, first, own, marks)
+
+    def _alone(self, macro: str, marks: list[str]) -> list[str]:
+        """A macro without words of its own."""
         if macro == "Nm":
-            if first is not None and not self._command:
-                self._command = own[first]
-            return marks if first is not None else [self._command or self._name, *marks]
-        if macro == "Xr" and first is not None and len(own) > first + 1 and own[first + 1] not in _CLOSING:
-            return [*marks[: first + 1], f"{JOIN}({own[first + 1]})", *marks[first + 2 :]]
-        if macro == "Ar" and first is None:
-            return ["file ...", *marks]
-        if macro == "Fn" and first is not None:
-            return [f"{own[first]}({', '.join(own[first + 1 :])})"]
-        if macro == "In" and first is not None:
-            return [f"<{own[first]}>", *marks[first + 1 :]]
-        if macro in _SYSTEMS:
-            return [f"{own[0]}{_SYSTEMS[macro]}", *marks[1:]] if macro == "Bx" and own else [_SYSTEMS[macro], *marks]
-        if macro == "Ex":
-            return [f"The {self._command or self._name} utility exits 0 on success, and >0 if an error occurs."]
-        if macro == "Lk" and len(own) > 1:
-            return [f"{' '.join(own[1:])} ({own[0]})"]
+            return [self._command or self._name, *marks]
+        name = {"Fl": "-" if marks else "-" + JOIN, "Ar": "file ...", "Ex": _EXITS.format(self._command or self._name)}
+        return [name[macro], *marks] if macro in name else [_SYSTEMS.get(macro, ""), *marks]
+
+    def _of_words(self, macro: str, first: int, own: list[str], marks: list[str]) -> list[str]:
+        """A macro with words of its own, of which number `first` is the first that is no punctuation."""
+        after = first + 1
+        if macro == "Nm":
+            self._command = self._command or own[first]
+        elif macro == "Fl":
+            return [word if word[0] == JOIN or word == "|" else f"-{word}" for word in marks]
+        elif macro == "Xr" and len(own) > after and own[after] not in _CLOSING:
+            return [*marks[:after], f"{JOIN}({own[after]})", *marks[after + 1 :]]
+        elif macro == "Fn":
+            return [f"{own[first]}({', '.join(own[after:])})"]
+        elif macro in _WRITTEN:
+            return [_WRITTEN[macro].format(own[first], " ".join(own[after:])).strip()]
+        elif macro in _SYSTEMS:
+            return [_SYSTEMS[macro], *marks]
         return marks
 
 
-_LISTS = frozenset("bullet dash hyphen enum item tag hang ohang inset diag column".split())
+_EXITS = "The {} utility exits 0 on success, and >0 if an error occurs."
+_BETWEEN = {"Ns": JOIN, "Ap": JOIN + "'" + JOIN, "Ta": "\t"}
+_WRITTEN = {
+    "In": "<{}> {}",
+    "Bx": "{}BSD {}",
+    "Lk": "{1} <{0}>",
+    "Ex": "The utility exits 0 on success, and >0 if an error occurs.",
+}
+_LISTS = frozenset(["bullet", "dash", "hyphen", "enum", "item", "tag", "hang", "ohang", "inset", "diag", "column"])
 
 
 def _delimited(word: str) -> str:

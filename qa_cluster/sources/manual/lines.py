@@ -31,8 +31,11 @@ _CONDITION = re.compile(r"\s*(!?)\s*(?:([ntoev])(?![\w(])|([dr])\s*(\S+)|(.))", 
 
 # A page's own definitions of these are left alone: they only set type.
 KNOWN = frozenset(
-    "TH SH SS PP LP P TP TQ IP HP RS RE B I BR IR RB RI BI IB SM SB UR UE MT ME OP SY YS EX EE Sp Vb Ve IX TS TE"
-    " Dd Dt Os Sh Ss Nm Nd Pp Bl It El Bd Ed Fl Ar Op Cm Ic Xr Pa Em Sy Ql Dq Sq Qq Pq".split()
+    re.findall(
+        r"\S+",
+        "TH SH SS PP LP P TP TQ IP HP RS RE B I BR IR RB RI BI IB SM SB UR UE MT ME OP SY YS EX EE Sp Vb Ve IX TS "
+        "TE Dd Dt Os Sh Ss Nm Nd Pp Bl It El Bd Ed Fl Ar Op Cm Ic Xr Pa Em Sy Ql Dq Sq Qq Pq",
+    )
 )
 
 _STRINGS = {"R": "\u00ae", "S": "", "Tm": "\u2122", "lq": "\u201c", "rq": "\u201d", "Aq": "'", "Ba": "|", "HF": ""}
@@ -55,8 +58,10 @@ CHARACTERS = {
 _ACCENTS = {"'": "\u0301", "`": "\u0300", ":": "\u0308", "^": "\u0302", "~": "\u0303", ",": "\u0327", "o": "\u030a"}
 
 _SINGLE = {
-    "-": "-", "&": "", ")": "", "%": "", ":": "", "|": "", "^": "", "/": "", ",": "", "{": "", "}": "", "a": "", "t": "\t",
-    "e": "\\", "\\": "\\", "E": "\\", " ": "\u00a0", "~": "\u00a0", "0": "\u00a0", "'": "'", "`": "`", ".": ".", "_": "_",
+    "-": "-", "&": "", ")": "", "%": "", ":": "", "|": "", "^": "", "/": "", ",": "", "{": "", "}": "", "a": "",
+    "t": "\t",
+    "e": "\\", "\\": "\\", "E": "\\", " ": "\u00a0", "~": "\u00a0", "0": "\u00a0", "'": "'", "`": "`", ".": ".",
+    "_": "_",
     "c": JOIN, "p": "", "u": "", "d": "", "r": "", "!": "", "?": "",
 }  # fmt: skip
 
@@ -186,7 +191,9 @@ class Page:
         elif name == "do":
             yield from self._run([(number, f".{rest}")], depth + 1) if depth < MAX_DEPTH else ()
         elif name:
-            yield Line(number, name, tuple(split_arguments(self._expanded(_without_braces(rest)))), self._expanded(rest))
+            yield Line(
+                number, name, tuple(split_arguments(self._expanded(_without_braces(rest)))), self._expanded(rest)
+            )
 
     def _set_string(self, rest: str, *, append: bool) -> None:
         name, _, value = rest.partition(" ")
