@@ -196,7 +196,7 @@ def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | 
         + f" ({stored.new} new, {stored.changed} changed, {stored.unchanged} unchanged)"
     )
     if extractor is not None and extractor.counts:
-        console.say("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
+        console.step("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
     repeated = [error.document_id for error in skipped if isinstance(error, RepeatedId)]
     if repeated:
         console.notice(

@@ -64,8 +64,9 @@ def _numbered(pages: list[list[str]]) -> list[tuple[int, str]]:
     longest = sorted(len(line) for lines in pages for line in lines)
     full = longest[len(longest) * 9 // 10] if longest else 0
     for number, lines in enumerate(pages, 1):
+        edge = _edge(lines)
         for place, line in enumerate(lines):
-            if (place < 2 or place >= len(lines) - 2) and (_shape(line) in repeated or line.strip().isdecimal()):
+            if (place < edge or place >= len(lines) - edge) and (_shape(line) in repeated or line.strip().isdecimal()):
                 continue
             numbered.append((number, line))
             # pypdf has no blank lines: a paragraph ends with a sentence on a short line
@@ -75,10 +76,17 @@ def _numbered(pages: list[list[str]]) -> list[tuple[int, str]]:
 
 
 def _repeated(pages: list[list[str]]) -> set[str]:
-    counts = Counter(
-        shape for lines in pages for shape in {_shape(line) for line in lines[:2] + lines[-2:] if line.strip()}
-    )
+    counts = Counter(shape for lines in pages for shape in {_shape(line) for line in _edges(lines) if line.strip()})
     return {shape for shape, count in counts.items() if count > max(2, len(pages) // 2)}
+
+
+def _edge(lines: list[str]) -> int:
+    return min(2, len(lines) // 4)
+
+
+def _edges(lines: list[str]) -> list[str]:
+    edge = _edge(lines)
+    return lines[:edge] + lines[len(lines) - edge :]
 
 
 def _shape(line: str) -> str:

@@ -54,7 +54,7 @@ _OBJECTS = frozenset(
 _SETTINGS = {
     "_disable_config": True, "file_insertion_enabled": False, "raw_enabled": False, "report_level": 5, "halt_level": 5,
     "line_length_limit": 10_000_000, "docinfo_xform": False, "syntax_highlight": "none", "warning_stream": False,
-    "smart_quotes": False, "traceback": True, "strict_visitor": False, "doctitle_xform": True,
+    "smart_quotes": False, "traceback": True, "strict_visitor": False, "doctitle_xform": False,
     "input_encoding": "unicode",
     "sectsubtitle_xform": False, "dump_settings": False, "character_level_inline_markup": False,
 }  # fmt: skip
@@ -130,13 +130,13 @@ class _Any(Directive):
 
     named = ""
     has_content = True
-    optional_arguments = 1_000
+    optional_arguments = 1
     final_argument_whitespace = True
     option_spec: ClassVar[Any] = _AnyOption({"class": directives.unchanged})
 
     def run(self) -> list[nodes.Node]:
         """The nodes of its words."""
-        name, argument = self.named, " ".join(self.arguments)
+        name, argument = self.named, " ".join(" ".join(self.arguments).split())
         base = name.rpartition(":")[2]
         if name in _CODE or base in _CODE:
             code = nodes.literal_block("", "\n".join(self.content))
@@ -155,8 +155,6 @@ class _Any(Directive):
 
     def _labelled(self, label: str, argument: str) -> list[nodes.Node]:
         noted = nodes.admonition("", nodes.title("", "", nodes.Text(label)))
-        if "{}" not in label and argument and not label.startswith(("New", "Changed", "Deprecated", "Removed")):
-            argument = argument.strip()
         if argument:
             noted += self._paragraph(argument)
         noted += self._inside()
@@ -231,6 +229,10 @@ class _Writer:
             self.write(node)
 
     def _section(self, node: nodes.Element) -> None:
+        if isinstance(node.parent, nodes.document):
+            # the only section of a document bears its title
+            alone = sum(isinstance(child, nodes.section) for child in node.parent.children) == 1
+            self._level = -1 if alone else 0
         self._level += 1
         self.builder.end_entries(0)
         self.write(node)
@@ -246,9 +248,7 @@ class _Writer:
 
     def _title(self, node: nodes.Element) -> None:
         text = _words(node)
-        if isinstance(node.parent, nodes.document) and isinstance(node, nodes.title):
-            self.builder.heading(0, text, _line(node))
-        elif isinstance(node.parent, nodes.section):
+        if isinstance(node.parent, nodes.section):
             self.builder.heading(self._level, text, _line(node))
             self.builder.title = self.builder.title or clean(text)
         elif isinstance(node, nodes.rubric):
@@ -346,7 +346,8 @@ def _words(node: nodes.Element) -> str:
         if isinstance(child, nodes.Text):
             parts.append(child.astext())
         elif isinstance(child, nodes.problematic):
-            parts.append(re.sub(r"\A\|(.+)\|\Z", r"\1", child.astext()))
+            # a name that is not known, |version|, or a footnote that is not there, [1]_
+            parts.append(re.sub(r"\A\|(.+)\|\Z|\A\[[^\]]*\]_\Z", r"\1", child.astext()))
         elif isinstance(
             child, nodes.footnote_reference | nodes.citation_reference | nodes.image | nodes.raw | nodes.Invisible
         ):
