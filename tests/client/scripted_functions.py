@@ -16,12 +16,14 @@ from typing import Any
 from qa_cluster import documents, keys
 from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
+from qa_cluster.ranking.fields import fields_of
 from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
 from qa_cluster.routing.connection import Connection
+from qa_cluster.source_map import filter_metadata
 
 PARTITIONS = 12
 _WORD = re.compile(r"\w+")
@@ -51,7 +53,8 @@ async def split(shard: Connection) -> None:
     """Split new documents, as the worker does after a write."""
     for key in await shard.execute("KEYS", "document:*"):
         parsed = keys.parse_tagged(key.decode(), keys.DOCUMENT_PREFIX)
-        version, tokenized, metadata = await shard.execute("HMGET", key, "version", "tokenized", "metadata")
+        record = await shard.execute("HMGET", key, "version", "tokenized", "metadata", "title")
+        version, tokenized, metadata, title = record
         if parsed is None or version == tokenized:
             continue
         text = (await shard.execute("GET", keys.paragraphs_key(*parsed))).decode()
@@ -60,8 +63,9 @@ async def split(shard: Connection) -> None:
         call = documents.split_document(*parsed, version.decode(), spans, sentences, splitter="")
         await shard.execute(*call.command())
         await shard.execute("HSET", key, "tokenized", version)
-        packed = pack_sentences(sentences)
-        fields = pack_fields(json.loads(metadata))
+        about = json.loads(metadata)
+        packed = pack_sentences(sentences, fields_of(title.decode(), about, [start for start, _ in spans]))
+        fields = pack_fields(filter_metadata(about))
         await shard.execute("QA.INDEX.PUT", keys.index_key(parsed[1]), keys.encode_id(parsed[0]), fields, packed)
         await shard.execute("INCR", keys.epoch_key(parsed[1]))
 
