@@ -15,10 +15,10 @@ from qa_cluster.sources.formats import FORMATS
 from qa_cluster.sources.limited import Extractor
 from qa_cluster.types import Document
 
+from ..provision.preview import preview
 from ..provision.storing import Stored, remove_gone, store
 from ..servers.local import with_cluster
 from ..terminal import console
-from .ingest_preview import preview
 from .shared_options import load_settings
 
 _FAILED = 1
