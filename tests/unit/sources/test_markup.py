@@ -101,7 +101,7 @@ Apple
 HTML = """<?xml version="1.0" encoding="UTF-8"?>
 <html><head><title>Site &#8212; Page</title><style>p {}</style></head><body>
 <div class="navheader"><a href="a">Prev</a></div>
-<div role="navigation"><ul><li><a href="x">Home</a></li></ul></div>
+<div role="navigation"><p>Where to go from here</p><ul><li><a href="x">Home</a></li></ul></div>
 <main><h1>1. Page<a class="headerlink" href="#p">&para;</a></h1>
 <p>An ef&#xfb01;cient &shy;text<br/>with <code>--foo</code>.</p>
 <h2>Options</h2>
@@ -184,7 +184,7 @@ def test_html() -> None:
         "Note: Mind it.",
     ):
         assert part in found.text, part
-    for gone in ("Prev", "Home", "evil", "Copyright", "p {}", "\u00b6", "\u00ad"):
+    for gone in ("Prev", "Home", "Where to go", "evil", "Copyright", "p {}", "\u00b6", "\u00ad"):
         assert gone not in found.text, gone
     assert path_of(found, "Twice.") == ("Options", "-f")
     assert HTML.split("\n")[number_of(found, "-q: Quiet") - 1].startswith("<dl>")
