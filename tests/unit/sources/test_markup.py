@@ -101,8 +101,8 @@ Apple
 HTML = """<?xml version="1.0" encoding="UTF-8"?>
 <html><head><title>Site &#8212; Page</title><style>p {}</style></head><body>
 <div class="navheader"><a href="a">Prev</a></div>
-<div role="navigation"><p>Where to go from here</p><ul><li><a href="x">Home</a></li></ul></div>
-<main><h1>1. Page<a class="headerlink" href="#p">&para;</a></h1>
+<main><div role="navigation"><p>Where to go from here</p><ul><li><a href="x">Home</a></li></ul></div>
+<h1>1. Page<a class="headerlink" href="#p">&para;</a></h1>
 <p>An ef&#xfb01;cient &shy;text<br/>with <code>--foo</code>.</p>
 <h2>Options</h2>
 <dl><dt>-f</dt><dd><p>Forces.</p><p>Twice.</p></dd><dt>-q</dt><dd>Quiet.</dd></dl>
