@@ -63,6 +63,8 @@ _ANSWER = _object(
         "context_end": _INTEGER,
         "shard": {**_STRING, "description": "the shard that read it"},
         "metadata": {"type": "object"},
+        "section": openapi_search.SECTION,
+        "source": openapi_search.SOURCE,
         "highlights": {"type": "array", "items": _SPAN},
     }
 )

@@ -11,6 +11,12 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 _STRING, _INTEGER, _NUMBER, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
 INDEX = _object({"version": _STRING, "shards_total": _INTEGER, "shards_answered": _INTEGER, "partial": _BOOLEAN})
+SECTION = {"type": "array", "items": _STRING, "description": "the headings above, the outermost first"}
+SOURCE = {
+    **_object({"file": _STRING, "line": {"type": ["integer", "null"]}, "page": {"type": ["integer", "null"]}}),
+    "type": ["object", "null"],
+    "description": "the file of the document, and the line or page where the paragraph begins; null if not known",
+}
 _HIT = _object(
     {
         "rank": _INTEGER,
@@ -29,6 +35,8 @@ _HIT = _object(
             "description": "the sentence with its neighbours; null unless context asks for them",
         },
         "metadata": {"type": "object"},
+        "section": SECTION,
+        "source": SOURCE,
     }
 )
 RESULT = _object(

@@ -34,6 +34,7 @@ from .types import (
     Hit,
     Removal,
     SearchResult,
+    Source,
     WriteResult,
 )
 
@@ -67,6 +68,7 @@ __all__ = [
     "Removal",
     "SearchOptions",
     "SearchResult",
+    "Source",
     "VersionConflict",
     "WorkerLost",
     "WriteResult",

@@ -1,8 +1,11 @@
 """Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
 
+With an extractor (`sources.limited`) it reads manual pages, HTML, PDF and the other formats of `sources.formats` too:
+clean text, with a map back to the file (`source_map`). Without one, text is read as it is.
+
 Documents come one after the other; only one file (of JSON lines, one line) is held in memory. A document that cannot be
 read, or that repeats the id of an earlier one, raises InvalidInput, which names the file, the line or entry, and the
-reason; with ``on_error="skip"`` it is reported, and reading goes on. Text must be UTF-8: no encoding is guessed.
+reason; with ``on_error="skip"`` it is reported, and reading goes on. Without an extractor, text must be UTF-8.
 
 >>> for document in read_documents([Path("articles.jsonl")]):
 ...     print(document.id, len(document.text))
@@ -16,15 +19,29 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .documents import check_document
 from .errors import InputTooLong, InvalidInput, RequestError
+from .source_map import FIELD, write_map
+from .sources.extracted import EXTRACTOR_VERSION, Extracted
+from .sources.formats import may_be_document
 from .types import Document
 
 ON_ERROR = ("stop", "skip")
 MAX_JSON_BYTES = 512 * 1024 * 1024
+MAX_TITLE = 300
+_JSON = (".json", ".jsonl")
 _FIELDS = {"id", "title", "text", "metadata"}
+
+
+class FileExtractor(Protocol):
+    """Makes clean text of a file; `forced` is the format of all files, or empty."""
+
+    forced: str
+
+    def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
+        """The format of a file, and its text."""
 
 
 class RepeatedId(InvalidInput):
@@ -50,12 +67,17 @@ def read_documents(
     on_skip: Callable[[RequestError], None] = lambda error: None,
     max_bytes: int = 8 * 1024 * 1024,
     id_prefix: str = "",
+    extractor: FileExtractor | None = None,
 ) -> Iterator[Document]:
     """The documents of files and folders, in order, each within the limits of documents.
 
-    `max_bytes` limits one document's text as well; `id_prefix` is put before every id.
+    `max_bytes` limits one document's text as well; `id_prefix` is put before every id. An `extractor` reads all files
+    but those of JSON.
     """
-    for _, document in read_from(paths, on_error=on_error, on_skip=on_skip, max_bytes=max_bytes, id_prefix=id_prefix):
+    found = read_from(
+        paths, on_error=on_error, on_skip=on_skip, max_bytes=max_bytes, id_prefix=id_prefix, extractor=extractor
+    )
+    for _, document in found:
         yield document
 
 
@@ -66,6 +88,7 @@ def read_from(
     on_skip: Callable[[RequestError], None] = lambda error: None,
     max_bytes: int = 8 * 1024 * 1024,
     id_prefix: str = "",
+    extractor: FileExtractor | None = None,
 ) -> Iterator[tuple[Path, Document]]:
     """The same, each with the one of `paths` that it comes from."""
     if on_error not in ON_ERROR:
@@ -78,9 +101,9 @@ def read_from(
 
     places: dict[str, str] = {}
     for path in paths:
-        for name, file in _files(path, refuse):
+        for name, file in _files(path, refuse, extractor):
             try:
-                for where, attempt in _READERS[file.suffix.lower()](file, name):
+                for where, attempt in _attempts(file, name, extractor):
                     try:
                         document = attempt()
                         named = replace(document, id=id_prefix + document.id) if id_prefix else document
@@ -91,16 +114,28 @@ def read_from(
                 refuse(error)
 
 
-def _files(path: Path, refuse: Callable[[RequestError], None]) -> Iterator[tuple[str, Path]]:
+def _attempts(file: Path, name: str, extractor: FileExtractor | None) -> Iterator[_Attempt]:
+    ending = file.suffix.lower()
+    if extractor is None or (ending in _JSON and not extractor.forced):
+        yield from _READERS[ending](file, name)
+    else:
+        yield str(file), lambda: _extracted(file, name, extractor)
+
+
+def _files(
+    path: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None
+) -> Iterator[tuple[str, Path]]:
     """The files at `path` that can be read, each with a name for its document: in a folder, the path within it."""
     if path.is_dir():
-        found = _files_below(path, refuse)
-        if not found:
+        found = _files_below(path, refuse, extractor)
+        if not found and extractor is None:
             refuse(InvalidInput(f"{path}: no file in this folder ends in {', '.join(_READERS)}"))
+        elif not found:
+            refuse(InvalidInput(f"{path}: no file in this folder looks like a document by its name"))
         yield from ((file.relative_to(path).as_posix(), file) for file in found)
     elif not path.exists():
         refuse(InvalidInput(f"{path}: no such file or folder"))
-    elif path.suffix.lower() not in _READERS:
+    elif path.suffix.lower() not in _READERS and extractor is None:
         refuse(
             InvalidInput(
                 f"{path}: cannot read {path.suffix or 'a file without an ending'!r}, only {', '.join(_READERS)}"
@@ -110,7 +145,7 @@ def _files(path: Path, refuse: Callable[[RequestError], None]) -> Iterator[tuple
         yield path.name, path
 
 
-def _files_below(folder: Path, refuse: Callable[[RequestError], None]) -> list[Path]:
+def _files_below(folder: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None) -> list[Path]:
     """The files in a folder and its subfolders that documents can be read from, in order.
 
     A folder that cannot be listed is refused, whatever else is found. The files include those that cannot be examined,
@@ -121,7 +156,15 @@ def _files_below(folder: Path, refuse: Callable[[RequestError], None]) -> list[P
         refuse(InvalidInput(f"{error.filename}: this folder cannot be listed: {error.strerror}"))
 
     below = (Path(at) / name for at, _, names in os.walk(folder, onerror=unlisted) for name in names)
-    return sorted(file for file in below if file.suffix.lower() in _READERS and _may_be_read(file))
+    return sorted(file for file in below if _is_document(file, folder, extractor) and _may_be_read(file))
+
+
+def _is_document(file: Path, folder: Path, extractor: FileExtractor | None) -> bool:
+    if file.suffix.lower() in _READERS:
+        return True
+    # What is hidden belongs to programs: `.git` is full of files without an ending.
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return extractor is not None and not hidden and may_be_document(file.name)
 
 
 def _may_be_read(file: Path) -> bool:
@@ -189,6 +232,32 @@ def _shown(value: object) -> str:
 
 def _plain(file: Path, name: str) -> Iterator[_Attempt]:
     yield str(file), lambda: _document(str(file), name, _read_text(file), file.stem)
+
+
+def _extracted(file: Path, name: str, extractor: FileExtractor) -> Document:
+    """The clean text of a file, with its map."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    try:
+        format, found = extractor.extract(data, file.name)
+    except RequestError as error:
+        raise type(error)(f"{file}: {error}") from error
+    sections: list[tuple[int, tuple[str, ...]]] = []
+    end = 0
+    for section in found.sections:
+        if section.start > end and sections:
+            sections.append((end, ()))
+        sections.append((section.start, section.path))
+        end = section.end
+    places = [(place.start, place.number) for place in found.places]
+    source = write_map(name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
+    return _document(str(file), name, found.text, _shortened(found.title), {FIELD: source})
+
+
+def _shortened(title: str) -> str:
+    return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 2] + ".."
 
 
 def _markdown(file: Path, name: str) -> Iterator[_Attempt]:

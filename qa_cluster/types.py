@@ -18,8 +18,22 @@ _Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """The file that a document was made of, and the line or page of it where the paragraph begins, counted from 1."""
+
+    file: str
+    line: int | None = None
+    page: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: a span of a sentence of a stored document."""
+    """One answer: a span of a sentence of a stored document.
+
+    Attributes:
+        section: the headings above the answer, the outermost first.
+        source: where it stands in the document's file; None if that is not known.
+    """
 
     rank: int
     answer: str
@@ -36,10 +50,19 @@ class Answer:
     context_end: int
     shard: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    section: tuple[str, ...] = ()
+    source: Source | None = None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` makes."""
+        answer: Self = _pick(cls, {**value, **_origin(value)})
+        return answer
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
         values = {name: getattr(self, name) for name in _ANSWER_FIELDS}
+        values["source"] = asdict(self.source) if self.source is not None else None
         values["highlights"] = [{"start": self.start, "end": self.end, "kind": "answer"}]
         return values
 
@@ -160,7 +183,7 @@ class AskResult:
                 model=_pick(Model, value["model"]),
                 answerable=value["answerable"],
                 no_answer_score=value["no_answer_score"],
-                answers=tuple(_pick(Answer, answer) for answer in value["answers"]),
+                answers=tuple(Answer.from_dict(answer) for answer in value["answers"]),
                 cache=_pick(CacheUse, value["cache"]),
                 index=_pick(Index, value["index"]),
                 usage=_pick(Usage, value["usage"]),
@@ -200,6 +223,7 @@ class Hit:
     Attributes:
         highlights: the places, in the document, of the sentence's words that match terms of the query.
         passage: the sentence with its neighbours; None unless `context` asked for them.
+        section, source: as of an `Answer`.
     """
 
     rank: int
@@ -214,6 +238,8 @@ class Hit:
     highlights: tuple[Span, ...] = ()
     passage: Passage | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    section: tuple[str, ...] = ()
+    source: Source | None = None
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -221,7 +247,7 @@ class Hit:
         passage = value.get("passage")
         spans = tuple(_pick(Span, span) for span in value.get("highlights", ()))
         read = None if passage is None else _pick(Passage, passage)
-        hit: Self = _pick(cls, {**value, "highlights": spans, "passage": read})
+        hit: Self = _pick(cls, {**value, "highlights": spans, "passage": read, **_origin(value)})
         return hit
 
 
@@ -447,6 +473,11 @@ def _read(kind: type[_Kind], value: Mapping[str, Any], what: str) -> _Kind:
 def _pick(kind: Any, value: Mapping[str, Any]) -> Any:
     known = {entry.name for entry in fields(kind)}
     return kind(**{name: item for name, item in value.items() if name in known})
+
+
+def _origin(value: Mapping[str, Any]) -> dict[str, Any]:
+    source = value.get("source")
+    return {"section": tuple(value.get("section", ())), "source": None if source is None else _pick(Source, source)}
 
 
 def _object(text: bytes | str) -> Mapping[str, Any]:

@@ -34,9 +34,20 @@ function fact(name, value) {
   return element("li", {}, `${name} `, element("b", {}, String(value)));
 }
 
+function heading(answer) {
+  const path = [answer.title, ...answer.section].filter(Boolean).join(" > ");
+  return path ? element("p", { class: "path" }, path) : null;
+}
+
+function place(source) {
+  if (source.line) return `${source.file}, line ${source.line}`;
+  return source.page ? `${source.file}, page ${source.page}` : source.file;
+}
+
 function facts(answer) {
   return element("ul", { class: "facts" },
     fact("document", answer.title ? `${answer.title} (${answer.document_id})` : answer.document_id),
+    answer.source ? fact("source", place(answer.source)) : null,
     fact("characters", `${answer.start}–${answer.end}`),
     fact("probability", percent(answer.score)),
     fact("read by shard", answer.shard));
@@ -45,6 +56,7 @@ function facts(answer) {
 function best(answer) {
   return element("article", { class: "answer" },
     element("p", { class: "found" }, answer.answer),
+    heading(answer),
     element("p", { class: "sentence" }, ...highlighted(answer)),
     facts(answer));
 }
@@ -53,7 +65,7 @@ function others(answers) {
   if (!answers.length) return null;
   const list = element("ol", { class: "others" });
   for (const answer of answers) {
-    list.append(element("li", {}, element("p", {}, ...highlighted(answer)), facts(answer)));
+    list.append(element("li", {}, heading(answer), element("p", {}, ...highlighted(answer)), facts(answer)));
   }
   return element("section", {}, element("h2", {}, "Runner-up answers"), list);
 }

@@ -11,7 +11,7 @@ from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
-from qa_cluster.types import AskResult
+from qa_cluster.types import Answer, AskResult, Hit
 
 from ..servers.local import with_cluster
 from ..terminal import console, tables
@@ -61,6 +61,7 @@ def _check(settings: Settings, question: str, options: AskOptions) -> None:
 
 def show(result: AskResult) -> None:
     """Print the answers, except those with a score of 0.00 that are not the best."""
+    placed = any(where(answer) for answer in result.answers)
     if not result.answerable:
         console.say("no answer in the documents")
     tables.table(
@@ -69,12 +70,27 @@ def show(result: AskResult) -> None:
                 "answer": " ".join(answer.answer.split()),
                 "score": f"{answer.score:.2f}",
                 "document": answer.document_id,
+                **({"where": where(answer)} if placed else {}),
                 "sentence": " ".join(answer.context.split()),
             }
             for answer in result.answers
             if answer.rank == 1 or f"{answer.score:.2f}" != "0.00"
         ],
         right=("score",),
-        minor=("document",),
+        minor=("where", "document"),
     )
     console.say(f"{result.timings_ms.total:.1f} ms, cache: {result.cache.tier}")
+
+
+def where(found: Answer | Hit) -> str:
+    """Section and place of what was found: ``OPTIONS > -f, line 120``; empty if neither is known."""
+    number = None
+    if found.source is not None:
+        number = (
+            f"line {found.source.line}"
+            if found.source.line
+            else f"page {found.source.page}"
+            if found.source.page
+            else None
+        )
+    return ", ".join(filter(None, (" > ".join(found.section), number)))

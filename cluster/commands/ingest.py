@@ -12,8 +12,11 @@ from qa_cluster.config import Settings
 from qa_cluster.corpus import RepeatedId, read_from
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.sources.formats import FORMATS
+from qa_cluster.sources.limited import Extractor
 from qa_cluster.types import Document
 
+from ..provision.preview import preview
 from ..provision.storing import Stored, remove_gone, store
 from ..servers.local import with_cluster
 from ..terminal import console
@@ -28,7 +31,9 @@ _NAMED = 5
 
 def ingest(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(help="Files and folders.", exists=True, metavar="PATH..")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files and folders.", exists=True, metavar="PATH..", show_default=False)
+    ] = None,
     on_error: Annotated[
         str,
         typer.Option(
@@ -48,11 +53,36 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         ),
     ] = False,
     collection: CollectionOption = DEFAULT_COLLECTION,
+    format: Annotated[
+        str,
+        typer.Option(
+            help=f"Read every file as this: {', '.join(FORMATS)}. Without it, its name tells, else its contents.",
+            show_default=False,
+        ),
+    ] = "",
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Store text as it is, with its markup: .txt and .md only, in UTF-8.")
+    ] = False,
+    show: Annotated[
+        Path | None,
+        typer.Option(
+            help="Print what would be stored of this file, section by section, and store nothing; needs no cluster.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+            metavar="FILE",
+        ),
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until questions are answered from the documents.")
     ] = True,
 ) -> None:
-    """Store documents from .txt, .md, .jsonl, SQuAD JSON and CORD-19 JSON files; the shards split and tokenize them.
+    """Store documents: manual pages, HTML, RST, Markdown, text, changelogs, PDF, .docx, .odt, and JSON.
+
+    What is stored is the clean text that a person would read, with the section and the line or page that each part
+    comes from. Files may be gzip'd. In a folder, hidden files and those whose names have an ending of no known format
+    are left out. PDF and .docx need `pip install 'qa-cluster[sources]'`. JSON is .jsonl, SQuAD and CORD-19: its texts
+    are stored as they are.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata may be left out.
     A document replaces the one that was stored before under its id; the command says how many replaced one that had not
@@ -60,7 +90,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     error, and the first document is stored.
 
     Limits: a text has at most 5,000,000 characters and body_max_bytes (a setting, 8 MiB by default) in UTF-8, an id 512
-    bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON, a file 512 MiB (.jsonl: any size).
+    bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON, a file 64 MiB (.json: 512 MiB, .jsonl: any size); reading
+    a file may take 60 s of processor time and 1.5 GiB of memory.
 
     Examples:
 
@@ -71,10 +102,18 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         qa-cluster ingest novels/ --collection books
 
         qa-cluster ingest --on-error skip dump.jsonl
+
+        qa-cluster ingest --show /usr/share/man/man1/ls.1.gz
     """
+    _check_format(format, raw)
+    if show is not None:
+        _preview(load_settings(context).settings, show, paths, format, raw)
+        return
+    paths = paths or []
     _check(paths, on_error, prefix, sync)
     settings = with_cluster(load_settings(context).settings)
-    source = _Source(settings, paths, prefix, collection, stop=on_error == "stop")
+    extractor = None if raw else Extractor(forced=format)
+    source = _Source(settings, paths, prefix, collection, extractor, stop=on_error == "stop")
     try:
         stored = source.store(wait=wait)
     except KeyboardInterrupt as interrupt:
@@ -84,7 +123,10 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         if sync:
             console.notice("nothing was removed: the run did not get to its end")
         raise
-    _report(stored, source.skipped)
+    finally:
+        if extractor is not None:
+            extractor.close()
+    _report(stored, source.skipped, extractor)
     if sync:
         _remove(source, stored)
     if source.skipped and (sync or on_error == "report"):
@@ -99,6 +141,7 @@ class _Source:
     paths: list[Path]
     prefix: str
     collection: str
+    extractor: Extractor | None
     stop: bool
     skipped: list[RequestError] = field(default_factory=list)
 
@@ -110,6 +153,7 @@ class _Source:
             on_skip=self._skip,
             max_bytes=self.settings.body_max_bytes,
             id_prefix=self.prefix,
+            extractor=self.extractor,
         )
         return store(
             self.settings,
@@ -127,7 +171,26 @@ class _Source:
         self._skip(type(error)(f"document {document.id!r}: {error}"))
 
 
+def _check_format(format: str, raw: bool) -> None:
+    if format and format not in FORMATS:
+        raise typer.BadParameter(f"{format!r} is not one of {', '.join(FORMATS)}", param_hint="--format")
+    if format and raw:
+        raise typer.BadParameter("--raw stores text as it is: --format has no meaning with it", param_hint="--raw")
+
+
+def _preview(settings: Settings, show: Path, paths: list[Path] | None, format: str, raw: bool) -> None:
+    if paths:
+        raise typer.BadParameter("--show prints one file: leave PATH out", param_hint="--show")
+    if raw:
+        preview(show, None, settings.body_max_bytes)
+        return
+    with Extractor(forced=format) as extractor:
+        preview(show, extractor, settings.body_max_bytes)
+
+
 def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
+    if not paths:
+        raise typer.BadParameter("name the files and folders to store", param_hint="PATH..")
     if on_error not in _ON_ERROR:
         raise typer.BadParameter(f"{on_error!r} is not one of {', '.join(_ON_ERROR)}", param_hint="--on-error")
     if sync and not prefix.endswith(_ENDS):
@@ -138,7 +201,7 @@ def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
         raise typer.BadParameter("--sync needs one folder and nothing else", param_hint="PATH..")
 
 
-def _report(stored: Stored, skipped: list[RequestError]) -> None:
+def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | None) -> None:
     console.say(
         f"{console.counted(len(stored.ids), 'document')} stored"
         + (f", {len(skipped)} skipped" if skipped else "")
@@ -153,6 +216,8 @@ def _report(stored: Stored, skipped: list[RequestError]) -> None:
             f"{console.counted(len(shown), 'document')} replaced one that had not come from this source:"
             f" {_some(shown, ', ')}; a --prefix for each source keeps their ids apart"
         )
+    if extractor is not None and extractor.counts:
+        console.step("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
     repeated = [error.document_id for error in skipped if isinstance(error, RepeatedId)]
     if repeated:
         console.notice(

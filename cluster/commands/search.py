@@ -19,6 +19,7 @@ from qa_cluster.types import Hit, SearchResult
 
 from ..servers.local import with_cluster
 from ..terminal import console
+from .ask import where
 from .shared_options import CollectionOption, FilterOption, load_settings
 
 _SPACE = re.compile(r"\s")
@@ -84,7 +85,8 @@ def show(result: SearchResult) -> None:
         console.say("no sentence in the documents holds any of these words")
     for hit in result.hits:
         title = f", {hit.title}" if hit.title not in ("", hit.document_id) else ""
-        console.say(f"{hit.rank}. {hit.document_id}{title} ({hit.start}-{hit.end}, score {hit.score:.2f})")
+        place = f", {found}" if (found := where(hit)) else ""
+        console.say(f"{hit.rank}. {hit.document_id}{title}{place} ({hit.start}-{hit.end}, score {hit.score:.2f})")
         console.say_marked([("   ", False), *pieces(hit)])
     total = console.counted(result.sentences, "sentence")
     console.say(f"{len(result.hits)} of {total}, {result.timings_ms.total:.1f} ms")

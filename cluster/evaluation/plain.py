@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from qa_cluster.evaluation.plain_figures import (
     plain_rows,
 )
 from qa_cluster.evaluation.plain_questions import PlainQuestion
+from qa_cluster.sources.limited import Extractor
 from qa_cluster.types import AskResult
 
 from ..provision.storing import store
@@ -105,8 +106,14 @@ def _cluster(plan: PlainPlan) -> Iterator[Settings]:
         return
     assert plan.documents is not None
     skipped: list[RequestError] = []
-    with temporary_cluster(plan.settings, plan.reader) as settings:
-        found = read_from([plan.documents], on_error="skip", on_skip=skipped.append, max_bytes=settings.body_max_bytes)
+    with temporary_cluster(plan.settings, plan.reader) as settings, closing(Extractor()) as extractor:
+        found = read_from(
+            [plan.documents],
+            on_error="skip",
+            on_skip=skipped.append,
+            max_bytes=settings.body_max_bytes,
+            extractor=extractor,
+        )
         documents = ((str(path), document) for path, document in found)
         store(settings, documents, on_refused=lambda document, error: skipped.append(error))
         if skipped:

@@ -16,6 +16,7 @@ import orjson
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
+from qa_cluster.source_map import read_map, shown_metadata
 from qa_cluster.types import Answer
 
 from .questions import AskOptions
@@ -90,6 +91,7 @@ def assemble(
 
 def _answer(rank: int, scored: Scored, score: float, record: CitedDocument) -> Answer:
     reading, span = scored.reading, scored.span
+    source = read_map(record.metadata)
     return Answer(
         rank=rank,
         answer=reading.text(span),
@@ -105,7 +107,9 @@ def _answer(rank: int, scored: Scored, score: float, record: CitedDocument) -> A
         context_start=reading.context_start,
         context_end=reading.context_start + len(reading.context),
         shard=reading.shard,
-        metadata=record.metadata,
+        metadata=shown_metadata(record.metadata),
+        section=source.section_at(span.start),
+        source=source.source_at(span.start),
     )
 
 

@@ -6,7 +6,8 @@ differ a little.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,12 @@ class SentenceIndex:
     [(1, 1.0738928959050074)]
     """
 
-    def __init__(self, sentences: Sequence[str]) -> None:
+    def __init__(self, sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> None:
+        """`fields` has the terms of each sentence's title, file and section (`qa_cluster.ranking.fields`)."""
         by_term: dict[str, tuple[list[int], list[float]]] = {}
-        for number, sentence in enumerate(sentences):
-            for term, weight in weights_of(sentence).items():
+        below = fields if fields is not None else repeat({})
+        for number, (sentence, own) in enumerate(zip(sentences, below, strict=False)):
+            for term, weight in weights_of(sentence, own).items():
                 numbers, weights = by_term.setdefault(term, ([], []))
                 numbers.append(number)
                 weights.append(weight)

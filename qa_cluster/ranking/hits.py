@@ -11,9 +11,11 @@ from qa_cluster.errors import ClusterError
 from qa_cluster.keys import parse_sentence
 from qa_cluster.reading.passages import MAX_GAP
 from qa_cluster.reading.places import Placed
+from qa_cluster.source_map import read_map, shown_metadata
 from qa_cluster.types import Hit, Passage, Span
 
 from .bm25 import Candidate
+from .fields import field_terms
 from .highlights import highlights
 from .postings import weights_of
 
@@ -42,12 +44,14 @@ def hit_of(
     own = next((each for each in around if each.index == sentence.index), None)
     if document is None or own is None:
         return None
-    if document.epoch != epochs.get(sentence.tag) and not earns(own.text, terms, candidate.weights):
-        return None
     try:
         metadata = orjson.loads(document.metadata)
     except orjson.JSONDecodeError as error:
         raise ClusterError(f"metadata of a document cannot be read: {error}") from error
+    source = read_map(metadata)
+    fields = field_terms(document.title, source.file, source.section_at(own.start))
+    if document.epoch != epochs.get(sentence.tag) and not earns(own.text, terms, candidate.weights, fields):
+        return None
     return Hit(
         rank=0,
         score=round(candidate.score, 4),
@@ -60,13 +64,18 @@ def hit_of(
         end=own.start + len(own.text),
         highlights=tuple(Span(own.start + start, own.start + end) for start, end in highlights(own.text, terms)),
         passage=passage_around(own, around) if with_passage else None,
-        metadata=metadata,
+        metadata=shown_metadata(metadata),
+        section=source.section_at(own.start),
+        source=source.source_at(own.start),
     )
 
 
-def earns(text: str, terms: Sequence[str], weights: Sequence[float]) -> bool:
-    """Whether a sentence has these weights for the terms, to the precision with which an index keeps them."""
-    exact = weights_of(text)
+def earns(text: str, terms: Sequence[str], weights: Sequence[float], fields: Mapping[str, int] | None = None) -> bool:
+    """Whether a sentence has these weights for the terms, to the precision with which an index keeps them.
+
+    `fields` are the terms of its title, file and section (`field_terms`).
+    """
+    exact = weights_of(text, fields or {})
     return len(terms) == len(weights) and all(
         not weight if term not in exact else abs(weight / max(exact[term], LIGHTEST_WEIGHT) - 1) <= WEIGHT_ERROR
         for term, weight in zip(terms, weights, strict=True)

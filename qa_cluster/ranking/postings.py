@@ -8,9 +8,12 @@ of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
+from types import MappingProxyType
 
+from .fields import OCCURRENCE, scaled_length
 from .terms import analyze
 
 K1 = 1.2
@@ -29,22 +32,40 @@ def weight(frequency: int, length: int) -> float:
     return round(frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH)), 4)
 
 
-def weights_of(sentence: str) -> dict[str, float]:
-    """The terms of a sentence with their weights."""
+def counts_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -> tuple[int, Counter[str]]:
+    """The length of a sentence and its terms with their frequencies, as an index takes them.
+
+    With `fields` (`field_terms`) both count quarters of an occurrence.
+
+    >>> counts_of("A cat sees a cat."), counts_of("A cat.", {"cat": 2, "pet": 2})
+    ((3, Counter({'cat': 2, 'see': 1})), (19, Counter({'cat': 6, 'pet': 2})))
+    """
     terms = analyze(sentence)
-    return {term: weight(count, len(terms)) for term, count in Counter(terms).items()}
+    counts = Counter(terms)
+    if not fields:
+        return len(terms), counts
+    for term in counts:
+        counts[term] *= OCCURRENCE
+    counts.update(fields)
+    return scaled_length(len(terms)), counts
 
 
-def pack_sentences(sentences: Sequence[str]) -> bytes:
-    """The terms of sentences as ``QA.INDEX.PUT`` takes them (``docs/index.md``).
+def weights_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -> dict[str, float]:
+    """The terms of a sentence, and of its fields, with their weights."""
+    length, counts = counts_of(sentence, fields)
+    return {term: weight(count, length) for term, count in counts.items()}
+
+
+def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> bytes:
+    """The terms of sentences as ``QA.INDEX.PUT`` takes them (``docs/index.md``); `fields` has those of their fields.
 
     >>> pack_sentences(["A cat sees a cat.", "No!"]).hex(" ")
     '03 02 02 03 63 61 74 01 03 73 65 65 00 00'
     """
     packed = bytearray()
-    for sentence in sentences:
-        counts = Counter(analyze(sentence))
-        _append(packed, counts.total())
+    for sentence, own in zip(sentences, fields if fields is not None else repeat({}), strict=False):
+        length, counts = counts_of(sentence, own)
+        _append(packed, length)
         _append(packed, len(counts))
         for entry, count in sorted([(_entry(term), count) for term, count in counts.items()]):
             if count == 1:

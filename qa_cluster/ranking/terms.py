@@ -1,7 +1,7 @@
 """Makes terms, by which a text and a question are compared when sentences are ranked.
 
-The same `analyze` makes the postings and reads the question. A change of its results needs a new `ANALYZER_VERSION`:
-the shards then index their documents anew.
+The same `analyze` makes the postings and reads the question. A change of its results, or of what `fields` add, needs a
+new `ANALYZER_VERSION`: the shards then index their documents anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import Stemmer
 
-ANALYZER_VERSION = f"3-snowball-{Stemmer.version()}"
+ANALYZER_VERSION = f"4-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
 
 # Scripts without spaces between words, and Hangul, which attaches particles to words: their terms are pairs of

@@ -149,8 +149,10 @@ async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> N
         assert set(parameters) - {"q"} == set(body["properties"]) - {"query"}
         assert (parameters["top_k"]["maximum"], parameters["context"]["default"]) == (1000, 0)
         assert body["required"] == ["query"]
-        await client.put("/documents/a", json={"text": "Ada wrote it."})
+        source = {"file": "a.1", "format": "roff", "sections": [[0, 0, "Authors"]], "unit": "line", "places": "AAY="}
+        await client.put("/documents/a", json={"text": "Ada wrote it.", "metadata": {"_source": source}})
         response: httpx.Response = await client.get("/search", params={**QUERY, "context": context})
+        assert response.json()["hits"][0]["source"] == {"file": "a.1", "line": 3, "page": None}
         assert_fits(response.json(), described["components"]["schemas"]["Search"], "result")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from qa_cluster import documents, keys
 from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
+from qa_cluster.ranking.fields import fields_of
 from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
@@ -23,6 +24,7 @@ from qa_cluster.ranking.terms import question_terms
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
 from qa_cluster.reading.places import pack_places
 from qa_cluster.routing.connection import Connection
+from qa_cluster.source_map import filter_metadata
 
 PARTITIONS = 12
 _WORD = re.compile(r"\w+")
@@ -52,14 +54,17 @@ async def split(shard: Connection) -> None:
     """Split new documents, as the worker does after a write."""
     for key in await shard.execute("KEYS", "document:*"):
         parsed = keys.parse_tagged(key.decode(), keys.DOCUMENT_PREFIX)
-        version, tokenized, metadata = await shard.execute("HMGET", key, "version", "tokenized", "metadata")
+        record = await shard.execute("HMGET", key, "version", "tokenized", "metadata", "title")
+        version, tokenized, metadata, title = record
         if parsed is None or version == tokenized:
             continue
         text = (await shard.execute("GET", keys.paragraphs_key(*parsed))).decode()
         spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
-        packed = pack_sentences([text[start:end] for start, end in spans])
+        about = json.loads(metadata)
+        sentences = [text[start:end] for start, end in spans]
+        packed = pack_sentences(sentences, fields_of(title.decode(), about, [start for start, _ in spans]))
         made = documents.IndexedText("", "", len(spans), pack_places(text, spans), packed)
-        call = documents.index_document(*parsed, version.decode(), made, pack_fields(json.loads(metadata)))
+        call = documents.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
         await shard.execute(*call.command())
 
 

@@ -7,6 +7,8 @@ from qa_cluster.asking.assembly import distinct as distinct_spans
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
+from qa_cluster.source_map import FIELD, write_map
+from qa_cluster.types import Answer, Source
 from tests.client.scripted_functions import manifest
 
 RECORDS = {name: CitedDocument("v", f"title {name}", {"of": name}) for name in "abc"}
@@ -31,6 +33,21 @@ def distinct(
 
 def documents(scored: list[Scored]) -> list[str]:
     return [item.reading.sentence.document_id for item in scored]
+
+
+def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> None:
+    source = write_map("a.rst", "rst", 1, [(0, ["A"]), (101, ["A", "B"])], unit="page", places=[(0, 1), (101, 2)])
+    records = {"a": CitedDocument("v", "T", {FIELD: source, "of": "a"})}
+    answers = assemble(
+        distinct([read("a", (100, 103, 5.0), (104, 105, 4.0))]), records, manifest("1"), AskOptions(top_k=2)
+    )
+    assert [(answer.section, answer.source) for answer in answers.answers] == [
+        (("A",), Source("a.rst", page=1)),
+        (("A", "B"), Source("a.rst", page=2)),
+    ]
+    assert answers.answers[0].metadata == {"of": "a"}
+    for answer in answers.answers:
+        assert Answer.from_dict(answer.to_dict()) == answer
 
 
 def test_order_is_by_reader_and_ranking_together() -> None:

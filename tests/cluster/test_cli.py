@@ -103,6 +103,12 @@ def test_help_of_the_commands_about_documents_and_collections_teaches(qa: Qa, gr
         (["--data-dir", "/proc/x", "up", "--bare"], 2, "'data_dir' is '/proc/x'"),
         (["ingest", "nowhere.txt"], 2, "nowhere.txt"),
         (["ingest", ".", "--on-error", "panic"], 2, "panic"),
+        (["ingest"], 2, "name the files and folders to store"),
+        (["ingest", ".", "--format", "word"], 2, "'word' is not one of rst, markdown, html"),
+        (["ingest", ".", "--format", "rst", "--raw"], 2, "--format has no meaning"),
+        (["ingest", ".", "--show", "/etc/passwd"], 2, "leave PATH out"),
+        (["ingest", "--show", "nowhere.rst"], 2, "nowhere.rst"),
+        (["ingest", "--show", "/etc/passwd", "--format", "pdf"], 1, "/etc/passwd: the PDF cannot be read"),
         (["model", "load", "nowhere"], 2, "nowhere"),
         (["documents"], 2, "Usage"),
         (["documents", "show"], 2, "ID"),
@@ -128,6 +134,17 @@ def test_exit_codes_and_messages(qa: Qa, tmp_path: Path, arguments: list[str], c
     assert "Traceback" not in said
     assert "hunter2" not in said
     assert not (tmp_path / ".qa-cluster" / "cluster.json").exists()
+
+
+def test_ingest_shows_what_it_would_store(qa: Qa, tmp_path: Path) -> None:
+    page = tmp_path / "tool.1"
+    page.write_text(".TH TOOL 1\n.SH NAME\ntool \\- does it\n.SH OPTIONS\n.TP\n.B \\-f\nForces it.\n")
+    shown = qa("ingest", "--show", str(page)).stdout
+    assert shown.startswith("tool(1) - does it  [tool.1, roff, ")
+    assert "\n## OPTIONS > -f, line 6\n\n-f: Forces it.\n" in shown
+    assert ".SH NAME" in qa("ingest", "--show", str(page), "--format", "text").stdout
+    (tmp_path / "a.md").write_text("# *A*\n")
+    assert "# *A*" in qa("ingest", "--show", str(tmp_path / "a.md"), "--raw").stdout
 
 
 @pytest.mark.parametrize(

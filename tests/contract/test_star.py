@@ -26,6 +26,7 @@ CLUSTER = "qa_cluster.cluster"
 
 # Which others each room may know. A room is a folder with all below it, or a file with a place of its own.
 CORE_ROOMS = {
+    "qa_cluster.sources": frozenset[str](),
     "qa_cluster.reading": frozenset[str](),
     "qa_cluster.ranking": frozenset({"qa_cluster.reading"}),
     "qa_cluster.evaluation": frozenset({"qa_cluster.reading", "qa_cluster.ranking"}),

@@ -11,7 +11,8 @@ from qa_cluster import keys
 from qa_cluster.cluster_client import AsyncClusterClient
 from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.sentences import split_sentences
-from qa_cluster.types import SearchResult
+from qa_cluster.source_map import FIELD, write_map
+from qa_cluster.types import SearchResult, Source
 
 from .running_shards import Shards, tag
 from .test_moved_partition import moved
@@ -37,7 +38,8 @@ async def assert_places(client: AsyncClusterClient, result: SearchResult) -> Non
 async def test_sentences_and_their_neighbours_are_cut_out_of_the_text(client: AsyncClusterClient) -> None:
     await client.put_document("quokka", TEXT, "Quokkas")
     result = await client.search("quokka cafe", context=1)
-    assert [hit.passage_id for hit in result.hits] == ["quokka:2", "quokka:0"]
+    # the last one by the title only
+    assert [hit.passage_id for hit in result.hits] == ["quokka:2", "quokka:0", "quokka:1"]
     await assert_places(client, result)
     best = result.hits[0]
     assert [TEXT[span.start : span.end] for span in best.highlights] == ["Quokkas", "cafés", "quokka"]
@@ -62,6 +64,24 @@ async def test_any_client_can_see_the_sentences_of_a_document(shards: Shards, cl
     for asked, wrong, message in refused:
         with pytest.raises(redis.ResponseError, match=message):
             shards.on(asked, "RG.TRIGGER", "qa.sentences", *wrong)
+
+
+async def test_title_file_and_section_lead_to_a_sentence_and_stand_beside_it(client: AsyncClusterClient) -> None:
+    text = "Wombats dig.\n\nIt was described by George Shaw."
+    source = write_map(
+        "animals/wombat.1", "roff", 1, [(0, ["Habits"]), (14, ["History"])], unit="line", places=[(14, 9)]
+    )
+    await client.put_document("w", text, "vombatus(1) - a marsupial", metadata={FIELD: source, "lang": "en"})
+    await client.put_document("x", "It was described by nobody.", "other")
+    for words in ("vombatus described", "animals described", "history described George"):
+        hit = (await client.search(words, top_k=1)).hits[0]
+        assert (hit.document_id, hit.section, hit.source) == ("w", ("History",), Source("animals/wombat.1", line=9))
+        assert hit.metadata == {"lang": "en"}
+    answer = (await client.ask("Who described vombatus?", no_answer=False)).answers[0]
+    assert text[answer.start : answer.end] == answer.answer
+    assert (answer.section, answer.source) == (("History",), Source("animals/wombat.1", line=9))
+    assert (await client.search("described", filter=["_source.format=roff"])).hits[0].document_id == "w"
+    assert not (await client.search("described", filter=["_source.sections=0"])).hits
 
 
 async def test_other_documents_of_the_partition_that_change_meanwhile_hide_nothing(

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.corpus import read_documents
+from qa_cluster.documents import check_document
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
+from qa_cluster.source_map import read_map
+from qa_cluster.sources.extracted import Extracted, Place, Section
 from qa_cluster.types import Document
 
 
@@ -230,3 +233,47 @@ def test_what_is_given_and_no_document_is_skipped_too(tmp_path: Path) -> None:
     skipped: list[RequestError] = []
     assert len(list(read_documents(paths, on_error="skip", on_skip=skipped.append))) == 1
     assert len(skipped) == 3
+
+
+class Upper:
+    """An extractor that shouts."""
+
+    forced = ""
+
+    def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
+        if name.startswith("bad"):
+            raise InvalidInput("is no text")
+        sections = (Section(0, 5, ("A",)), Section(9, 12, ("A", "B")))
+        return "text", Extracted("T" * 1000, data.decode().upper(), sections, (Place(0, 3),), "line")
+
+
+def test_an_extractor_reads_all_files_but_json_and_says_where_its_text_is_from(tmp_path: Path) -> None:
+    for name in ("b.rst", "sub/README", ".git/HEAD", "picture.png", "bad.1"):
+        write(tmp_path, name, "some words of it")
+    write(tmp_path, "c.jsonl", '{"id": "j", "text": "as it is"}\n')
+    errors: list[RequestError] = []
+    found = list(read_documents([tmp_path], on_error="skip", on_skip=errors.append, extractor=Upper()))
+    assert [document.id for document in found] == ["b.rst", "j", "sub/README"]
+    assert [document.text for document in found] == ["SOME WORDS OF IT", "as it is", "SOME WORDS OF IT"]
+    assert [str(error) for error in errors] == [f"{tmp_path / 'bad.1'}: is no text"]
+    source = read_map(found[2].metadata)
+    assert (source.file, source.format) == ("sub/README", "text")
+    assert [source.section_at(start) for start in (0, 7, 10)] == [("A",), (), ("A", "B")]
+    assert source.number_at(8) == 3
+    assert len(found[2].title) == 300
+    assert found[1].metadata == {}
+
+
+def test_a_text_of_another_version_of_the_extractor_is_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, "b.rst", "some words of it")
+
+    def version() -> str:
+        [document] = read_documents([file], extractor=Upper())
+        return check_document(document.id, document.text, document.title, document.metadata).version
+
+    before = version()
+    assert version() == before
+    monkeypatch.setattr("qa_cluster.corpus.EXTRACTOR_VERSION", 999)
+    assert version() != before

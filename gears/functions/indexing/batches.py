@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,12 +34,14 @@ from qa_cluster.gears.functions.shard.calls import run_scripts
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import document_name, paragraphs_key
+from qa_cluster.ranking.fields import fields_of
 from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.places import pack_places
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
+from qa_cluster.source_map import filter_metadata
 
 # Batches at once: while one waits for the server, the other computes. Questions share the processor with them.
 MAX_CONCURRENT = 2
@@ -202,18 +204,19 @@ def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptC
     stands = record is not None and record.version == document.version
     if stands and record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION):
         return []
-    fields = pack_fields(json.loads(document.metadata))
-    call = index_document(*name, document.version, analysed(text), fields)
+    metadata = json.loads(document.metadata)
+    made = analysed(document.title, metadata, text)
+    call = index_document(*name, document.version, made, pack_fields(filter_metadata(metadata)))
     if stands:
         return [call]
     return [adopt_document(document, name[1], record.version if record is not None else ""), call]
 
 
-def analysed(text: str) -> IndexedText:
-    """What is stored of a text to find it."""
+def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
+    """What is stored of a document to find it."""
     spans = split_sentences(text)
     sentences = [text[start:end] for start, end in spans]
-    packed = pack_sentences(sentences)
+    packed = pack_sentences(sentences, fields_of(title, metadata, [start for start, _ in spans]))
     return IndexedText(SPLITTER_VERSION, ANALYZER_VERSION, len(spans), pack_places(text, spans), packed)
 
 

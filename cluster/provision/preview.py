@@ -1,0 +1,30 @@
+"""`qa-cluster ingest --show`: prints what would be stored of a file, without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from qa_cluster.corpus import FileExtractor, read_documents
+from qa_cluster.source_map import read_map
+from qa_cluster.types import Document
+
+from ..terminal import console
+
+
+def preview(file: Path, extractor: FileExtractor | None, max_bytes: int) -> None:
+    """Print the documents of a file: title, then the text, each section below its path and place."""
+    for document in read_documents([file], max_bytes=max_bytes, extractor=extractor):
+        _show(document)
+
+
+def _show(document: Document) -> None:
+    source = read_map(document.metadata)
+    about = [document.id, *([source.format] if source.format else []), console.counted(len(document.text), "character")]
+    console.say(f"{document.title}  [{', '.join(about)}]")
+    starts = [*source.starts, len(document.text)]
+    if starts[0] > 0:
+        console.say(f"\n{document.text[: starts[0]].strip()}")
+    for start, end, path in zip(starts, starts[1:], source.paths, strict=False):
+        number = source.number_at(start)
+        place = f", {source.unit} {number}" if number is not None else ""
+        console.say(f"\n## {' > '.join(path) or '(no section)'}{place}\n\n{document.text[start:end].strip()}")

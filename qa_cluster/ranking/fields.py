@@ -1,0 +1,72 @@
+"""What a sentence's title, file name and section add to its terms when sentences are ranked.
+
+"Who wrote gzip?" is answered by a sentence that does not say gzip: the manual's title does. So the terms of the fields
+count for every sentence below them, as a part of an occurrence and without making the sentence longer. An index takes
+whole frequencies and one length for all terms of a sentence, so that both are multiplied: with a frequency of 4 f and a
+length of 4 l + 15, BM25's saturated frequency is what it is for f and l (`scaled_length`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from qa_cluster.source_map import read_map
+
+from .terms import question_terms
+
+# An occurrence in the sentence itself counts 4, so that these are quarters of one; docs/evaluation.md has the choice.
+OCCURRENCE = 4
+TITLE = 3
+FILE = 3
+SECTION = 3
+# Most terms of a title, a file's name, and a section's headings, of which the innermost come first.
+MAX_TITLE_TERMS = 16
+MAX_FILE_TERMS = 8
+MAX_SECTION_TERMS = 24
+
+_ENDING = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
+
+
+def scaled_length(length: int) -> int:
+    """The length by which a frequency that is counted in quarters weighs as one counted in wholes."""
+    return OCCURRENCE * length + 5 * (OCCURRENCE - 1)
+
+
+def field_terms(title: str, file: str = "", section: Sequence[str] = ()) -> dict[str, int]:
+    """The terms of a sentence's fields, with what each adds, in quarters of an occurrence.
+
+    >>> field_terms("gzip(1) - compress files", "gzip/gzip.1.gz", ["Options", "-f"])
+    {'gzip': 6, 'compress': 3, 'file': 3, 'option': 3}
+    """
+    found: dict[str, int] = {}
+    for terms, weight in (
+        (_terms(title, MAX_TITLE_TERMS), TITLE),
+        (_terms(_stem(file), MAX_FILE_TERMS), FILE),
+        (_terms("\n".join(reversed(section)), MAX_SECTION_TERMS), SECTION),
+    ):
+        for term in terms:
+            found[term] = found.get(term, 0) + weight
+    return found
+
+
+def fields_of(title: str, metadata: Mapping[str, Any], starts: Sequence[int]) -> Iterator[dict[str, int]]:
+    """The terms of the fields of each sentence of a document, by where it starts."""
+    source = read_map(metadata)
+    section: tuple[str, ...] | None = None
+    found: dict[str, int] = {}
+    for start in starts:
+        if (own := source.section_at(start)) != section:
+            section, found = own, field_terms(title, source.file, own)
+        yield found
+
+
+def _stem(file: str) -> str:
+    return _ENDING.sub("", file.removesuffix(".gz"))
+
+
+@lru_cache(maxsize=4096)
+def _terms(text: str, most: int) -> tuple[str, ...]:
+    return tuple(question_terms(text, most)) if text else ()

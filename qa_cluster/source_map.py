@@ -1,0 +1,211 @@
+"""The map of a document back to its file: sections and places, as they stand in its metadata under ``_source``.
+
+    {"file": "gzip.1.gz", "format": "roff", "extractor": 1, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS", "-f"]],
+     "unit": "line", "places": "<base64>"}
+
+An entry of `sections` has the distance of its start from that of the entry before, how many headings of the path before
+it keeps, and the further headings; no heading means that no section is there. `places` are pairs of numbers, seven bits
+a byte, the lowest first: the distance of a paragraph's start from the one before, and that of its line or page,
+doubled, less one if it is negative. Starts are code points of the text.
+
+Whoever stores documents may write such a map; one that cannot be read counts as none. What is too large is thinned out:
+first the deepest headings go, and every second place.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .types import Source
+
+FIELD = "_source"
+MAX_SECTIONS_BYTES = 28 * 1024
+MAX_PLACES_BYTES = 20 * 1024
+MAX_DEPTH = 12
+UNITS = ("line", "page")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMap:
+    """Where the parts of a document's text come from.
+
+    Attributes:
+        file: the name of the file; empty if it is not known.
+        starts, paths: each section's start, ascending, and its headings, the outermost first.
+        place_starts, numbers: each paragraph's start, ascending, and its `unit`, counted from 1.
+    """
+
+    file: str = ""
+    format: str = ""
+    starts: tuple[int, ...] = ()
+    paths: tuple[tuple[str, ...], ...] = ()
+    unit: str = ""
+    place_starts: tuple[int, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+    def section_at(self, start: int) -> tuple[str, ...]:
+        """The headings above a place of the text."""
+        found = bisect_right(self.starts, start)
+        return self.paths[found - 1] if found else ()
+
+    def number_at(self, start: int) -> int | None:
+        """The line or page where the paragraph of a place of the text begins."""
+        found = bisect_right(self.place_starts, start)
+        return self.numbers[found - 1] if found else None
+
+    def source_at(self, start: int) -> Source | None:
+        """The file, and the line or page where the paragraph of a place of the text begins; None without a file."""
+        if not self.file:
+            return None
+        number = self.number_at(start)
+        return Source(self.file, number if self.unit == "line" else None, number if self.unit == "page" else None)
+
+
+NO_MAP = SourceMap()
+
+
+def write_map(
+    file: str,
+    format: str,
+    extractor: int,
+    sections: Sequence[tuple[int, Sequence[str]]],
+    *,
+    unit: str = "",
+    places: Sequence[tuple[int, int]] = (),
+) -> dict[str, Any]:
+    """The metadata value of a map: `sections` are starts with their headings, `places` starts with line or page.
+
+    >>> write_map("a.rst", "rst", 1, [(0, ["Top"]), (9, ["Top", "Below"])])["sections"]
+    [[0, 0, 'Top'], [9, 1, 'Below']]
+    """
+    value: dict[str, Any] = {"file": file, "format": format, "extractor": extractor}
+    if sections:
+        value["sections"] = _packed_sections(sections)
+    if places and unit in UNITS:
+        value |= {"unit": unit, "places": _packed_places(places)}
+    return value
+
+
+def _packed_sections(sections: Sequence[tuple[int, Sequence[str]]]) -> list[list[Any]]:
+    for depth in range(MAX_DEPTH, -1, -1):
+        packed = list(_differences(sections, depth))
+        if len(json.dumps(packed, ensure_ascii=False, separators=(",", ":")).encode()) <= MAX_SECTIONS_BYTES:
+            return packed
+    return []
+
+
+def _differences(sections: Sequence[tuple[int, Sequence[str]]], depth: int) -> Iterator[list[Any]]:
+    last = 0
+    before: tuple[str, ...] = ()
+    for start, headings in sections:
+        path = tuple(headings[:depth])
+        if path == before:
+            continue
+        kept = next(
+            (at for at, (a, b) in enumerate(zip(path, before, strict=False)) if a != b), min(len(path), len(before))
+        )
+        yield [start - last, kept, *path[kept:]]
+        last, before = start, path
+
+
+def _packed_places(places: Sequence[tuple[int, int]]) -> str:
+    while True:
+        data = bytearray()
+        last = (0, 0)
+        for start, number in places:
+            _append(data, start - last[0])
+            _append(data, _signed(number - last[1]))
+            last = (start, number)
+        packed = base64.b64encode(data).decode("ascii")
+        if len(packed) <= MAX_PLACES_BYTES:
+            return packed
+        places = places[::2]
+
+
+def _signed(number: int) -> int:
+    return number * 2 if number >= 0 else -number * 2 - 1
+
+
+def _append(data: bytearray, number: int) -> None:
+    while number > 0x7F:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+
+
+def read_map(metadata: Mapping[str, Any]) -> SourceMap:
+    """The map in a document's metadata; `NO_MAP` where there is none that can be read."""
+    value = metadata.get(FIELD)
+    if not isinstance(value, Mapping):
+        return NO_MAP
+    try:
+        starts, paths = _sections(value.get("sections") or ())
+        unit = value.get("unit", "")
+        place_starts, numbers = _places(value.get("places") or "") if unit in UNITS else ((), ())
+        file, format = value.get("file", ""), value.get("format", "")
+        if not isinstance(file, str) or not isinstance(format, str):
+            return NO_MAP
+        return SourceMap(file, format, starts, paths, unit if place_starts else "", place_starts, numbers)
+    except (TypeError, ValueError, binascii.Error):
+        return NO_MAP
+
+
+def _sections(packed: Any) -> tuple[tuple[int, ...], tuple[tuple[str, ...], ...]]:
+    starts: list[int] = []
+    paths: list[tuple[str, ...]] = []
+    at, path = 0, tuple[str, ...]()
+    for distance, kept, *headings in packed:
+        if not (isinstance(distance, int) and isinstance(kept, int) and distance >= 0 and 0 <= kept <= len(path)):
+            raise ValueError(f"not a section: {distance!r}, {kept!r}")
+        if not all(isinstance(heading, str) for heading in headings):
+            raise ValueError("a heading is no text")
+        at, path = at + distance, (*path[:kept], *headings)[:MAX_DEPTH]
+        starts.append(at)
+        paths.append(path)
+    return tuple(starts), tuple(paths)
+
+
+def _places(packed: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    numbers = list(_unpacked(base64.b64decode(packed, validate=True)))
+    starts: list[int] = []
+    found: list[int] = []
+    at = number = 0
+    for distance, signed in zip(numbers[::2], numbers[1::2], strict=True):
+        at += distance
+        number += -(signed + 1) // 2 if signed & 1 else signed // 2
+        starts.append(at)
+        found.append(number)
+    return tuple(starts), tuple(found)
+
+
+def _unpacked(data: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+        elif shift > 28:
+            raise ValueError("a number of more than 28 bits")
+
+
+def shown_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metadata as answers have it: without the map, of which they have their own section and place."""
+    if FIELD not in metadata:
+        return metadata
+    return {name: value for name, value in metadata.items() if name != FIELD}
+
+
+def filter_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metadata as filters see it: of the map, only the file's name and format."""
+    value = metadata.get(FIELD)
+    if not isinstance(value, Mapping):
+        return metadata
+    return {**metadata, FIELD: {name: value[name] for name in ("file", "format") if name in value}}

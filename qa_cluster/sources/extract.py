@@ -1,0 +1,62 @@
+"""Extracts the text of a file of any format. It parses here: `limited` does the same in a process with limits."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import PurePath
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+
+from . import decoding, formats
+from .extracted import Extracted
+
+MAX_TEXT_LENGTH = 5_000_000
+
+
+def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
+    """The format of a file, and its title, text, sections and places.
+
+    Args:
+        data: the file; it may be gzip'd.
+        name: its name, whose ending tells the format as a rule.
+        forced: the format, one of `formats.FORMATS`; empty: it is found out.
+
+    Raises:
+        InvalidInput: the file is damaged, is no text, or holds none.
+        InputTooLong: it unpacks to more than `decoding.MAX_TEXT_BYTES`, or its text is too long.
+    """
+    if forced and forced not in formats.FORMATS:
+        raise InvalidInput(f"format is {forced!r}, must be one of {', '.join(formats.FORMATS)}")
+    if decoding.is_gzip(data):
+        data = decoding.gunzip(data)
+    found = forced or formats.format_of(name, data)
+    try:
+        extracted = _read(found, data, formats.base_name(name))
+    except RecursionError as error:
+        raise InvalidInput(f"is nested too deeply to be read as {found}") from error
+    if not extracted.text.strip():
+        raise InvalidInput(f"holds no text (read as {found})")
+    if len(extracted.text) > MAX_TEXT_LENGTH:
+        raise InputTooLong(f"has a text of {len(extracted.text)} characters, the limit is {MAX_TEXT_LENGTH}")
+    if not extracted.title:
+        title = PurePath(formats.base_name(name)).stem
+        extracted = Extracted(title, extracted.text, extracted.sections, extracted.places, extracted.unit)
+    return found, extracted
+
+
+def _read(found: str, data: bytes, base: str) -> Extracted:
+    """Read one format. Its module is imported now: the libraries are slow to load."""
+    if found == "pdf":
+        extracted: Extracted = _module("pdf").read(data)
+    elif found in ("docx", "odt"):
+        office = _module("office")
+        extracted = office.read_docx(data) if found == "docx" else office.read_odt(data)
+    elif found == "roff":
+        extracted = _module("manual.man").read(decoding.decode(data), PurePath(base).stem)
+    else:
+        extracted = _module({"text": "plain"}.get(found, found)).read(decoding.decode(data))
+    return extracted
+
+
+def _module(name: str):  # type: ignore[no-untyped-def]
+    return importlib.import_module(f".{name}", __package__)

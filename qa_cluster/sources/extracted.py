@@ -1,0 +1,204 @@
+"""What is extracted from a file, and the builder with which every format writes it.
+
+The text is what a person would read, without markup: a blank line between paragraphs, each paragraph one line; a list
+item is a line that begins with ``- `` or its number; code keeps its lines, indented by four spaces; a row of a table is
+a paragraph ``header: cell, header: cell``, an entry of a definition list one of the form ``term: definition``. A
+heading is a paragraph of its own, and part of the path of the sections below it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# Part of what is stored: a text that another version has made counts as changed. Raise it with every change of results.
+EXTRACTOR_VERSION = 1
+
+MAX_HEADING = 200
+MAX_TERM = 80
+# Headings have the levels below; the terms of entries those from here on.
+_ENTRY_LEVEL = 100
+INDENT = "    "
+
+_SPACE = re.compile(r"\s+")
+# Soft hyphens, zero-width characters, byte order marks, directions, and control characters but for line ends and tabs.
+_INVISIBLE = re.compile("[\u00ad\u200b\u200c\u200e\u200f\u2028-\u202e\u2060\ufeff\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+_LIGATURES = str.maketrans(
+    {"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl", "\ufb05": "st", "\ufb06": "st"}
+)
+_TRAILING_MARKS = re.compile(r"\s*[\u00b6\u00a7]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A stretch of the text, in code points, and the headings above it, the outermost first."""
+
+    start: int
+    end: int
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a paragraph begins: in the text, in code points, and in the source, as a line or page counted from 1."""
+
+    start: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """The clean text of a file.
+
+    Attributes:
+        title: from the document itself; empty if it has none.
+        sections: in order, without overlaps; text before the first heading is in none.
+        places: one for each paragraph whose place is known, in order.
+        unit: what places count, ``line`` or ``page``; empty if there are none.
+    """
+
+    title: str
+    text: str
+    sections: tuple[Section, ...] = ()
+    places: tuple[Place, ...] = ()
+    unit: str = ""
+
+
+def clean(text: str) -> str:
+    """A text on one line: white space as single spaces, without invisible characters and ligatures.
+
+    >>> clean("An  eﬃ\u00adcient\\n fix")
+    'An efficient fix'
+    """
+    return _SPACE.sub(" ", clean_characters(text)).strip()
+
+
+def clean_characters(text: str) -> str:
+    """A text without invisible characters and ligatures; lines and spaces stay."""
+    if text.isascii() and not _INVISIBLE.search(text):
+        return text
+    return _INVISIBLE.sub("", text.replace("\u2028", "\n").replace("\u2029", "\n\n")).translate(_LIGATURES)
+
+
+class TextBuilder:
+    """Puts blocks together to a text, and notes sections and places.
+
+    Every method takes a block of one kind and the line or page of the source where it begins (0: unknown). Empty blocks
+    are left out.
+    """
+
+    def __init__(self, unit: str = "line") -> None:
+        self.title = ""
+        self._unit = unit
+        self._parts: list[str] = []
+        self._length = 0
+        self._last = ""
+        self._headings: list[tuple[int, str]] = []
+        self._sections: list[tuple[int, tuple[str, ...]]] = []
+        self._places: list[Place] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been written yet."""
+        return not self._parts
+
+    def heading(self, level: int, text: str, at: int = 0) -> None:
+        """A heading; ``level`` counts from 1, and those of one level and below end the section before.
+
+        The first heading of level 0 is the document's title: it opens no section.
+        """
+        text = _TRAILING_MARKS.sub("", clean(text))
+        if not text:
+            return
+        if level <= 0:
+            self.title = self.title or text
+        else:
+            self._headings = [entry for entry in self._headings if entry[0] < level]
+            self._headings.append((level, text[:MAX_HEADING]))
+        self._add("heading", text, at)
+
+    def paragraph(self, text: str, at: int = 0) -> None:
+        """A paragraph of prose."""
+        self._add("paragraph", clean(text), at)
+
+    def item(self, text: str, at: int = 0, marker: str = "-", depth: int = 0) -> None:
+        """A list item; ``depth`` counts from 0."""
+        text = clean(text)
+        if text:
+            self._add("item", f"{'  ' * min(depth, 8)}{marker} {text}", at)
+
+    def definition(self, term: str, text: str, at: int = 0) -> None:
+        """A term with its definition; either may be empty."""
+        term, text = clean(term), clean(text)
+        if term and text:
+            term += " " if term.endswith((":", "?", ".", "!")) else ": "
+        self._add("paragraph", term + text, at)
+
+    def entry(self, depth: int, term: str, text: str, at: int = 0) -> None:
+        """A definition whose term is a heading of what follows, until one of its depth or `end_entries`."""
+        term = clean(term)
+        self.end_entries(depth)
+        if term:
+            self._headings.append((_ENTRY_LEVEL + depth, term[:MAX_TERM]))
+        self.definition(term, text, at)
+
+    def end_entries(self, depth: int) -> None:
+        """What follows belongs to no entry of this depth or a deeper one."""
+        self._headings = [entry for entry in self._headings if entry[0] < _ENTRY_LEVEL + depth]
+
+    def row(self, cells: Sequence[str], headers: Sequence[str] = (), at: int = 0) -> None:
+        """A row of a table, with the names of its columns where they are known."""
+        named = []
+        for place, cell in enumerate(map(clean, cells)):
+            header = clean(headers[place]).rstrip(":") if place < len(headers) else ""
+            if cell:
+                named.append(f"{header}: {cell}" if header and place else cell)
+        self._add("paragraph", ", ".join(named), at)
+
+    def table(self, rows: Iterable[Sequence[str]], has_header: bool, at: int = 0) -> None:
+        """A table row by row. The first column names its rows, so its header is not repeated."""
+        headers: Sequence[str] = ()
+        for number, cells in enumerate(rows):
+            if number == 0 and has_header:
+                headers = cells
+                continue
+            self.row(cells, headers, at)
+
+    def code(self, text: str, at: int = 0) -> None:
+        """Lines that stay as they are."""
+        lines = [line.rstrip() for line in clean_characters(text).expandtabs(8).splitlines()]
+        while lines and not lines[0]:
+            lines.pop(0)
+            at += at > 0 and self._unit == "line"
+        while lines and not lines[-1]:
+            lines.pop()
+        margin = min((len(line) - len(line.lstrip()) for line in lines if line), default=0)
+        self._add("code", "\n".join(INDENT + line[margin:] if line else "" for line in lines), at)
+
+    def _add(self, kind: str, text: str, at: int) -> None:
+        if not text:
+            return
+        if self._parts:
+            between = "\n" if kind == self._last == "item" else "\n\n"
+            self._parts.append(between)
+            self._length += len(between)
+        start = self._length
+        path = tuple(name for _, name in self._headings)
+        if path != (self._sections[-1][1] if self._sections else ()):
+            self._sections.append((start, path))
+        if at > 0:
+            self._places.append(Place(start, at))
+        self._parts.append(text)
+        self._length += len(text)
+        self._last = kind
+
+    def build(self, title: str = "") -> Extracted:
+        """The text with its sections and places; `title` counts if no heading was the title."""
+        text = "".join(self._parts)
+        ends = [*(start for start, _ in self._sections[1:]), len(text)][: len(self._sections)]
+        sections = tuple(
+            Section(start, end, path) for (start, path), end in zip(self._sections, ends, strict=True) if path
+        )
+        unit = self._unit if self._places else ""
+        return Extracted(clean(title or self.title), text, sections, tuple(self._places), unit)

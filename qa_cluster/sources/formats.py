@@ -1,0 +1,105 @@
+"""Which format a file has: by its name, else by its contents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from . import decoding
+
+FORMATS = ("rst", "markdown", "html", "roff", "text", "changelog", "pdf", "docx", "odt")
+
+_ENDINGS = {
+    ".rst": "rst",
+    ".rest": "rst",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".mkd": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".man": "roff",
+    ".roff": "roff",
+    ".mdoc": "roff",
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".odt": "odt",
+    ".txt": "",
+    ".text": "",
+}
+# `gzip.1`, `printf.3posix`, `config.5ssl`; a release's `1.2` is one, too, if its contents say so.
+_MANUAL = re.compile(r"\.[1-9n][a-z]{0,6}\Z")
+_CHANGELOG = re.compile(r"(change(s|log)?|news|history|releases?)([._-].*)?\Z", re.IGNORECASE)
+# Names without an ending, as READMEs have: letters, digits, dashes, perhaps with a word after a dot: `README.Debian`.
+_BARE = re.compile(r"[\w+-]+\Z|(readme|news|faq|todo|changelog|copying|install|history|authors|notes?)[.\w+-]*\Z", re.I)
+
+_HTML = re.compile(rb"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+_ROFF = re.compile(rb"""^[.'](\\"|TH\s|Dd\s|SH\s|so\s|de\s|ds\s|if\s|ie\s|nr\s|\s*\n)""", re.MULTILINE)
+_ROFF_TITLE = re.compile(rb"^[.'](TH|Dt|so)\s", re.MULTILINE)
+_RST = re.compile(
+    r"^\.\. (?:[\w:+-]+::|_[^\n]+:\s)|(?<![`\w]):[a-z][\w:+-]*:`[^`\n]+`|^(?P<over>[=*#~^-]{4,})\n[^\n]+\n(?P=over)$",
+    re.MULTILINE,
+)
+_MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~)|\[[^\]\n]+\]\([^)\s]+\)", re.MULTILINE)
+# A `# command` may be that of a shell.
+_MARKDOWN_HEADING = re.compile(r"^##{1,2} [A-Z][^\n]*\n(?:\s*\n|$)|^# [A-Z][^\n]*\n\s*\n(?=[^#]*\]\()", re.MULTILINE)
+_DEBIAN_CHANGELOG = re.compile(r"\A\s*[a-z0-9][a-z0-9+.-]+ \([^()\s]+\) [\w -]+; urgency=", re.IGNORECASE)
+_ENTRY = re.compile(
+    r"^[ \t]*[*#=-]*[ \t]*(?:\S+[ \t]+)?(?:(?:noteworthy changes in|changes in|new in|major changes)\b.*|version\b.*"
+    r"|release\b.*|v?)\d+\.\d+",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SAMPLE = 64 * 1024
+
+
+def base_name(name: str) -> str:
+    """The name of a file without folders and without .gz."""
+    last = PurePath(name).name
+    return last[:-3] if last.lower().endswith(".gz") else last
+
+
+def may_be_document(name: str) -> bool:
+    """Whether a file of a folder is looked at: by its name it has a known format, or none that is known."""
+    base = base_name(name)
+    if base.startswith("."):
+        return False
+    ending = PurePath(base).suffix.lower()
+    return ending in _ENDINGS or _MANUAL.search(base) is not None or _BARE.match(base) is not None
+
+
+def format_of(name: str, data: bytes) -> str:
+    """The format of a file by its name, else by its contents; `data` is no longer gzip'd."""
+    base = base_name(name)
+    by_name = _ENDINGS.get(PurePath(base).suffix.lower(), "")
+    if by_name:
+        return by_name
+    if data.startswith(b"%PDF-"):
+        return "pdf"
+    if data.startswith(b"PK\x03\x04"):
+        return _office(data)
+    sample = data[:_SAMPLE]
+    if _HTML.search(sample[:1024]):
+        return "html"
+    if (_MANUAL.search(base) and _ROFF.search(sample)) or (_ROFF_TITLE.search(sample) and sample[:1] in b".'"):
+        return "roff"
+    return "text" if decoding.is_binary(data) else _of_text(base, decoding.decode(sample))
+
+
+def _of_text(base: str, text: str) -> str:
+    if _DEBIAN_CHANGELOG.match(text):
+        return "changelog"
+    marks = len(_RST.findall(text))
+    if marks >= 2 and marks >= len(text) // 20_000:
+        return "rst"
+    if _CHANGELOG.match(base) and len(_ENTRY.findall(text)) >= 2:
+        return "changelog"
+    if len(_MARKDOWN.findall(text)) >= 3 and _MARKDOWN_HEADING.search(text):
+        return "markdown"
+    return "text"
+
+
+def _office(data: bytes) -> str:
+    head = data[: 4 * 1024]
+    if b"mimetypeapplication/vnd.oasis.opendocument.text" in head:
+        return "odt"
+    return "docx" if b"word/" in data or b"[Content_Types].xml" in head else "text"

@@ -1,0 +1,247 @@
+"""Reads HTML: the content of a page without what surrounds it, as navigation, footers and scripts do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lxml import etree
+
+from qa_cluster.errors import InvalidInput
+
+from .extracted import Extracted, TextBuilder, clean
+from .html_content import content_of
+
+_BLOCKS = frozenset(
+    re.findall(
+        r"\S+",
+        "address article aside blockquote body center details dialog div dl dd dt fieldset figcaption figure footer "
+        "form h1 h2 h3 h4 h5 h6 header hr html li main menu ol p pre section summary table tbody td tfoot th thead "
+        "tr ul dir caption legend main hgroup listing xmp plaintext",
+    )
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_LISTS = ("ul", "ol", "menu", "dir")
+_STARTS_LINE = _BLOCKS | {"br"}
+_LABEL = re.compile(r"admonition-title|versionmodified")
+_CODE_NUMBERS = re.compile(r"linenos?|gutter|copybtn")
+_CHAPTER = re.compile(
+    r"(?:(?:chapter|appendix|part|section)\s+[\dA-Z]{1,4}\.?|(?:\d{1,3}|[A-Z](?=\.))(?:\.\d{1,3})*\.?)\s+(?=\S)", re.I
+)
+
+
+def read(source: str) -> Extracted:
+    """The text of an HTML page; its title is that of the first heading, else of ``<title>``."""
+    parser = etree.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
+    try:
+        root = etree.fromstring(source.encode("utf-8", "replace"), parser)
+    except etree.XMLSyntaxError as error:
+        raise InvalidInput(f"no HTML: {error}") from error
+    if root is None:
+        raise InvalidInput("no HTML: no element in it")
+    named = root.find(".//title")
+    title = clean(named.text or "") if named is not None else ""
+    return write(content_of(root), title)
+
+
+def write(content: Any, title: str, level: int = 1) -> Extracted:
+    """The text of an element; `level` is that of the first heading, which is the title if it stands before all text."""
+    walker = _Walker(TextBuilder(), title)
+    walker.walk(content)
+    walker.flush()
+    found = walker.builder.build()
+    return found if found.title else walker.builder.build(title)
+
+
+class _Walker:
+    """Goes through the elements and writes a block whenever one ends."""
+
+    def __init__(self, builder: TextBuilder, title: str) -> None:
+        self.builder = builder
+        self._words: list[str] = []
+        self._at = 0
+        self._lead = ""  # goes before the next paragraph: `Note:`
+        self._marker: str | None = None  # of a list item whose text has not begun
+        self._depth = 0
+        self._entries = 0
+        self._title_level = 0
+        self._term: list[str] = []
+        self._term_at = 0
+
+    def walk(self, element: Any) -> None:
+        """Write an element's text and what is below it."""
+        self._add(element.text, element)
+        for child in element:
+            if isinstance(child.tag, str):
+                self._element(child, child.tag.lower())
+            self._add(child.tail, child)
+
+    def _add(self, text: str | None, element: Any) -> None:
+        if text and (self._words or text.strip()):
+            self._words.append(text)
+            self._at = self._at or _line(element)
+
+    def _element(self, element: Any, name: str) -> None:
+        if name not in _STARTS_LINE:
+            if _LABEL.search(element.get("class") or ""):
+                self._words.append(_lead(clean(_text(element))) + " ")
+                return
+            self.walk(element)
+            return
+        if name == "br":
+            self._words.append(" ")
+            return
+        if name == "p" and _LABEL.search(element.get("class") or ""):
+            self.flush()
+            self._lead = _lead(clean(_text(element)))
+            return
+        self.flush()
+        if name in _HEADINGS:
+            self._heading(element, _HEADINGS[name])
+        elif name in ("pre", "listing", "xmp"):
+            self._code(element)
+        elif name in _LISTS:
+            self._list(element, name)
+        elif name == "dl":
+            self._definitions(element)
+        elif name == "table":
+            self._table(element)
+        elif name == "dt":  # without a list around it, as Markdown's definitions are
+            self._write_lead()
+            self._term, self._term_at = [_text(element)], _line(element)
+        else:
+            self.walk(element)
+            self.flush()
+
+    def _heading(self, element: Any, level: int) -> None:
+        text = clean(_text(element))
+        if not text or self._marker is not None:
+            self._words.append(text)
+            return
+        self.builder.end_entries(0)
+        if not self.builder.title and (level == 1 or self.builder.is_empty):
+            self._title_level = level
+            self.builder.heading(0, text, _line(element))
+            numbered = _CHAPTER.match(text)
+            self.builder.title = text[numbered.end() :] if numbered else text
+        else:
+            self.builder.heading(max(1, level), text, _line(element))
+
+    def _code(self, element: Any) -> None:
+        self._write_lead()
+        self.builder.code(_text(element), _line(element))
+
+    def _list(self, element: Any, name: str) -> None:
+        self._write_lead()
+        self._depth += 1
+        number = int(start) if (start := element.get("start") or "1").isdecimal() and len(start) < 6 else 1
+        for child in element:
+            if not isinstance(child.tag, str):
+                continue
+            if child.tag.lower() == "li":
+                self._marker = f"{number}." if name == "ol" else "-"
+                number += 1
+            self.walk(child)
+            self.flush()
+            self._marker = None
+        self._depth -= 1
+
+    def _definitions(self, element: Any) -> None:
+        self._write_lead()
+        self._entries += 1
+        for child in element.iterchildren("dt", "dd", "div"):
+            for part in child.iterchildren("dt", "dd") if child.tag == "div" else (child,):
+                if part.tag == "dt":
+                    if not self._term:
+                        self.builder.end_entries(self._entries)
+                    self._term.append(_text(part))
+                    self._term_at = self._term_at or _line(part)
+                else:
+                    self.walk(part)
+                    self.flush()
+        self._write_term()
+        self._entries -= 1
+        self.builder.end_entries(self._entries + 1)
+
+    def _table(self, element: Any) -> None:
+        self._write_lead()
+        rows = [row for row in element.iter("tr") if next(row.iterancestors("table")) is element]
+        cells = [[cell for cell in row if cell.tag in ("td", "th")] for row in rows]
+        if _is_layout(element, cells):
+            for row in cells:
+                for cell in row:
+                    self.walk(cell)
+                    self.flush()
+            return
+        caption = element.find("caption")
+        if caption is not None:
+            self.builder.paragraph(_text(caption), _line(caption))
+        has_header = bool(cells) and all(cell.tag == "th" for cell in cells[0]) and len(cells) > 1
+        headers = [_text(cell) for cell in cells[0]] if has_header else []
+        for row in cells[has_header:]:
+            texts = [_text(cell) for cell in row]
+            self.builder.row(texts, headers if len(texts) == len(headers) else (), _line(row[0]) if row else 0)
+
+    def _write_term(self, text: str = "", at: int = 0) -> None:
+        terms, self._term = self._term, []
+        self._term_at, before = 0, self._term_at
+        self.builder.entry(self._entries, ", ".join(filter(None, map(clean, terms))), text, before or at)
+
+    def _write_lead(self) -> None:
+        """Write what waits for a paragraph and does not get one."""
+        self.flush()
+        if self._term:
+            self._write_term()
+        if self._marker is not None:
+            self._marker = None
+
+    def flush(self) -> None:
+        """Write the paragraph under way."""
+        text, at = clean("".join(self._words)), self._at
+        self._words, self._at = [], 0
+        if not text:
+            return
+        if self._lead:
+            text, self._lead = f"{self._lead} {text}", ""
+        if self._term:
+            self._write_term(text, at)
+        elif self._marker is not None:
+            self.builder.item(text, at, self._marker, self._depth - 1)
+            self._marker = None
+        else:
+            self.builder.paragraph(text, at)
+
+
+def _lead(text: str) -> str:
+    return text if text.endswith((":", ".", "!", "?")) else f"{text}:"
+
+
+def _line(element: Any) -> int:
+    written = element.get("data-line")
+    return int(written) if written else element.sourceline or 0
+
+
+def _text(element: Any) -> str:
+    """All text of an element; block elements below it are apart, numbers of lines beside code are left out."""
+    parts: list[str] = [element.text or ""]
+    for child in element:
+        if isinstance(child.tag, str) and not _CODE_NUMBERS.search(child.get("class") or ""):
+            name = child.tag.lower()
+            inner = "\n" if name == "br" else _text(child)
+            parts.append(f" {inner} " if name in _BLOCKS else inner)
+        parts.append(child.tail or "")
+    return "".join(parts)
+
+
+def _is_layout(table: Any, cells: list[list[Any]]) -> bool:
+    """Whether a table only places what is in it: it has one column, or blocks that no cell of data has."""
+    if all(len(row) < 2 for row in cells):
+        return True
+    if table.get("role") == "presentation":
+        return True
+    return any(
+        next(cell.iter("h1", "h2", "h3", "h4", "table", "pre", "dl", "ul", "ol"), None) is not None
+        or len(list(cell.iter("p"))) > 2
+        for row in cells
+        for cell in row
+    )

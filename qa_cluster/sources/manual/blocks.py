@@ -1,0 +1,110 @@
+"""Collects the words of a manual page until a block ends, and writes it: paragraph, entry with its tag, item, code."""
+
+from __future__ import annotations
+
+import re
+
+from ..extracted import TextBuilder, clean
+from .lines import JOIN
+
+# Tags that only mark a list's items.
+_BULLETS = frozenset(["•", "-", "*", "+", "o", "–", "—", "○", "□", "·", "●"])
+_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\Z|\[\d{1,3}\]\Z")
+_JOINS = re.compile(rf"[ \t]*(?:{JOIN}[ \t]*)+")
+_MAX_TAGS = 12
+
+
+def joined(words: list[str], between: str = " ") -> str:
+    """Words as one text; where a mark says so, without a space."""
+    return _JOINS.sub("", between.join(words)) if any(JOIN in word for word in words) else between.join(words)
+
+
+class Blocks:
+    """The block under way, and how deep it is indented."""
+
+    def __init__(self, builder: TextBuilder) -> None:
+        self._builder = builder
+        self._words: list[str] = []
+        self._tags: list[str] = []
+        self._at = 0
+        self._depth = 0
+        self.is_literal = False
+
+    @property
+    def pending(self) -> str:
+        """The text of the block so far."""
+        return clean(joined(self._words))
+
+    def add(self, text: str, at: int) -> None:
+        """Words of the block; in literal text, a line of it."""
+        self._at = self._at or at
+        self._words.append(text)
+
+    def indent(self, by: int) -> None:
+        """Begin (1) or end (-1) an indentation."""
+        self.flush()
+        self._depth = max(0, self._depth + by)
+        if by < 0:
+            self._builder.end_entries(self._depth + 1)
+
+    def paragraph(self) -> None:
+        """A new paragraph, which belongs to no tag of this depth."""
+        self.flush()
+        self._builder.end_entries(self._depth)
+
+    def line_break(self) -> None:
+        """A new line: what was written so far is a paragraph, but a tag without text still waits for it."""
+        if any(word.strip() for word in self._words):
+            self.flush()
+
+    def close(self) -> None:
+        """The end of a section."""
+        self.flush()
+        self._depth = 0
+        self._builder.end_entries(0)
+
+    def begin_tag(self) -> None:
+        """A new tag comes. One without text stands beside it: they share theirs."""
+        if any(word.strip() for word in self._words) or len(self._tags) >= _MAX_TAGS or self._is_mark():
+            self.flush()
+
+    def further_tag(self) -> None:
+        """One more tag for the same text."""
+        if any(word.strip() for word in self._words):
+            self.flush()
+
+    def tag(self, text: str, at: int) -> None:
+        """The tag of the paragraph that follows."""
+        self._at = self._at or at
+        text = clean(joined([text]))
+        if text:
+            self._tags.append(text)
+
+    def _is_mark(self) -> bool:
+        return len(self._tags) == 1 and (self._tags[0] in _BULLETS or _NUMBER.match(self._tags[0]) is not None)
+
+    def literal(self, is_literal: bool) -> None:
+        """Begin or end literal text."""
+        if is_literal != self.is_literal:
+            if any(word.strip() for word in self._words):
+                self.flush()
+            self.is_literal = is_literal
+
+    def flush(self) -> None:
+        """Write the block."""
+        words, tags, at = self._words, self._tags, self._at
+        is_mark = self._is_mark()
+        self._words, self._tags, self._at = [], [], 0
+        if self.is_literal:
+            if tags:
+                self._builder.entry(self._depth, ", ".join(tags), "", at)
+            self._builder.code(joined(words, "\n"), at)
+            return
+        text = joined(words)
+        if is_mark:
+            self._builder.end_entries(self._depth)
+            self._builder.item(text, at, "-" if tags[0] in _BULLETS else tags[0], self._depth)
+        elif tags:
+            self._builder.entry(self._depth, ", ".join(tags), text, at)
+        else:
+            self._builder.paragraph(text, at)

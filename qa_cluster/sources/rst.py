@@ -1,0 +1,358 @@
+"""Reads reStructuredText with docutils; what Sphinx adds comes out as its words.
+
+Roles and directives that docutils does not know are registered before a file is parsed, by the names that occur in it.
+No file is included and no HTML passed through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.parsers.rst import Directive, directives, roles
+
+from .extracted import Extracted, TextBuilder, clean
+from .roles import words_of_role
+
+_ROLE = re.compile(r"(?<![`\w]):([a-zA-Z][\w:+.-]*):`")
+_DIRECTIVE = re.compile(r"^[ \t]*\.\. +(?:\|[^|\n]+\| +)?([a-zA-Z][\w:+.-]*)::", re.MULTILINE)
+_LABEL = re.compile(
+    r"^\.\. _`?([^:`\n]+)`?:[ \t]*\n\s*(?:([=~#*^\"'+-]{3,})\n)?[ \t]*(\S[^\n]*)\n([=~#*^\"'+-]{3,})[ \t]*$", re.M
+)
+_CODE = frozenset(
+    re.findall(
+        r"\S+",
+        "code-block sourcecode code-cell doctest testcode testoutput testsetup prompt ipython click:example "
+        "click:run jinja console highlight-block program-output productionlist graphviz mermaid uml",
+    )
+)
+_SILENT = frozenset(
+    re.findall(
+        r"\S+",
+        "toctree currentmodule py:currentmodule py:module module highlight highlightlang index tabularcolumns "
+        "literalinclude include image figure raw autosummary automodule contents sectionauthor codeauthor "
+        "moduleauthor default-domain program acks centered hlist role default-role testsetup testcleanup setting "
+        "templatetag templatefilter fieldlookup ifconfig skip meta title date sphinx_tabs eval-rst describe-nothing",
+    )
+)
+_LABELS = {
+    "versionadded": "New in version {}", "versionchanged": "Changed in version {}", "seealso": "See also",
+    "deprecated": "Deprecated since version {}", "versionremoved": "Removed in version {}", "todo": "To do",
+}  # fmt: skip
+_OBJECTS = frozenset(
+    re.findall(
+        r"\S+",
+        "class method function attribute data exception property classmethod staticmethod decorator option envvar "
+        "confval describe object macro type member var cmdoption django-admin django-admin-option setting "
+        "rst:directive globalvar fixture autoclass autofunction automethod autoexception autodata autoattribute "
+        "autodecorator autoproperty",
+    )
+)
+_SETTINGS = {
+    "_disable_config": True, "file_insertion_enabled": False, "raw_enabled": False, "report_level": 5, "halt_level": 5,
+    "line_length_limit": 10_000_000, "docinfo_xform": False, "syntax_highlight": "none", "warning_stream": False,
+    "smart_quotes": False, "traceback": True, "strict_visitor": False, "doctitle_xform": False,
+    "input_encoding": "unicode",
+    "sectsubtitle_xform": False, "dump_settings": False, "character_level_inline_markup": False,
+}  # fmt: skip
+_REGISTERED: set[str] = set()
+
+
+def read(source: str) -> Extracted:
+    """The text of an RST file; its title is its only top heading, else the first heading."""
+    _register(source)
+    tree = publish_doctree(_resolved_labels(source), settings_overrides=_SETTINGS)
+    writer = _Writer(TextBuilder())
+    writer.write(tree)
+    return writer.builder.build()
+
+
+def _register(source: str) -> None:
+    for name in {match[1] for match in _ROLE.finditer(source)}:
+        key = name.lower()
+        if f"role {key}" not in _REGISTERED and key not in _DOCUTILS_ROLES:
+            roles.register_local_role(key, _role)  # type: ignore[arg-type]  # its stubs know references only
+            _REGISTERED.add(f"role {key}")
+    for name in {match[1].lower() for match in _DIRECTIVE.finditer(source)}:
+        if name not in _REGISTERED and (name in _OVERRIDDEN or name not in _known_directives()):
+            directives.register_directive(name, type("_Named", (_Any,), {"named": name}))
+            _REGISTERED.add(name)
+
+
+_DOCUTILS_ROLES = frozenset(
+    re.findall(
+        r"\S+",
+        "abbreviation acronym code emphasis literal math strong subscript sub superscript sup title-reference title t",
+    )
+)
+_OVERRIDDEN = frozenset(
+    ("class", "code-block", "sourcecode", "raw", "include", "contents", "image", "figure", "title", "date", "meta")
+)
+
+
+def _known_directives() -> frozenset[str]:
+    registry: Any = vars(directives)["_directive_registry"]
+    return frozenset(registry)
+
+
+def _resolved_labels(source: str) -> str:
+    """``:ref:`label``` of a label of the same file becomes the heading below the label, as on a page."""
+    known = {match[1].lower(): match[3].strip() for match in _LABEL.finditer(source)}
+    if not known:
+        return source
+
+    def title(match: re.Match[str]) -> str:
+        found = known.get(match[1].strip().lower())
+        return match[0] if found is None or "`" in found else f":ref:`{found} <{match[1]}>`"
+
+    return re.sub(r":ref:`([^`<>]+)`", title, source)
+
+
+def _role(  # noqa: PLR0917 - docutils calls it so
+    name: str, rawtext: str, text: str, lineno: int, inliner: Any, options: Any = None, content: Any = ()
+) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+    words = words_of_role(name, text.replace("\x00", ""))
+    return [nodes.inline(rawtext, words)], []
+
+
+class _AnyOption(dict[str, Any]):
+    """Options of any name, whose values stay as they are."""
+
+    def __missing__(self, name: str) -> Any:
+        return directives.unchanged
+
+
+class _Any(Directive):
+    """A directive that docutils does not know."""
+
+    named = ""
+    has_content = True
+    optional_arguments = 1
+    final_argument_whitespace = True
+    option_spec: ClassVar[Any] = _AnyOption({"class": directives.unchanged})
+
+    def run(self) -> list[nodes.Node]:
+        """The nodes of its words."""
+        name, argument = self.named, " ".join(" ".join(self.arguments).split())
+        base = name.rpartition(":")[2]
+        if name in _CODE or base in _CODE:
+            code = nodes.literal_block("", "\n".join(self.content))
+            code.line = self.content_offset + 1
+            return [code]
+        if name in ("image", "figure", "raw", "include", "literalinclude", "contents", "title", "meta", "index"):
+            return self._inside() if name == "figure" else []
+        if base in _LABELS:
+            return self._labelled(_LABELS[base].format(argument.split(" ")[0]), " ".join(argument.split(" ")[1:]))
+        if base in _OBJECTS:
+            return self._object(argument)
+        if name in _SILENT or base in _SILENT:
+            return self._inside()
+        inside = self._inside()
+        return [self._paragraph(argument), *inside] if argument and inside else inside
+
+    def _labelled(self, label: str, argument: str) -> list[nodes.Node]:
+        noted = nodes.admonition("", nodes.title("", "", nodes.Text(label)))
+        if argument:
+            noted += self._paragraph(argument)
+        noted += self._inside()
+        return [noted]
+
+    def _object(self, argument: str) -> list[nodes.Node]:
+        inside = self._inside()
+        if not inside:
+            return []
+        signature = ", ".join(line.strip() for line in "\n".join(self.arguments).split("\n") if line.strip())
+        item = nodes.definition_list_item("", nodes.term("", signature or argument), nodes.definition("", *inside))
+        item.line = self.lineno
+        return [nodes.definition_list("", item)]
+
+    def _inside(self) -> list[nodes.Node]:
+        node = nodes.Element()
+        if self.content:
+            self.state.nested_parse(self.content, self.content_offset, node, match_titles=False)
+        return list(node.children)
+
+    def _paragraph(self, text: str) -> nodes.Node:
+        parsed, _ = self.state.inline_text(text, self.lineno)
+        paragraph = nodes.paragraph("", "", *parsed)
+        paragraph.line = self.lineno
+        return paragraph
+
+
+class _Writer:
+    """Goes through the tree of a document."""
+
+    def __init__(self, builder: TextBuilder) -> None:
+        self.builder = builder
+        self._level = 0
+        self._depth = 0
+        self._entries = 0
+        self._marker: str | None = None
+        self._lead = ""
+        self._term: tuple[str, int] | None = None
+        self._handlers: list[tuple[Any, Callable[[nodes.Element], None]]] = [
+            (nodes.topic, self._topic),
+            (nodes.Invisible | nodes.system_message | nodes.raw | nodes.image | nodes.decoration, self._skip),
+            (nodes.section, self._section),
+            (nodes.title | nodes.subtitle | nodes.rubric, self._title),
+            (nodes.literal_block | nodes.doctest_block | nodes.math_block, self._code),
+            (nodes.bullet_list | nodes.enumerated_list, self._list),
+            (nodes.definition_list_item | nodes.field | nodes.option_list_item, self._entry),
+            (nodes.table, self._table),
+            (nodes.Admonition, self._admonition),
+            (nodes.line_block, self._lines),
+        ]
+
+    def write(self, node: nodes.Element) -> None:
+        """Write all below a node."""
+        for child in node.children:
+            if isinstance(child, nodes.Element):
+                self._element(child)
+
+    def _element(self, node: nodes.Element) -> None:
+        handle = next((handle for kinds, handle in self._handlers if isinstance(node, kinds)), None)
+        if handle is not None:
+            handle(node)
+        elif isinstance(node, nodes.TextElement):
+            self._paragraph(_words(node), _line(node))
+        else:
+            self.write(node)
+
+    def _skip(self, node: nodes.Element) -> None:
+        pass
+
+    def _topic(self, node: nodes.Element) -> None:
+        if "contents" not in node.get("classes", ()):
+            self.write(node)
+
+    def _section(self, node: nodes.Element) -> None:
+        if isinstance(node.parent, nodes.document):
+            # the only section of a document bears its title
+            alone = sum(isinstance(child, nodes.section) for child in node.parent.children) == 1
+            self._level = -1 if alone else 0
+        self._level += 1
+        self.builder.end_entries(0)
+        self.write(node)
+        self._level -= 1
+
+    def _code(self, node: nodes.Element) -> None:
+        self._write_lead()
+        self.builder.code(node.astext(), _line(node))
+
+    def _lines(self, node: nodes.Element) -> None:
+        for line in node.findall(nodes.line):
+            self._paragraph(_words(line), _line(node))
+
+    def _title(self, node: nodes.Element) -> None:
+        text = _words(node)
+        if isinstance(node.parent, nodes.section):
+            self.builder.heading(self._level, text, _line(node))
+            self.builder.title = self.builder.title or clean(text)
+        elif isinstance(node, nodes.rubric):
+            self.builder.heading(self._level + 1, text, _line(node))
+        else:
+            self._paragraph(text, _line(node))
+
+    def _list(self, node: nodes.Element) -> None:
+        self._write_lead()
+        self._depth += 1
+        start = int(node.get("start", 1))
+        for number, item in enumerate(node.children, start):
+            self._marker = f"{number}." if isinstance(node, nodes.enumerated_list) else "-"
+            if isinstance(item, nodes.Element):
+                self.write(item)
+            self._marker = None
+        self._depth -= 1
+
+    def _entry(self, node: nodes.Element) -> None:
+        self._write_lead()
+        self._entries += 1
+        terms = [
+            child for child in node.children if isinstance(child, nodes.term | nodes.field_name | nodes.option_group)
+        ]
+        text = ", ".join(_words(child) for child in terms)
+        classifiers = [_words(child) for child in node.children if isinstance(child, nodes.classifier)]
+        self._term = (" : ".join([text, *classifiers]), _line(node))
+        for child in node.children:
+            if isinstance(child, nodes.definition | nodes.field_body | nodes.description):
+                self.write(child)
+        self._write_term("", 0)
+        self._entries -= 1
+        self.builder.end_entries(self._entries + 1)
+
+    def _admonition(self, node: nodes.Element) -> None:
+        self._write_lead()
+        title = next((child for child in node.children if isinstance(child, nodes.title)), None)
+        name = _words(title) if title is not None else node.tagname.capitalize()
+        self._lead = name if name.endswith((".", "!", "?", ":")) else f"{name}:"
+        for child in node.children:
+            if child is not title and isinstance(child, nodes.Element):
+                self._element(child)
+        self._write_lead()
+
+    def _table(self, node: nodes.Element) -> None:
+        self._write_lead()
+        headers: list[str] = []
+        for row in node.findall(nodes.row):
+            cells = [_words(cell) for cell in row.children if isinstance(cell, nodes.Element)]
+            if isinstance(row.parent, nodes.thead):
+                headers = cells
+            else:
+                self.builder.row(cells, headers if len(headers) == len(cells) else (), _line(row))
+
+    def _write_term(self, text: str, at: int) -> None:
+        if self._term is not None:
+            (term, line), self._term = self._term, None
+            self.builder.entry(self._entries, term, text, line or at)
+
+    def _write_lead(self) -> None:
+        """Write what waits for a paragraph and does not get one."""
+        self._write_term("", 0)
+        if self._lead:
+            lead, self._lead = self._lead, ""
+            self.builder.paragraph(lead.removesuffix(":") + ".")
+        self._marker = None
+
+    def _paragraph(self, text: str, at: int) -> None:
+        if not text.strip():
+            return
+        if self._lead:
+            text, self._lead = f"{self._lead} {text}", ""
+        if self._term is not None:
+            self._write_term(text, at)
+        elif self._marker is not None:
+            self.builder.item(text, at, self._marker, self._depth - 1)
+            self._marker = None
+        else:
+            self.builder.paragraph(text, at)
+
+
+def _line(node: nodes.Element) -> int:
+    at: Any = node
+    while at is not None and not getattr(at, "line", None):
+        at = at.parent
+        if isinstance(at, nodes.document):
+            return 0
+    return int(at.line) if at is not None else 0
+
+
+def _words(node: nodes.Element) -> str:
+    """The text of a node without references to footnotes, comments and pictures."""
+    parts: list[str] = []
+    for child in node.children:
+        if isinstance(child, nodes.Text):
+            parts.append(child.astext())
+        elif isinstance(child, nodes.problematic):
+            # a name that is not known, |version|, or a footnote that is not there, [1]_
+            parts.append(re.sub(r"\A\|(.+)\|\Z|\A\[[^\]]*\]_\Z", r"\1", child.astext()))
+        elif isinstance(
+            child, nodes.footnote_reference | nodes.citation_reference | nodes.image | nodes.raw | nodes.Invisible
+        ):
+            continue
+        elif isinstance(child, nodes.Element):
+            inner = _words(child)
+            parts.append(f" {inner}" if isinstance(child, nodes.paragraph | nodes.list_item) and parts else inner)
+    return "".join(parts)

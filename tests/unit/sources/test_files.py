@@ -1,0 +1,238 @@
+"""Files of any kind: their encoding, their format, and limits that hostile ones meet."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import signal
+import zipfile
+from collections.abc import Iterator
+
+import pytest
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.sources import decoding, formats
+from qa_cluster.sources.extract import extract
+from qa_cluster.sources.limited import Extractor
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("Zürich".encode(), "Zürich"),
+        ("\ufeffZürich".encode(), "Zürich"),
+        ("Zürich".encode("utf-16"), "Zürich"),
+        ("Zürich und Genève, “so”".encode("cp1252"), "Zürich und Genève, “so”"),
+        ("# -*- coding: iso-8859-2 -*- Łódź".encode("iso-8859-2"), "# -*- coding: iso-8859-2 -*- Łódź"),
+        (b"a\r\nb\rc", "a\nb\nc"),
+    ],
+)
+def test_encodings(data: bytes, text: str) -> None:
+    assert decoding.decode(data) == text
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="no text"):
+        decoding.decode(b"\x7fELF\x00\x01\x02")
+
+
+def test_gzip_has_a_bound() -> None:
+    assert decoding.gunzip(gzip.compress(b"one ") + gzip.compress(b"two")) == b"one two"
+    with pytest.raises(InputTooLong, match="more than 1000 bytes"):
+        decoding.gunzip(gzip.compress(bytes(10_000_000)), 1000)
+    with pytest.raises(InvalidInput, match="ends too early"):
+        decoding.gunzip(gzip.compress(b"text" * 100)[:-9])
+    with pytest.raises(InvalidInput, match="damaged"):
+        decoding.gunzip(gzip.compress(b"text" * 100)[:10] + b"\xff" * 40)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "format"),
+    [
+        ("a.rst", b"text", "rst"),
+        ("a.md", b"text", "markdown"),
+        ("tool.1", b".TH TOOL 1\n", "roff"),
+        ("tool.1.gz", b".Dd x\n.Dt TOOL 1\n", "roff"),
+        ("notes-1.2", b"plain words", "text"),
+        ("page", b"<!DOCTYPE html><html>", "html"),
+        ("a.txt", b"Title\n=====\n\n.. note:: x\n\n:ref:`y` and :meth:`z`\n", "rst"),
+        ("README", b"# Tool\n\nSee [it](x).\n\n## Use\n\n```\nx\n```\n", "markdown"),
+        ("changelog", b"tool (1.2-3) unstable; urgency=low\n\n  * x\n", "changelog"),
+        ("NEWS", b"version 1.2 - 2020\n\nx\n\nversion 1.1 - 2019\n\ny\n", "changelog"),
+        ("a", b"%PDF-1.4\n", "pdf"),
+        ("README", b"words", "text"),
+    ],
+)
+def test_the_format_by_name_then_by_contents(name: str, data: bytes, format: str) -> None:
+    assert formats.format_of(name, data) == format
+
+
+@pytest.mark.parametrize(
+    ("name", "is_document"),
+    [
+        *((name, True) for name in ("a.rst", "ls.1.gz", "README", "README.Debian", "00FAQ")),
+        *((name, False) for name in ("a.png", "a.so", ".hidden", "a.py", "x.tar.gz")),
+    ],
+)
+def test_what_a_folder_offers(name: str, is_document: bool) -> None:
+    assert formats.may_be_document(name) is is_document
+
+
+def pdf_of(*pages: str) -> bytes:
+    """A PDF with a line of text for each line of each page."""
+    bodies = []
+    for page in pages:
+        lines = "".join(f"({line}) Tj 0 -14 Td " for line in page.split("\n"))
+        bodies.append(f"BT /F1 12 Tf 72 720 Td {lines}ET".encode())
+    count = len(pages)
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(count))
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {count} >>".encode()]
+    objects.append(b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
+    for number, body in enumerate(bodies):
+        about = "/Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(f"<< /Type /Page {about} /Contents {5 + 2 * number} 0 R >>".encode())
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(body), body))
+    data, places = b"%PDF-1.4\n", []
+    for number, written in enumerate(objects, 1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, written)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    start = len(data)
+    data += b"xref\n0 %d\n0000000000 65535 f \n%s" % (len(objects) + 1, table)
+    return data + b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)
+
+
+def test_pdf() -> None:
+    words = ("alpha", "beta", "gamma", "delta")
+    rest = [f"It is about {word}." for word in words]
+    pages = [
+        "\n".join(
+            [
+                f"The Annual Report {n}",
+                f"Chapter {words[n - 1]} says that the imple-",
+                f"mentation took {n} years.",
+                *rest,
+                str(n),
+            ]
+        )
+        for n in (1, 2, 3, 4)
+    ]
+    format, found = extract(pdf_of(*pages), "report.pdf")
+    assert (format, found.unit) == ("pdf", "page")
+    assert "Chapter gamma says that the implementation took 3 years." in found.text
+    assert "Annual Report 3" not in found.text
+    [page] = [place.number for place in found.places if found.text.startswith("Chapter gamma", place.start)]
+    assert page == 3
+
+
+def docx_bytes() -> bytes:
+    docx = pytest.importorskip("docx")
+    document = docx.Document()
+    document.add_heading("Guide", 0)
+    document.add_heading("Start", 1)
+    document.add_paragraph("It  begins.")
+    document.add_paragraph("an item", style="List Bullet")
+    table = document.add_table(2, 2)
+    for cell, text in zip([cell for row in table.rows for cell in row.cells], ["Name", "Size", "a", "3"], strict=True):
+        cell.text = text
+    kept = io.BytesIO()
+    document.save(kept)
+    return kept.getvalue()
+
+
+def odt_bytes(body: str) -> bytes:
+    kept = io.BytesIO()
+    office = "urn:oasis:names:tc:opendocument:xmlns"
+    with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text", zipfile.ZIP_STORED)
+        archive.writestr(
+            "content.xml",
+            f'<o:c xmlns:o="{office}:office:1.0" xmlns:text="{office}:text:1.0">'
+            f"<o:body><o:text>{body}</o:text></o:body></o:c>",
+        )
+    return kept.getvalue()
+
+
+def test_office() -> None:
+    format, found = extract(docx_bytes(), "guide.docx")
+    assert (format, found.title) == ("docx", "Guide")
+    assert "Start\n\nIt begins.\n\n- an item\n\na, Size: 3" in found.text
+    written = odt_bytes('<text:h text:outline-level="1">Start</text:h><text:p>It<text:s/>begins.</text:p>')
+    assert extract(written, "guide")[0] == "odt"
+    assert extract(written, "guide.odt")[1].text == "Start\n\nIt begins."
+    assert extract(written, "guide.odt")[1].sections[0].path == ("Start",)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.odt"])
+def test_damaged_files_are_one_error(name: str) -> None:
+    for data in (b"", b"%PDF-1.4 nothing", b"PK\x03\x04nothing", docx_bytes()[:2000]):
+        with pytest.raises(InvalidInput):
+            extract(data, name)
+
+
+def test_a_zip_bomb_is_refused_before_it_unpacks() -> None:
+    kept = io.BytesIO()
+    with (
+        zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("content.xml", "w", force_zip64=True) as entry,
+    ):
+        for _ in range(300):
+            entry.write(bytes(1 << 20))
+    for name in ("a.odt", "a.docx"):
+        with pytest.raises(InputTooLong, match="unpacks to"):
+            extract(kept.getvalue(), name)
+
+
+@pytest.fixture
+def extractor() -> Iterator[Extractor]:
+    with Extractor() as opened:
+        yield opened
+
+
+def test_one_process_reads_file_after_file(extractor: Extractor) -> None:
+    assert extractor.extract(b"Cats\n====\n\nThey  purr.", "cats.rst")[1].text == "Cats\n\nThey purr."
+    first = extractor._process
+    with pytest.raises(InvalidInput, match="no text"):
+        extractor.extract(b"\x00\x01", "b.txt")
+    format, found = extractor.extract(b".TH A 1\n.SH NAME\na \\- b\n", "a.1")
+    assert (format, found.title, found.sections[0].path) == ("roff", "a(1) - b", ("NAME",))
+    assert extractor._process is first
+    assert extractor.counts == {"rst": 1, "roff": 1}
+
+
+def test_a_process_that_dies_costs_one_file(extractor: Extractor) -> None:
+    extractor.extract(b"words", "a.txt")
+    assert extractor._process is not None
+    os.kill(extractor._process.pid, signal.SIGKILL)
+    with pytest.raises(InvalidInput, match="killed"):
+        extractor.extract(b"words", "b.txt")
+    assert extractor.extract(b"words", "c.txt")[1].text == "words"
+
+
+def test_processor_time_is_limited() -> None:
+    endless = b"\n\n".join(b":role:`x` *a* ``b`` |c| `d`_ [e]_" for _ in range(100_000))
+    with Extractor(cpu_seconds=1) as extractor:
+        with pytest.raises(InvalidInput, match="processor time"):
+            extractor.extract(endless, "a.rst")
+        assert extractor.extract(b"words", "c.txt")[1].text == "words"
+
+
+def test_waiting_is_limited() -> None:
+    with Extractor(wall_seconds=0.001) as extractor, pytest.raises(InvalidInput, match="not there after"):
+        extractor.extract(b"words", "a.rst")
+
+
+def test_memory_is_limited() -> None:
+    large = gzip.compress(b"word and word\n" * 4_000_000)
+    with Extractor(memory_mib=300) as extractor:
+        with pytest.raises(InvalidInput, match="300 MiB"):
+            extractor.extract(large, "a.txt.gz")
+        assert extractor.extract(b"words", "c.txt")[1].text == "words"
+
+
+def test_the_format_can_be_forced() -> None:
+    with Extractor(forced="text") as extractor:
+        assert extractor.extract(b"# *x*", "a.md")[0] == "text"
+    with pytest.raises(InvalidInput, match="'word', must be one of"):
+        extract(b"x", "a", "word")

@@ -1,0 +1,195 @@
+"""Manual pages become the words that man(1) would show, without its markup."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.sources.extracted import Extracted
+from qa_cluster.sources.manual import man
+from qa_cluster.sources.manual.lines import split_arguments, unescaped
+
+MAN = (
+    r""".\" a comment
+.de Ex2
+.BI \\$1 " and " \\$2
+..
+.ds Nm \fBtool\fR
+.TH TOOL 1 "May 2020" "" "User Commands"
+.SH NAME
+tool \- does it
+.SH OPTIONS
+.PP
+The \*(Nm command takes these.
+""".replace(r"\*(Nm", r"\*(Nm")
+    + r""".TP
+.BR \-f ", " \-\-force
+Force it. Twice
+if need be.
+.IP
+It stays \(aqforced\(aq.
+.TP
+.I name
+.TQ
+.B other
+Two names.
+.IP \(bu 2
+one
+.IP \(bu 2
+two
+.Ex2 left right
+.if t .ignored
+.ie n in nroff
+.el in troff
+.nf
+  x = 1
+    y = 2
+.fi
+.ig
+never seen
+..
+.TS
+tab(@);
+lB lB.
+Name@Size
+T{
+a long
+name
+T}@3
+b@4
+.TE
+"""
+)
+MDOC = r""".Dd May 1, 2020
+.Dt TOOL 8
+.Os
+.Sh NAME
+.Nm tool
+.Nd serves things
+.Sh SYNOPSIS
+.Nm
+.Op Fl dv
+.Op Fl p Ar port
+.Sh DESCRIPTION
+.Nm
+reads
+.Pa /etc/tool.conf ,
+see
+.Xr tool.conf 5 .
+.Bl -tag -width Ds
+.It Fl p Ar port , Fl -port Ns = Ns Ar port
+Listens on
+.Dq Ar port .
+.Pp
+The default is 80.
+.It Xo
+.Fl x
+.Ar y
+.Xc
+Both.
+.El
+After the
+.Pq small
+list.
+.Bd -literal
+a   b
+.Ed
+"""
+
+
+def test_a_page_of_man() -> None:
+    page = man.read(MAN.replace(".de Ex2", ".de Pair").replace(".Ex2", ".Pair"), "tool.1")
+    assert page.title == "tool(1) - does it"
+    for part in (
+        "The tool command takes these.",
+        "-f, --force: Force it. Twice if need be.\n\nIt stays 'forced'.",
+        "name, other: Two names.",
+        "- one\n- two",
+        "left and right",
+        "in nroff",
+        "      x = 1\n        y = 2".replace("      x", "    x").replace("        y", "      y"),
+        "a long name, Size: 3\n\nb, Size: 4",
+    ):
+        assert part in page.text, part
+    for gone in ("comment", "never seen", "ignored", "in troff", "\\", ".TP"):
+        assert gone not in page.text, gone
+
+
+def path_of(page: Extracted, words: str) -> tuple[str, ...]:
+    at = page.text.index(words)
+    return next((section.path for section in page.sections if section.start <= at < section.end), ())
+
+
+def test_a_tag_is_part_of_the_path_of_what_stands_below_it() -> None:
+    page = man.read(MAN, "tool.1")
+    assert path_of(page, "It stays") == ("OPTIONS", "-f, --force")
+    assert path_of(page, "Two names") == ("OPTIONS", "name, other")
+    assert path_of(page, "tool - does it") == ("NAME",)
+
+
+def test_places_are_lines_of_the_source() -> None:
+    page = man.read(MAN, "tool.1")
+    [number] = [place.number for place in page.places if page.text.startswith("It stays", place.start)]
+    assert MAN.split("\n")[number - 1].startswith("It stays")
+
+
+def test_a_page_of_mdoc() -> None:
+    page = man.read(MDOC, "tool.8")
+    assert page.title == "tool(8) - serves things"
+    for part in (
+        "tool [-dv] [-p port]",
+        "tool reads /etc/tool.conf, see tool.conf(5).",
+        '-p port, --port=port: Listens on "port".\n\nThe default is 80.',
+        "-x y: Both.",
+        "After the (small) list.",
+        "    a   b",
+    ):
+        assert part in page.text, part
+    assert path_of(page, "The default is 80") == ("DESCRIPTION", "-p port, --port=port")
+    assert path_of(page, "After the") == ("DESCRIPTION",)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"\fB\-\-foo\fP", "--foo"),
+        (r"\f(CWx\fR\s-1Y\s0", "xY"),
+        (r"a\ b\~c", "a\u00a0b\u00a0c"),
+        (r"\(co \[u00E9] \[char65] \(:a", "\u00a9 \u00e9 A a\u0308"),
+        (r"\e\\", "\\\\"),
+        (r"x\&.\|y\^z\%q", "x.yzq"),
+        (r"\h'2n'in\v'-1'", "in"),
+        ("end\\", "end"),
+    ],
+)
+def test_escapes(written: str, read: str) -> None:
+    assert unescaped(written) == read
+
+
+def test_arguments_in_quotes() -> None:
+    assert split_arguments(r'-x "two words" "a ""q""" b\ c') == ["-x", "two words", 'a "q"', r"b\ c"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ".TH A 1\n.de X\n.X\n..\n.X\nfine\n",
+        ".TH A 1\n.ds a \\*(bb\n.ds bb \\*a\n\\*a fine\n",
+        ".TH A 1\n.if n \\{\n.if n \\{\nfine\n",
+        ".TH A 1\nfine\n.TS\nl l.\nT{\nno end\n",
+    ],
+    ids=["macro", "string", "braces", "table"],
+)
+def test_a_page_without_end_ends(source: str) -> None:
+    assert "fine" in man.read(source, "a.1").text
+
+
+def test_a_page_that_multiplies_itself_is_refused() -> None:
+    doubling = "".join(f".de m{n}\n.m{n + 1}\n.m{n + 1}\n..\n" for n in range(19))
+    with pytest.raises(InvalidInput, match="more than 400000 lines"):
+        man.read(f".TH A 1\n{doubling}.de m19\nword\n..\n.m0\n", "a.1")
+
+
+def test_a_page_that_only_points_to_another_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"only points to 'man1/b\.1'"):
+        man.read(".so man1/b.1\n", "a.1")
