@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def _cluster(plan: PlainPlan) -> Iterator[Settings]:
         return
     assert plan.documents is not None
     skipped: list[RequestError] = []
-    with temporary_cluster(plan.settings, plan.reader) as settings, closing(Extractor()) as extractor:
+    with temporary_cluster(plan.settings, plan.reader) as settings, Extractor() as extractor:
         found = read_from(
             [plan.documents],
             on_error="skip",

@@ -131,6 +131,7 @@ def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
 
 
 def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
+    assert "1 document, 3 sentences tokenized, 0 failed" in up("pretokenize").stdout
     assert "1 document, 0 sentences tokenized, 0 failed" in up("pretokenize").stdout
     assert "1 document, 3 sentences tokenized, 0 failed" in up("pretokenize", "--force").stdout
     up("pretokenize", "--force", "--background")

@@ -15,6 +15,7 @@ from qa_cluster.cluster.provision import storing
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.corpus import MAX_JSON_BYTES
 from qa_cluster.errors import ClusterError
+from qa_cluster.sources.limited import MAX_FILE_BYTES
 from tests.cluster.test_commands import TEXT, Qa, needs_reader
 
 pytestmark = [needs_reader, pytest.mark.timeout(300)]
@@ -216,7 +217,7 @@ def test_sync_removes_nothing_after_an_error(up: Qa, tmp_path: Path, mode: str, 
     up("ingest", str(folder), "--prefix", prefix, "--sync")
     (folder / "gone.txt").unlink()
     if fault == "broken":
-        (folder / "a.txt").write_bytes(b"\xff")
+        (folder / "a.txt").write_bytes(bytes(range(256)))
     elif fault == "too long":
         (folder / "a.jsonl").write_text(json.dumps({"id": "a", "text": "t", "title": "x" * 5000}))
     elif fault == "link":
@@ -286,4 +287,4 @@ def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     assert f"id {limits.MAX_ID_BYTES} bytes" in shown
     assert f"title {limits.MAX_TITLE_BYTES:,} bytes" in shown
     assert f"metadata {limits.MAX_METADATA_BYTES:,} bytes" in shown
-    assert f"file {MAX_JSON_BYTES >> 20} MiB" in shown
+    assert f"file {MAX_FILE_BYTES >> 20} MiB (.json: {MAX_JSON_BYTES >> 20} MiB" in shown
