@@ -60,7 +60,7 @@ static int emit_script(RedisModuleCtx *ctx, void *data) {
     return 6 + script->requirement_count;
 }
 
-static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script};
+static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script, .of_user = 1};
 
 /* Session ids stand in error texts, in file names of logs and on command lines. */
 static int is_session_id(RedisModuleString *id) {

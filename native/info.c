@@ -40,6 +40,10 @@ static void add_worker(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "worker_batched_tokens", worker->beat.batched_tokens);
     RedisModule_InfoAddFieldLongLong(info, "worker_padded_tokens", worker->beat.padded_tokens);
     RedisModule_InfoAddFieldLongLong(info, "worker_queue_depth", worker->beat.queue_depth);
+    RedisModule_InfoAddFieldLongLong(info, "worker_function_threads", worker->beat.function_threads);
+    RedisModule_InfoAddFieldLongLong(info, "worker_functions_running", worker->beat.functions_running);
+    RedisModule_InfoAddFieldLongLong(info, "worker_functions_waiting", worker->beat.functions_waiting);
+    RedisModule_InfoAddFieldLongLong(info, "worker_functions_stuck", worker->beat.functions_stuck);
 }
 
 static void add_queue(RedisModuleInfoCtx *info) {

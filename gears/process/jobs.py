@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..calling.threads import Lane
 from ..registrations.sessions import Registration, ScriptSession
-from ..runs.sources import KeysSource
+from ..runs.sources import CommandSource, KeysSource
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
@@ -17,6 +19,7 @@ from . import ai_jobs
 from .ai_jobs import JobResult
 from .commands import run_command
 from .pyexecute import ScriptRequest, run_script
+from .turns import TakingTurns
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,20 @@ async def one_record(record: Any) -> AsyncIterator[Any]:
     yield record
 
 
+class Room(enum.Enum):
+    """What a job takes room of: a user's functions must not keep all else from being fetched."""
+
+    OWN = "own"
+    FUNCTIONS = "functions"
+    BACKGROUND = "background"
+
+
 class Jobs:
     """The handlers of all kinds."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._turns = TakingTurns()
         self.handlers: dict[str, Callable[[Job], Awaitable[JobResult]]] = {
             "script": self._script,
             "trigger": self._trigger,
@@ -71,6 +83,20 @@ class Jobs:
             "promoted": lambda _: runtime.registrar.installed.promoted(),
         }
 
+    def room_of(self, job: Job) -> Room:
+        """What a job takes room of."""
+        if job.kind == "script":
+            return Room.FUNCTIONS
+        if job.kind not in ("trigger", "event"):
+            return Room.OWN
+        try:
+            _, registration = self._runtime.sessions.registration(job.arguments[0].decode())
+        except GearsError:
+            return Room.OWN
+        if registration.is_own:
+            return Room.OWN
+        return Room.BACKGROUND if job.unawaited else Room.FUNCTIONS
+
     async def _script(self, job: Job) -> JobResult:
         return ("OK", await run_script(self._runtime, ScriptRequest.parse(job.arguments)))
 
@@ -83,6 +109,7 @@ class Jobs:
             raise GearsError(f"TRYAGAIN the registration {registration_id} is being replaced or loaded") from error
 
     async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
+        await self._runtime.beginnings.over(registration.id)
         self._runtime.history.add_registered(registration.id, execution)
         await self._runtime.distributor.run(registration.plan(), execution, one_record(record))
 
@@ -90,8 +117,19 @@ class Jobs:
         session, registration = self._registration(job)
         caller = job.arguments[1].decode("utf-8", "surrogateescape")
         user = caller if registration.rights == "caller" else ""
-        execution = Execution(self._runtime.host.ids.next(), session, registered=True, user=user)
-        await self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
+        execution = Execution(
+            self._runtime.host.ids.next(),
+            session,
+            registered=True,
+            user=user,
+            lane=Lane.CLIENTS,
+            owner=registration.id,
+        )
+        run = self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
+        if isinstance(registration.source, CommandSource) and registration.source.inorder:
+            await self._turns.take(registration.id, execution, run)
+        else:
+            await run
         if execution.failure is not None:
             return ("ERR", execution.failure)
         return ("OK", replies.encode_reply(execution.results))
@@ -104,10 +142,20 @@ class Jobs:
         record = registration.source.event_record(self._runtime.host, key, event.decode())
         if record is None:
             return ("SKIP",)
+        awaited = has_client in (1, b"1")
         execution = Execution(
-            self._runtime.host.ids.next(), session, registered=True, can_override=has_client in (1, b"1")
+            self._runtime.host.ids.next(),
+            session,
+            registered=True,
+            can_override=awaited,
+            lane=Lane.CLIENTS if awaited else Lane.BACKGROUND,
+            owner=registration.id,
         )
-        await self._run(registration, execution, record)
+        run = self._run(registration, execution, record)
+        if awaited or registration.is_own:
+            await run
+        else:
+            await self._turns.take((registration.id, key), execution, run)
         if execution.can_override:
             # coroutines of the execution may still answer the client
             await execution.released()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from ..calling.strands import Strand
+from ..calling.threads import Lane, TooManyCalls
 from ..registrations.script_source import ScriptRun, execute_source, forget_source
 from ..registrations.sessions import ScriptSession
 from ..runs.plan import ExecutionPlan
@@ -112,8 +115,11 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     session_id = request.id or runtime.host.ids.next()
     session = ScriptSession(session_id, request.description, request.script_source, requirements=request.requirements)
     try:
-        script = execute_source(session, script_globals())
+        script = await _execute(runtime, session)
         check_triggers(runtime, request, session)
+    except asyncio.CancelledError:
+        forget_source(session.id)
+        raise
     except BaseException as error:  # SystemExit of a script must not end the worker
         forget_source(session.id)
         raise ScriptFailed(traceback_text(error)) from error
@@ -130,6 +136,18 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     return await _run(runtime, session, script.plan, unblocking=request.unblocking)
 
 
+async def _execute(runtime: Runtime, session: ScriptSession) -> ScriptRun:
+    """Run the script's source on a thread of its own."""
+
+    async def execute() -> ScriptRun:
+        return execute_source(session, script_globals())
+
+    try:
+        return cast(ScriptRun, await Strand.of(runtime.host.threads, Lane.CLIENTS, session.id).run(execute()))
+    except TooManyCalls as error:
+        raise GearsError(str(error)) from error
+
+
 def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -> None:
     """Start the timers that the script asked for with `registerTE`, in place of those of an earlier version."""
     runtime.timers.stop_earlier(session)
@@ -138,7 +156,12 @@ def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -
 
 
 async def _run(runtime: Runtime, session: ScriptSession, plan: ExecutionPlan, *, unblocking: bool) -> bytes:
-    execution = Execution(runtime.host.ids.next(), session)
+    lane = Lane.RUNS if unblocking else Lane.CLIENTS
+    try:
+        runtime.host.threads.check_room(lane)
+    except TooManyCalls as error:
+        raise GearsError(str(error)) from error
+    execution = Execution(runtime.host.ids.next(), session, lane=lane)
     runtime.history.add(execution)
     if unblocking:
         runtime.distributor.start(plan, execution)

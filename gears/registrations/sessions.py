@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from ..runs.own import is_own_plan
 from ..runs.plan import ExecutionPlan, Step
 from ..runs.sources import RegisteredSource
 from ..shard.executions import Execution
@@ -34,10 +35,18 @@ class Registration:
         """The plan that each of its events runs."""
         return ExecutionPlan(self.source, self.steps, self.mode, self.description)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it calls qa-cluster's own functions only."""
+        return is_own_plan(self.plan())
+
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
         """The nine fields of `QA.REGISTER`."""
         match = self.source.match()
-        private = orjson.dumps({"sessionId": session.id, "depsList": list(session.requirements)})
+        private = orjson.dumps(
+            # the module looks for this mark at the beginning
+            ({"own": True} if self.is_own else {}) | {"sessionId": session.id, "depsList": list(session.requirements)}
+        )
         return (
             *(self.id, self.source.name, self.mode, self.description),
             *(match.match, match.events, match.commands, match.arguments, private),

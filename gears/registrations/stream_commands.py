@@ -44,11 +44,20 @@ def take_new(stream: Stream, reply: Reply) -> None:
     stream.entries += [(entry_id, fields) for entry_id, fields in arrived if fields is not None]
 
 
-async def records_of(key: bytes, batch: list[Entry]) -> AsyncIterator[Any]:
-    """The records of a batch."""
-    name = decode_reply(key)
-    for entry_id, fields in batch:
-        yield stream_record(name, entry_id, fields)
+class Records:
+    """The records of a batch, and how many of them a run has taken."""
+
+    def __init__(self, key: bytes, batch: list[Entry]) -> None:
+        self._key = key
+        self._batch = batch
+        self.taken = 0
+
+    async def read(self) -> AsyncIterator[Any]:
+        """Yield each record."""
+        name = decode_reply(self._key)
+        for entry_id, fields in self._batch:
+            self.taken += 1
+            yield stream_record(name, entry_id, fields)
 
 
 def known_status(host: Host, registration_id: str) -> str:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import cloudpickle
@@ -20,11 +20,14 @@ import cloudpickle
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Topology
 
-from ..shard.executions import ABORTED, Execution, Owner, current
+from ..calling.strands import Strand
+from ..calling.threads import Lane, TooManyCalls
+from ..shard.executions import Execution, Owner, current
 from ..shard.failures import GearsError
 from ..shard.host import Host
 from ..shard.peers import Peers
 from .history import ExecutionHistory
+from .own import is_own_plan
 from .part import MAX_WAITING_BYTES, Outbox, Packet, PartState, RunPart, StartRun
 from .pipeline import Chain, feed, run_local
 from .plan import ExecutionPlan, Step, StepKind, split_stages
@@ -75,27 +78,46 @@ class Distributor:
         """
         token = current.set(execution)
         execution.task = asyncio.current_task()
+        strand = self._strand(plan, execution)
+        limit = self._limit(execution)
         status = "aborted"
         try:
             self._settings.keep_fresh()
             topology = self._peers.topology() if self._leaves_shard(plan, records) else None
             if topology is None or len(topology.shards) < 2:
                 source = records if records is not None else plan.source.records(self._host)
-                await run_local(source, plan.steps, execution, self._host.atomic)
+                await _on(strand, run_local(source, plan.steps, execution, self._host.atomic))
             else:
-                await self._lead(plan, execution, topology, records)
+                await self._lead(plan, execution, topology, records, strand)
             status = "done"
         except asyncio.CancelledError:
             if not execution.aborted or execution.task is None:
                 raise
             # RG.ABORTEXECUTION ends only the run, not the job or function that waits for it
             execution.task.uncancel()
-            execution.add_error(ABORTED)
+            execution.add_error(execution.abort_reason)
         except (GearsError, ClusterError) as error:  # another shard cannot be reached
             execution.fail(error)
         finally:
+            if limit is not None:
+                limit.cancel()
             current.reset(token)
             execution.finish(status)
+
+    def _strand(self, plan: ExecutionPlan, execution: Execution) -> Strand | None:
+        """What runs the functions of a plan on threads; None for the worker's event loop."""
+        execution.on_loop = is_own_plan(plan)
+        if not execution.on_loop:
+            execution.strand = Strand.of(self._host.threads, execution.lane, execution.owner)
+        return execution.strand
+
+    def _limit(self, execution: Execution) -> asyncio.TimerHandle | None:
+        """The time limit of work that no client waits for, if it has one; a client's job has its own."""
+        if execution.lane is Lane.CLIENTS or execution.on_loop or not self._host.background_seconds:
+            return None
+        seconds = self._host.background_seconds
+        reason = f"ERR it ran for {seconds * 1000:.0f} ms, the limit of qa.background-timeout-ms"
+        return self._host.loop.call_later(seconds, execution.abort, reason)
 
     @staticmethod
     def _leaves_shard(plan: ExecutionPlan, records: AsyncIterator[Any] | None) -> bool:
@@ -104,12 +126,19 @@ class Distributor:
         return records is None or any(step.kind is StepKind.REPARTITION for step in plan.steps)
 
     async def _lead(
-        self, plan: ExecutionPlan, execution: Execution, topology: Topology, records: AsyncIterator[Any] | None
+        self,
+        plan: ExecutionPlan,
+        execution: Execution,
+        topology: Topology,
+        records: AsyncIterator[Any] | None,
+        strand: Strand | None,
     ) -> None:
         session_id = execution.session.id if execution.session else None
         own, max_idle_seconds = self._host.info.shard_id, self._settings.max_idle_seconds
-        start = StartRun(execution.id, own, session_id, plan, topology, max_idle_seconds, execution.user)
-        part = RunPart(start, own, execution)
+        start = StartRun(
+            execution.id, own, session_id, plan, topology, max_idle_seconds, execution.user, execution.lane
+        )
+        part = RunPart(start, own, execution, strand)
         for node in part.others:
             self._peers.send(node, "run", cloudpickle.dumps((start, records is not None)))
         source = records if records is not None else plan.source.records(self._host)
@@ -120,7 +149,7 @@ class Distributor:
                 self._send_abort(node, start.id)
 
     async def _lead_part(self, part: RunPart, source: AsyncIterator[Any]) -> None:
-        await self._run_part(part, source)
+        await _on(part.strand, self._run_part(part, source))
         part.execution.status = "pending_cluster"
         await part.all_done.wait()
 
@@ -136,7 +165,9 @@ class Distributor:
                 part.put(packet.stage, packet.records)
             while not task.done():
                 await asyncio.wait([task], timeout=min(TICK_SECONDS, part.start.max_idle_seconds / 4))
-                if (part.turns.pushed, part.execution.beats) != seen:
+                # a function that has a thread, or waits for one, is at work, however long it takes
+                busy = part.strand is not None and part.strand.busy
+                if busy or (part.turns.pushed, part.execution.beats) != seen:
                     seen = (part.turns.pushed, part.execution.beats)
                     part.last_progress = time.monotonic()
                 if not part.is_origin and part.last_progress > time.monotonic() - TICK_SECONDS and not task.done():
@@ -201,19 +232,19 @@ class Distributor:
 
     async def _follow(self, start: StartRun, *, reads: bool) -> None:
         session = self._find_session(start.session_id) if start.session_id else None
-        execution = Execution(start.id, session, user=start.user)
+        execution = Execution(start.id, session, user=start.user, lane=start.lane)
         execution.task = asyncio.current_task()
         self._history.add(execution)
         current.set(execution)
-        part = RunPart(start, self._host.info.shard_id, execution)
+        part = RunPart(start, self._host.info.shard_id, execution, self._strand(start.plan, execution))
         source = start.plan.source.records(self._host) if reads else None
         self._report(part, done=False)
         try:
             if start.id in self._ended:  # the message to abort came before this task began
                 execution.abort()
-            await self._with_watchdog(part, self._run_part(part, source))
+            await self._with_watchdog(part, _on(part.strand, self._run_part(part, source)))
         except asyncio.CancelledError:
-            execution.add_error(ABORTED)
+            execution.add_error(execution.abort_reason)
         except Exception as error:  # the origin waits for this shard, and must get the error
             execution.fail(error)
         finally:
@@ -282,3 +313,14 @@ class Distributor:
             self._peers.send(node, "abort", run_id)
         except GearsError as error:
             logger.warning("run %s: the order to stop did not reach shard %s: %s", run_id, node, error)
+
+
+async def _on(strand: Strand | None, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work here or, with a strand, on its threads."""
+    if strand is None:
+        await work
+        return
+    try:
+        await strand.run(work)
+    except TooManyCalls as error:
+        raise GearsError(str(error)) from error

@@ -13,6 +13,8 @@ import cloudpickle
 from qa_cluster.keys import slot
 from qa_cluster.topology import Topology
 
+from ..calling.strands import Strand
+from ..calling.threads import Lane
 from ..shard.executions import Execution
 from ..shard.failures import GearsError
 from ..shard.messages import sent
@@ -34,6 +36,7 @@ class StartRun:
     topology: Topology
     max_idle_seconds: float
     user: str
+    lane: Lane = Lane.RUNS
 
 
 @sent
@@ -57,10 +60,11 @@ class PartState:
 
 
 class RunPart:
-    """This shard's part of a run."""
+    """This shard's part of a run; with a strand, its functions run there and all else on the worker's event loop."""
 
-    def __init__(self, start: StartRun, own: str, execution: Execution) -> None:
+    def __init__(self, start: StartRun, own: str, execution: Execution, strand: Strand | None = None) -> None:
         self.start = start
+        self.strand = strand
         self.own = own
         self.execution = execution
         self.nodes = [shard.node_id for shard in start.topology.shards]
@@ -86,7 +90,11 @@ class RunPart:
         self.waiting_bytes += len(records or b"")
         if self.waiting_bytes > MAX_WAITING_BYTES:
             raise GearsError(f"ERR run {self.start.id} has more than {MAX_WAITING_BYTES >> 20} MiB of records waiting")
-        self.inbox(stage).put_nowait(records)
+        inbox = self.inbox(stage)
+        if self.strand is None:
+            inbox.put_nowait(records)
+        else:
+            self.strand.call_soon_threadsafe(inbox.put_nowait, records)
 
 
 class Outbox:

@@ -13,9 +13,10 @@ import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from ..shard.atomic import AtomicBlock, guarded
+from ..shard.atomic import AtomicBlock
 from ..shard.executions import OUTSIDE, Execution
 from ..shard.failures import GearsError
+from .coroutines import settled
 from .futures import GearsFuture
 from .plan import Step, StepKind
 
@@ -173,14 +174,14 @@ class Chain:
         """Await a step's result, and go on with it."""
         try:
             if inspect.iscoroutine(value):
-                value = await guarded(value, self._atomic)
+                value = await settled(value, self._atomic)
             if isinstance(value, GearsFuture):
                 suspended = value.suspended()
                 # this reference must not keep alive a future that no other code can continue: __del__ fails the step
                 del value
-                value = await suspended
+                value = await settled(suspended, self._atomic)
             elif isinstance(value, Awaitable):
-                value = await value
+                value = await settled(value, self._atomic)
         finally:
             self._end_step(position, since)
         await _done(self._advance(record, position, self.clocked, value))

@@ -16,6 +16,7 @@ from ..shard.failures import GearsError
 from ..shard.host import Host
 from ..shard.link import raise_on_error
 from ..shard.replies import decode_reply, encode_data
+from .coroutines import settled
 from .key_values import SCAN_COUNT, PagedValues, hashable, read_records, read_types, scan, type_name
 
 
@@ -111,6 +112,13 @@ class KeysOnlySource:
                 yield decode_reply(key)
 
 
+_END = object()
+
+
+async def _next(produced: AsyncIterator[Any]) -> Any:
+    return await anext(produced, _END)
+
+
 @dataclass(frozen=True, slots=True)
 class PythonSource:
     """Whatever a generator function yields."""
@@ -122,7 +130,7 @@ class PythonSource:
         """Yield what the function yields; it may also be an async generator function."""
         produced = self.generator()
         if inspect.isasyncgen(produced):
-            async for record in produced:
+            while (record := await settled(_next(produced), host.atomic)) is not _END:
                 yield record
             return
         for record in produced:
@@ -187,6 +195,8 @@ class CommandSource:
 
     trigger: str
     inorder: bool = False
+    # milliseconds that a call may take; 0: `qa.job-timeout-ms`, -1: any time
+    timeout_ms: int = 0
     name = "CommandReader"
 
     def records(self, host: Host) -> AsyncIterator[Any]:
@@ -195,7 +205,10 @@ class CommandSource:
 
     def match(self) -> Match:
         """What the module watches."""
-        return Match(self.trigger, "", "", encode_data(["trigger", self.trigger, "inorder", int(self.inorder)]))
+        arguments: list[Any] = ["trigger", self.trigger, "inorder", int(self.inorder)]
+        if self.timeout_ms:
+            arguments += ("timeout", self.timeout_ms)
+        return Match(self.trigger, "", "", encode_data(arguments))
 
 
 Source = KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource

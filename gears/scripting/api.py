@@ -6,7 +6,6 @@ coroutines and `onRegistered` callbacks of a shard worker, and nowhere else.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -97,9 +96,7 @@ async def commands_sent() -> None:
     """Wait until every command of `execute_later` has run (not in RedisGears)."""
     reporting = current_host().reporting
     if reporting is not None:
-        ran: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        reporting.call(ran.set_result, "PING")
-        await ran
+        await current_host().await_on_loop(reporting.ping())
 
 
 def log(message: object, level: str = "notice") -> None:
@@ -197,7 +194,7 @@ def register_time_event(seconds: float, f: Callable[[], Any], key: object = None
     session = session_of(execution)
     if execution is None or session is None:
         raise GearsError("registerTE can only be called by a script or a function of a session")
-    current_runtime().timers.start(session, seconds, f, execution.id, execution.user)
+    current_host().on_loop(current_runtime().timers.start, session, seconds, f, execution.id, execution.user)
     return True
 
 
@@ -234,7 +231,8 @@ async def ask_shard(
     The bus may lose messages: the request is repeated every `resend_seconds`, and that function may get it twice. Body
     and result consist of None, booleans, numbers, texts, bytes, lists and dicts; a tuple arrives as a list.
     """
-    return await current_runtime().peers.ask(node_id, kind, body, timeout_seconds, resend_seconds)
+    asked = current_runtime().peers.ask(node_id, kind, body, timeout_seconds, resend_seconds)
+    return await current_host().await_on_loop(asked)
 
 
 def answer_shards(kind: str, handler: Callable[[str, Any], Any]) -> None:

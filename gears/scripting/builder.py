@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from ..calling.threads import Lane
 from ..registrations.script_source import running_script
 from ..registrations.sessions import MODES, RIGHTS, Registration, session_of
 from ..runs.plan import ExecutionPlan, Step, StepKind
 from ..shard.executions import Execution, current
 from ..shard.failures import GearsError
-from .runtime import current_runtime
+from .runtime import Runtime, current_runtime
 from .source_options import SOURCE_NAMES, checked_function, registered_source, run_source
 
 NO_SYNC = (
@@ -189,12 +189,11 @@ class GearsBuilder:
         caller = current.get()
         runtime = current_runtime()
         user = caller.user if caller is not None else ""
-        if threading.current_thread() is not threading.main_thread():
+        if asyncio._get_running_loop() is None:
             raise GearsError("run can not be called in a thread of a function's own: give runCoroutine a coroutine")
-        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user)
-        runtime.history.add(execution)
-        task = runtime.distributor.start(plan, execution)
-        return asyncio.ensure_future(_results(task, execution))
+        lane = caller.lane if caller is not None else Lane.BACKGROUND
+        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user, lane=lane)
+        return runtime.host.await_on_loop(_results(runtime, plan, execution))
 
     def register(
         self,
@@ -232,7 +231,7 @@ class GearsBuilder:
         session = session_of(current.get())
         if session is None:
             raise GearsError("register can only be called by a script or a function of a session")
-        runtime.registrar.extend(session, registration)
+        runtime.host.on_loop(runtime.registrar.extend, session, registration)
         return registration.id
 
     def _finished_steps(self, convert: bool, collect: bool) -> tuple[Step, ...]:
@@ -244,6 +243,7 @@ class GearsBuilder:
         return tuple(steps)
 
 
-async def _results(task: asyncio.Task[None], execution: Execution) -> list[list[Any]]:
-    await task
+async def _results(runtime: Runtime, plan: ExecutionPlan, execution: Execution) -> list[list[Any]]:
+    runtime.history.add(execution)
+    await runtime.distributor.start(plan, execution)
     return [execution.results, execution.errors]

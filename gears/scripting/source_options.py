@@ -20,6 +20,7 @@ from ..shard.failures import GearsError
 
 SOURCE_NAMES = ("KeysReader", "KeysOnlyReader", "StreamReader", "PythonReader", "ShardsIDReader", "CommandReader")
 FAILED_POLICIES = ("continue", "abort", "retry")
+MAX_TIMEOUT_MS = 86_400_000
 NO_HOOK = (
     "hook= is left out: to answer reads of keys that do not exist use GB('KeysReader').register(prefix=.., "
     "commands=['get'], eventTypes=['keymiss']) and override_reply; else use trigger= and RG.TRIGGER"
@@ -91,7 +92,7 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
         trigger = options.get("trigger")
         if not isinstance(trigger, str) or not trigger:
             raise GearsError("no trigger or hook argument was given")
-        return CommandSource(trigger, bool(options.get("inorder", False)))
+        return CommandSource(trigger, bool(options.get("inorder", False)), _timeout_ms(options.get("timeout")))
     prefix = options.get("prefix", options.get("regex", arg))
     if name == "StreamReader":
         return _registered_stream(_text(prefix, "stream argument must be a string"), options)
@@ -104,6 +105,17 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
         key_types=_names(options.get("keyTypes"), "key type", KEY_TYPES),
         commands=_names(options.get("commands"), "command"),
     )
+
+
+def _timeout_ms(value: object) -> int:
+    """`timeout` of `register` as the module takes it: None is its default, 0 is no limit."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TIMEOUT_MS:
+        raise GearsError(
+            f"timeout must be a whole number of milliseconds from 0 (no limit) to {MAX_TIMEOUT_MS}, got {value!r}"
+        )
+    return value or -1
 
 
 def _registered_stream(prefix: str, options: dict[str, Any]) -> StreamSource:

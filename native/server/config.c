@@ -39,10 +39,12 @@ static const Setting SETTINGS[] = {
     {"model-timeout-ms", &config.model_timeout_ms, 5000, 1000, 86400000},
     {"backend-memory-mb", &config.backend_memory_mb, 0, 0, 1 << 24},
     {"max-watched-questions", &config.max_watched, 10000, 0, 1000000},
+    {"function-threads", &config.function_threads, 32, 1, 1024},
+    {"background-timeout-ms", &config.background_timeout_ms, 0, 0, 2592000000LL},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 
-/* RedisAI's load arguments that take effect. LEGACY stores their values as given. */
+/* RedisAI's and RedisGears' load arguments that take effect. LEGACY stores their values as given. */
 typedef struct LoadArgument {
     const char *name;
     long long *value;
@@ -56,6 +58,7 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
     {"MODEL_EXECUTION_TIMEOUT", &config.model_timeout_ms, 1000, 86400000},
     {"BACKEND_MEMORY_LIMIT", &config.backend_memory_mb, 0, 1 << 24},
     {"MODEL_CHUNK_SIZE", &config.model_chunk_size, MODEL_CHUNK_MIN, MODEL_CHUNK_MAX},
+    {"ExecutionThreads", &config.function_threads, 1, 1024},
 };
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 

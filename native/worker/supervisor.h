@@ -11,6 +11,7 @@ typedef enum { WORKER_STOPPED, WORKER_BACKOFF, WORKER_STARTING, WORKER_READY } W
 
 typedef struct WorkerBeat {
     long long rss_bytes, batches, batched_items, batched_tokens, padded_tokens, queue_depth;
+    long long function_threads, functions_running, functions_waiting, functions_stuck;
 } WorkerBeat;
 
 typedef struct WorkerInfo {

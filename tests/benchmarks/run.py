@@ -16,13 +16,25 @@ from qa_cluster.reading.manifest import Manifest
 from tests.harness.programs import find_binary
 from tests.harness.system import System
 
-from . import engine, events, functions, living, pauses, pretokenize, reader_latency, reading_cost, service, shard_get
+from . import (
+    blocking,
+    engine,
+    events,
+    functions,
+    living,
+    pauses,
+    pretokenize,
+    reader_latency,
+    reading_cost,
+    service,
+    shard_get,
+)
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
 
 # scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
-SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", *ENGINE)
+SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", *ENGINE)
 # those that need files of their own
 OTHERS = ("living",)
 
@@ -80,6 +92,8 @@ def main() -> None:
             reader_latency.run(report, corpus, models, options.checkpoint, options.rounds)
     if "reading" in scenarios:
         reading_cost.run(report, binary, corpus, options.rounds)
+    if "blocking" in scenarios:
+        blocking.run(report, binary, corpus, options.rounds)
     for name, measure in ENGINE.items():
         if name in scenarios:
             measure(report, binary, options.rounds)

@@ -23,7 +23,7 @@ from qa_cluster.gears.shard.executions import Execution
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.scripts import plan_of
 
-NO_BLOCK: Any = SimpleNamespace(active=False)
+NO_BLOCK: Any = SimpleNamespace(entered_here=False)
 
 
 async def stream(records: Iterable[Any]) -> AsyncIterator[Any]:
@@ -220,7 +220,7 @@ def test_an_exit_of_a_function_is_an_error_of_its_record(error: type[BaseExcepti
 
 
 async def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
-    block: Any = SimpleNamespace(active=True)
+    block: Any = SimpleNamespace(entered_here=True)
 
     async def waits() -> str:
         try:

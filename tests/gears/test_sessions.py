@@ -13,6 +13,7 @@ import pytest
 
 from qa_cluster.gears.registrations import registrar
 from qa_cluster.gears.registrations.installed import Installed
+from qa_cluster.gears.registrations.on_registered import Beginnings
 from qa_cluster.gears.registrations.registrar import Registrar
 from qa_cluster.gears.registrations.sessions import Registration, ScriptSession, SessionRegistry
 from qa_cluster.gears.registrations.stored_sessions import Change, StoredSession, dump
@@ -29,7 +30,15 @@ def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peer
     streams: Any = SimpleNamespace(start=start, stop=lambda _: None)
     timers: Any = SimpleNamespace(stop_dead=lambda: None, stop_session=lambda _: None)
     registry, history = SessionRegistry(), ExecutionHistory()
-    installed = Installed(host, sessions=registry, history=history, streams=streams, timers=timers, names={})
+    installed = Installed(
+        host,
+        sessions=registry,
+        history=history,
+        streams=streams,
+        timers=timers,
+        beginnings=Beginnings(host),
+        names={},
+    )
     return Registrar(host, peers, installed)
 
 
