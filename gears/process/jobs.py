@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..registrations.sessions import Registration, ScriptSession
-from ..runs.sources import KeysSource
+from ..runs.sources import KeysSource, OneRecord
+from ..scripting.commands import run_command
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
@@ -15,7 +16,6 @@ from ..shard.failures import GearsError
 from ..shard.replies import decode_reply
 from . import ai_jobs
 from .ai_jobs import JobResult
-from .commands import run_command
 from .pyexecute import ScriptRequest, run_script
 
 
@@ -39,11 +39,6 @@ class Job:
     def unawaited(self) -> bool:
         """Whether it is an event that no client waits for."""
         return self.kind == "event" and self.arguments[3:] in ([0], [b"0"])
-
-
-async def one_record(record: Any) -> AsyncIterator[Any]:
-    """A source of one record."""
-    yield record
 
 
 class Jobs:
@@ -82,16 +77,14 @@ class Jobs:
             # The module had it when the job came: a newer version has just replaced it, or this worker is new.
             raise GearsError(f"TRYAGAIN the registration {registration_id} is being replaced or loaded") from error
 
-    async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
-        self._runtime.history.add_registered(registration.id, execution)
-        await self._runtime.distributor.run(registration.plan(), execution, one_record(record))
-
     async def _trigger(self, job: Job) -> JobResult:
         session, registration = self._registration(job)
         caller = job.arguments[1].decode("utf-8", "surrogateescape")
         user = caller if registration.rights == "caller" else ""
         execution = Execution(self._runtime.host.ids.next(), session, registered=True, user=user)
-        await self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
+        self._runtime.history.add_registered(registration.id, execution)
+        plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
+        await self._runtime.distributor.run(plan, execution, registration_id=registration.id)
         if execution.failure is not None:
             return ("ERR", execution.failure)
         return ("OK", replies.encode_reply(execution.results))
@@ -107,7 +100,8 @@ class Jobs:
         execution = Execution(
             self._runtime.host.ids.next(), session, registered=True, can_override=has_client in (1, b"1")
         )
-        await self._run(registration, execution, record)
+        self._runtime.history.add_registered(registration.id, execution)
+        await self._runtime.distributor.run(registration.plan(), execution, OneRecord(record), registration.id)
         if execution.can_override:
             # coroutines of the execution may still answer the client
             await execution.released()

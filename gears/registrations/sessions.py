@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from ..runs.plan import ExecutionPlan, Step
-from ..runs.sources import RegisteredSource
+from ..runs.sources import CommandCall, CommandSource, RegisteredSource
 from ..shard.executions import Execution
 from ..shard.failures import GearsError
 from ..shard.link import Argument
 
 MODES = ("async", "async_local")
 RIGHTS = ("caller", "owner")
+
+
+def module_name(session_id: str) -> str:
+    """The `__name__` in the globals of a session's script."""
+    return f"gears_session_{session_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,10 @@ class Registration:
     def plan(self) -> ExecutionPlan:
         """The plan that each of its events runs."""
         return ExecutionPlan(self.source, self.steps, self.mode, self.description)
+
+    def trigger_plan(self, arguments: Sequence[Any]) -> ExecutionPlan:
+        """The plan that a call of its trigger runs: with the mode ``async`` every shard gets the arguments."""
+        return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
 
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
         """The nine fields of `QA.REGISTER`."""
@@ -90,6 +99,13 @@ class SessionRegistry:
         if found is None:
             raise GearsError(f"ERR execution is not registered: {registration_id}")
         return found
+
+    def trigger(self, name: str) -> tuple[ScriptSession, Registration]:
+        """The registration of a trigger, and its session."""
+        for session, registration in self._registrations.values():
+            if isinstance(registration.source, CommandSource) and registration.source.trigger == name:
+                return session, registration
+        raise GearsError("ERR subcommand not found")
 
     def adopt(self, session: ScriptSession) -> list[str]:
         """Replace the session of the same id, if any; return the ids of the registrations that are gone."""

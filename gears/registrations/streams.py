@@ -107,6 +107,9 @@ class Streams:
     def promoted(self) -> None:
         """Read all streams again: this shard has become a primary, and the one before may have left entries pending."""
         for consumer in self._consumers.values():
+            if consumer.ended:  # the primary before has aborted it; the new one may do better
+                consumer.ended = False
+                self._host.execute("QA.STREAM", consumer.registration.id, "OK")
             for stream in consumer.streams.values():
                 if stream.phase is not Phase.RUNNING:  # the batch that runs has its entries
                     stream.start_over()
@@ -275,7 +278,9 @@ class Streams:
                 execution.finish()
                 return self._settle(consumer, stream, batch, execution, 0)
             with self._host.watch.limited():
-                await self._distributor.run(registration.plan(), execution, records_of(stream.key, batch))
+                await self._distributor.run(
+                    registration.plan(), execution, records_of(stream.key, batch), registration.id
+                )
         finally:
             limit.cancel()
         return self._settle(consumer, stream, batch, execution, round((time.perf_counter() - began) * 1e6))

@@ -33,6 +33,17 @@ class StartRun:
     topology: Topology
     max_idle_seconds: float
     user: str
+    # the registration whose steps run, in place of those of `plan`; empty: none
+    registration_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A pickled `StartRun`, with what a shard needs to read it or to refuse it."""
+
+    id: str
+    session_id: str | None
+    packed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +57,16 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A shard's report to the origin: it is alive, or done, with its errors."""
+    """A shard's report to the origin: it is alive, or done, with its errors and the first of them as one line.
+
+    A shard that has `refused` has taken no part, and sends no records and end markers.
+    """
 
     id: str
     done: bool
     errors: tuple[str, ...] = ()
+    failure: str | None = None
+    refused: bool = False
 
 
 class RunPart:
@@ -69,6 +85,7 @@ class RunPart:
         self.unfinished = set(self.others) if self.is_origin else set()
         self.heard_of: set[str] = set()
         self.all_done = asyncio.Event()
+        self.refused = False
         self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
         if not self.unfinished:
             self.all_done.set()

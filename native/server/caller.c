@@ -26,7 +26,7 @@ RedisModuleString *caller_name(RedisModuleCtx *ctx) {
 int caller_require_admin(RedisModuleCtx *ctx, const char *command) {
     if (RedisModule_SetCommandACLCategories || caller_is_log(ctx)) return 1;
     /* link_create_user gives the worker these commands by name. */
-    if (!strncasecmp(command, "ai.", 3) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
+    if (link_may_run(command) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
     return caller_is_admin(ctx, command);
 }
 
