@@ -29,7 +29,7 @@ from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.link import Argument, Reply, raise_on_error
 from .sessions import Registration, ScriptSession
-from .stream_commands import GROUP, check_report, has_group, known_status, read_command, records_of, take_new
+from .stream_commands import GROUP, check_report, has_group, known_statuses, read_command, records_of, take_new
 from .stream_state import CONSUMER, SECOND_CONSUMER, Consumer, Delivery, Entry, Phase, Stream
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Streams:
         if consumer is None or consumer.registration is not registration:
             self.stop(registration.id)
             consumer = Consumer(session, registration, registration.source)
-            status = known_status(self._host, registration.id)
+            status = known_statuses(self._host).get(registration.id, "OK")
             consumer.paused, consumer.ended = status == "PAUSED", status == "ABORTED"
             self._consumers[registration.id] = consumer
         self._spawn(self._look_at_all(consumer))
@@ -106,10 +106,12 @@ class Streams:
 
     def promoted(self) -> None:
         """Read all streams again: this shard has become a primary, and the one before may have left entries pending."""
+        for registration_id, status in known_statuses(self._host).items():
+            if status == "ABORTED":  # by the primary before: what failed there may succeed here
+                self._host.execute("QA.STREAM", registration_id, "OK")
+                if registration_id in self._consumers:
+                    self._consumers[registration_id].ended = False
         for consumer in self._consumers.values():
-            if consumer.ended:  # the primary before has aborted it; the new one may do better
-                consumer.ended = False
-                self._host.execute("QA.STREAM", consumer.registration.id, "OK")
             for stream in consumer.streams.values():
                 if stream.phase is not Phase.RUNNING:  # the batch that runs has its entries
                     stream.start_over()

@@ -37,7 +37,7 @@ def answer_inside(name: str, arguments: Sequence[str]) -> Any:
         raise GearsError(f"ERR {name} can not run inside an atomic block: run it before")
     _check_rights(runtime, name, arguments)
     if name in TRIGGERS:
-        packed = _outcome(runtime, name, _trigger(runtime, arguments))
+        packed = _outcome(runtime, name, _trigger(runtime, arguments, waits=_may_wait()))
     elif _may_wait():
         packed = _outcome(runtime, name, run_command(runtime, name, list(arguments)))
     else:
@@ -82,7 +82,7 @@ def _outcome(runtime: Runtime, name: str, work: Coroutine[Any, Any, bytes]) -> b
     raise GearsError(f"ERR {name} would have to wait, and a function may not: call it in a thread of its own")
 
 
-async def _trigger(runtime: Runtime, arguments: Sequence[str]) -> bytes:
+async def _trigger(runtime: Runtime, arguments: Sequence[str], *, waits: bool) -> bytes:
     if not arguments:
         raise GearsError("ERR wrong number of arguments for 'rg.trigger' command")
     session, registration = runtime.sessions.trigger(arguments[0])
@@ -90,7 +90,7 @@ async def _trigger(runtime: Runtime, arguments: Sequence[str]) -> bytes:
     user = caller.user if caller is not None and registration.rights == "caller" else ""
     execution = Execution(runtime.host.ids.next(), session, registered=True, user=user)
     plan = registration.trigger_plan(arguments)
-    if not _may_wait() and runtime.distributor.leaves_shard(plan, None):
+    if not waits and runtime.distributor.leaves_shard(plan, None):
         raise GearsError(
             f"ERR the trigger {arguments[0]} runs on all shards, for which a function may not wait: "
             "call it in a thread of its own, or register it with mode='async_local'"
