@@ -78,7 +78,7 @@ def test_the_least_int8_is_taken(shard: Server) -> None:
 @pytest.mark.parametrize(
     ("dtype", "texts"),
     [
-        ("FLOAT", ["0.10000000149011612", "4", "-2.5", "1.0000000133514319e-10", "inf"]),
+        ("FLOAT", ["0.10000000149011612", "4", "-2.5", "1.000000013351432e-10", "inf"]),
         ("DOUBLE", ["0.1", "4", "-2.5", "1e-10", "inf"]),
     ],
 )
