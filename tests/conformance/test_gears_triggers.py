@@ -22,7 +22,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 @covers("GearsBuilder", "CommandReader: register(trigger=)")
 @covers("redgrease", "@command, functions that answer with Python objects", "replace=")
 def test_command(deployment: Deployment) -> None:
-    @redgrease.command()
+    @redgrease.command(mode="async_local")
     def multiply(first: str, second: str) -> dict[str, int]:
         return {"product": int(first) * int(second)}
 
