@@ -141,7 +141,9 @@ class Strand(asyncio.AbstractEventLoop):
                     if not handle.cancelled():
                         handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
             except Aborted:
-                # it came when a task's turn had not begun or was over already: the task may wait for ever
+                # it came when a task's turn had not begun or was over already: the task may wait for ever, so the
+                # work is given up; what else it has begun is cancelled
+                self._cancel()
                 self._home.call_soon_threadsafe(self._finish, (None, asyncio.CancelledError()))
             except BaseException as error:  # of a task or callback that a function has made
                 logger.error("a function raised %s: ignored", type(error).__name__)
@@ -244,8 +246,8 @@ class Strand(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Log what a task of a function left behind."""
-        logger.error("%s: %r", context.get("message"), context.get("exception"))
+        """Report what a task of a function left behind as the worker's event loop does."""
+        self._home.call_exception_handler(context)
 
 
 async def _kept(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..calling.threads import Lane
 from ..registrations.sessions import Registration, ScriptSession
-from ..runs.sources import CommandSource, KeysSource
+from ..runs.plan import ExecutionPlan
+from ..runs.sources import CommandSource, KeysSource, OneRecord
+from ..scripting.commands import run_command
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
@@ -17,7 +19,6 @@ from ..shard.failures import GearsError
 from ..shard.replies import decode_reply
 from . import ai_jobs
 from .ai_jobs import JobResult
-from .commands import run_command
 from .pyexecute import ScriptRequest, run_script
 from .turns import TakingTurns
 
@@ -42,11 +43,6 @@ class Job:
     def unawaited(self) -> bool:
         """Whether it is an event that no client waits for."""
         return self.kind == "event" and self.arguments[3:] in ([0], [b"0"])
-
-
-async def one_record(record: Any) -> AsyncIterator[Any]:
-    """A source of one record."""
-    yield record
 
 
 class Room(enum.Enum):
@@ -108,10 +104,16 @@ class Jobs:
             # The module had it when the job came: a newer version has just replaced it, or this worker is new.
             raise GearsError(f"TRYAGAIN the registration {registration_id} is being replaced or loaded") from error
 
-    async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
+    async def _run(
+        self,
+        registration: Registration,
+        plan: ExecutionPlan,
+        execution: Execution,
+        records: OneRecord | None = None,
+    ) -> None:
         await self._runtime.beginnings.over(registration.id)
         self._runtime.history.add_registered(registration.id, execution)
-        await self._runtime.distributor.run(registration.plan(), execution, one_record(record))
+        await self._runtime.distributor.run(plan, execution, records, registration.id)
 
     async def _trigger(self, job: Job) -> JobResult:
         session, registration = self._registration(job)
@@ -125,7 +127,8 @@ class Jobs:
             lane=Lane.CLIENTS,
             owner=registration.id,
         )
-        run = self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
+        plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
+        run = self._run(registration, plan, execution)
         if isinstance(registration.source, CommandSource) and registration.source.inorder:
             await self._turns.take(registration.id, execution, run)
         else:
@@ -151,7 +154,7 @@ class Jobs:
             lane=Lane.CLIENTS if awaited else Lane.BACKGROUND,
             owner=registration.id,
         )
-        run = self._run(registration, execution, record)
+        run = self._run(registration, registration.plan(), execution, OneRecord(record))
         if awaited or registration.is_own:
             await run
         else:

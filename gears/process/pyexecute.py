@@ -20,7 +20,7 @@ from ..scripting.names import script_globals
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
-from ..shard.failures import GearsError, error_line, traceback_text
+from ..shard.failures import GearsError, traceback_text
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
@@ -112,7 +112,7 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     check_names(runtime, request)
     check_requirements(request.requirements)
     runtime.settings.refresh()
-    session_id = request.id or runtime.host.ids.next()
+    session_id = request.id or runtime.host.ids.next_session()
     session = ScriptSession(session_id, request.description, request.script_source, requirements=request.requirements)
     try:
         script = await _execute(runtime, session)
@@ -124,10 +124,7 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
         forget_source(session.id)
         raise ScriptFailed(traceback_text(error)) from error
     if session.registrations or runtime.sessions.get(session.id) is not None:
-        try:
-            await runtime.registrar.publish(session, request.replace_with or None)
-        except GearsError as error:
-            return replies.encode_data([error_line(error)])
+        await runtime.registrar.publish(session, request.replace_with or None)
     elif not script.timers:
         forget_source(session.id)
     _start_timers(runtime, session, script)

@@ -17,7 +17,7 @@ from qa_cluster.topology import Topology
 from ..calling.coroutines import CoroutineLoop
 from ..calling.threads import FunctionThreads
 from ..inference.backends.base import RuntimeLimits
-from ..inference.backends.choose import import_ahead
+from ..inference.backends.choose import backend_versions, import_ahead
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import Devices
 from ..inference.model_store import ModelStore
@@ -25,12 +25,14 @@ from ..registrations.installed import Installed
 from ..registrations.neighbours import Neighbours
 from ..registrations.on_registered import Beginnings
 from ..registrations.registrar import Registrar
+from ..registrations.session_globals import SharedSessions
 from ..registrations.sessions import SessionRegistry
 from ..registrations.streams import Streams
 from ..registrations.timers import Timers
 from ..runs.distributed import Distributor
 from ..runs.history import ExecutionHistory
 from ..runs.settings import GearsSettings
+from ..scripting.commands import answer_about_executions
 from ..scripting.names import install_modules, script_globals
 from ..scripting.runtime import Runtime, bind
 from ..shard.atomic import AtomicBlock
@@ -43,10 +45,10 @@ from ..shard.memory import limit_memory
 from ..shard.peers import Peers, read_topology
 from ..shard.shard import ShardInfo, Start
 from ..shard.threads import inherit_contexts
-from .commands import answer_about_executions
 from .heartbeat import Heartbeat, give_up
 from .job_loop import JobLoop
 from .jobs import Jobs
+from .unheard import report_unheard
 
 logger = logging.getLogger(__name__)
 _CLUSTER_UP_SECONDS = 5.0
@@ -82,6 +84,7 @@ class WorkerService:
 
     async def run(self) -> None:
         """Serve until the control socket closes or a link is lost."""
+        self._loop.set_exception_handler(report_unheard)
         self._loop.add_reader(self._control, self._control_readable)
         for number in (signal.SIGTERM, signal.SIGINT):
             # Ctrl-C in a terminal reaches the whole process group, but the server decides when its worker ends
@@ -108,7 +111,7 @@ class WorkerService:
         await runtime.models.load_all()
         # asked for only now, so that the reply includes what other shards have registered here meanwhile
         runtime.registrar.installed.restore(host.execute("QA.SESSIONS"))
-        host.execute("QA.READY")
+        host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
         watching = self._loop.create_task(neighbours.watch())
         await self._over
@@ -128,6 +131,7 @@ class WorkerService:
         lease_ms = info.number("qa.atomic-lease-ms", 1000)
         self._atomic = AtomicBlock(self._control, links, lease_ms, self._watch_control_again)
         coroutines = CoroutineLoop()
+        coroutines.loop.set_exception_handler(report_unheard)
         threads = FunctionThreads(
             self._loop,
             info.number("qa.function-threads", 32),
@@ -148,9 +152,9 @@ class WorkerService:
         history = ExecutionHistory()
         settings = GearsSettings(host.execute_own, history)
         sessions = SessionRegistry()
-        distributor = Distributor(host, peers, history, settings, sessions.get)
-        timers = Timers(host)
         beginnings = Beginnings(host)
+        distributor = Distributor(host, peers, history, settings, SharedSessions(sessions, beginnings))
+        timers = Timers(host)
         streams = Streams(host, history, distributor, beginnings)
         installed = Installed(
             host,

@@ -60,14 +60,16 @@ class Records:
             yield stream_record(name, entry_id, fields)
 
 
-def known_status(host: Host, registration_id: str) -> str:
-    """The status of a registration that the module has kept from an earlier worker."""
+def known_statuses(host: Host) -> dict[str, str]:
+    """The status of each registration on streams, as the module has kept it from an earlier worker or a replication."""
+    statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))
-        if values.get("id") == registration_id:
-            data = values["RegistrationData"]
-            return str(dict(zip(data[::2], data[1::2], strict=False)).get("status", "OK"))
-    return "OK"
+        data = values["RegistrationData"]
+        status = dict(zip(data[::2], data[1::2], strict=False)).get("status")
+        if status is not None:
+            statuses[str(values["id"])] = str(status)
+    return statuses
 
 
 def check_report(reply: Reply) -> None:

@@ -34,7 +34,7 @@ from ..shard.host import Host
 from ..shard.link import Argument, Reply, raise_on_error
 from .on_registered import Beginnings
 from .sessions import Registration, ScriptSession
-from .stream_commands import GROUP, Records, check_report, has_group, known_status, read_command, take_new
+from .stream_commands import GROUP, Records, check_report, has_group, known_statuses, read_command, take_new
 from .stream_state import CONSUMER, SECOND_CONSUMER, Consumer, Delivery, Entry, Phase, Stream
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Streams:
         if consumer is None or consumer.registration is not registration:
             self.stop(registration.id)
             consumer = Consumer(session, registration, registration.source)
-            status = known_status(self._host, registration.id)
+            status = known_statuses(self._host).get(registration.id, "OK")
             consumer.paused, consumer.ended = status == "PAUSED", status == "ABORTED"
             self._consumers[registration.id] = consumer
         self._spawn(self._look_at_all(consumer))
@@ -112,6 +112,11 @@ class Streams:
 
     def promoted(self) -> None:
         """Read all streams again: this shard has become a primary, and the one before may have left entries pending."""
+        for registration_id, status in known_statuses(self._host).items():
+            if status == "ABORTED":  # by the primary before: what failed there may succeed here
+                self._host.execute("QA.STREAM", registration_id, "OK")
+                if registration_id in self._consumers:
+                    self._consumers[registration_id].ended = False
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
                 if stream.phase is not Phase.RUNNING:  # the batch that runs has its entries
@@ -284,7 +289,7 @@ class Streams:
             return self._settle(consumer, stream, batch, execution, 0)
         await self._beginnings.over(registration.id)
         records = Records(stream.key, batch)
-        await self._distributor.run(registration.plan(), execution, records.read())
+        await self._distributor.run(registration.plan(), execution, records.read(), registration.id)
         # one that was aborted may still work on an entry, which must not look as if it had ended
         await execution.over()
         begun = batch[: records.taken] if execution.aborted else batch

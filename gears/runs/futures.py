@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import weakref
 from collections.abc import Coroutine, Generator
+from contextvars import ContextVar
 from typing import Any
 
 from ..shard.atomic import guarded
@@ -27,6 +28,18 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -
         future.set_result(value)
 
 
+class StepSlot:
+    """Whether a step that waits may make a future; the coroutines of one execution each have their own."""
+
+    __slots__ = ("step_future",)
+
+    def __init__(self) -> None:
+        self.step_future: object = None
+
+
+step_slot: ContextVar[StepSlot | None] = ContextVar("step_slot", default=None)
+
+
 class GearsFuture:
     """Suspends a step that returns it; `continueRun` and `continueFailed` set the step's result, from any thread.
 
@@ -40,11 +53,12 @@ class GearsFuture:
         # set before the checks, because __del__ also runs for an object that they refuse
         self._continued = True
         self._execution = current.get()
-        if self._execution is None or self._execution.step_future is OUTSIDE:
+        self._step = step_slot.get() or self._execution
+        if self._execution is None or self._step is None or self._step.step_future is OUTSIDE:
             raise GearsError("Future object can only be created inside certain execution steps")
-        if self._execution.step_future is not None:
+        if self._step.step_future is not None:
             raise GearsError("Can not create async record twice on the same step")
-        self._execution.step_future = weakref.ref(self)
+        self._step.step_future = weakref.ref(self)
         self._loop = current_host().functions_loop
         self._future: asyncio.Future[Any] = self._loop.create_future()
         self._continued = False
@@ -54,8 +68,8 @@ class GearsFuture:
         return self._future
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if self._execution is not None:
-            self._execution.step_future = None  # a coroutine may await one such future after the other
+        if self._step is not None:
+            self._step.step_future = None  # a coroutine may await one such future after the other
         return self._future.__await__()
 
     def __del__(self) -> None:

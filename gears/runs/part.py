@@ -37,6 +37,18 @@ class StartRun:
     max_idle_seconds: float
     user: str
     lane: Lane = Lane.RUNS
+    # the registration whose steps run, in place of those of `plan`; empty: none
+    registration_id: str = ""
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A pickled `StartRun`, with what a shard needs to read it or to refuse it."""
+
+    id: str
+    session_id: str | None
+    packed: bytes
 
 
 @sent
@@ -52,11 +64,16 @@ class Packet:
 @sent
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A shard's report to the origin: it is alive, or done, with its errors."""
+    """A shard's report to the origin: it is alive, or done, with its errors and the first of them as one line.
+
+    A shard that has `refused` has taken no part, and sends no records and end markers.
+    """
 
     id: str
     done: bool
     errors: tuple[str, ...] = ()
+    failure: str | None = None
+    refused: bool = False
 
 
 class RunPart:
@@ -76,6 +93,8 @@ class RunPart:
         self.unfinished = set(self.others) if self.is_origin else set()
         self.heard_of: set[str] = set()
         self.all_done = asyncio.Event()
+        self.refused = False
+        self.beginning = False  # whether it waits for `onRegistered` of its registration
         self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
         if not self.unfinished:
             self.all_done.set()

@@ -20,6 +20,16 @@ from .coroutines import settled
 from .key_values import SCAN_COUNT, PagedValues, hashable, read_records, read_types, scan, type_name
 
 
+class OneRecord:
+    """The only record of an event or a call: a run need not read on while it waits."""
+
+    def __init__(self, record: Any) -> None:
+        self.record = record
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        yield self.record
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """What makes the module run a registration, as fields of `QA.REGISTER`."""
@@ -28,6 +38,16 @@ class Match:
     events: str
     commands: str
     arguments: bytes
+
+
+def _own_key(host: Host, key: str) -> list[list[bytes]]:
+    """The key as a page of its own; no page if another shard has its slot."""
+    name = key.encode("utf-8", "surrogateescape")
+    if host.info.cluster:
+        (answer,) = host.execute_many([(b"TYPE", name)])
+        if isinstance(answer, Exception) and str(answer).startswith("MOVED"):
+            return []
+    return [[name]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +65,7 @@ class KeysSource:
     async def records(self, host: Host) -> AsyncIterator[Any]:
         """Yield a record for each matching key."""
         values = PagedValues(host, self.key_types)
-        for keys in [[self.pattern.encode()]] if self.no_scan else scan(host, self.pattern):
+        for keys in _own_key(host, self.pattern) if self.no_scan else scan(host, self.pattern):
             if not self.read_value and not self.key_types:
                 for key in keys:
                     yield {"key": decode_reply(key), "event": None}
@@ -104,7 +124,7 @@ class KeysOnlySource:
         """Yield each name."""
         pattern, no_scan = self.pattern_generator() if self.pattern_generator else (self.pattern, self.no_scan)
         if no_scan:
-            if host.execute("EXISTS", pattern):
+            if _own_key(host, pattern) and host.execute("EXISTS", pattern):
                 yield pattern
             return
         for keys in scan(host, pattern, self.count):
@@ -211,5 +231,17 @@ class CommandSource:
         return Match(self.trigger, "", "", encode_data(arguments))
 
 
-Source = KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource
+@dataclass(frozen=True, slots=True)
+class CommandCall:
+    """One call of a trigger: its name and arguments, on every shard that the call runs on."""
+
+    arguments: tuple[Any, ...]
+    name = "CommandReader"
+
+    def records(self, host: Host) -> OneRecord:
+        """The record: a list of the name and the arguments."""
+        return OneRecord(list(self.arguments))
+
+
+Source = CommandCall | KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource
 RegisteredSource = KeysSource | CommandSource | StreamSource

@@ -29,6 +29,7 @@ from ..shard.peers import RESEND_SECONDS, RESEND_SOON_SECONDS
 from ..shard.replies import decode_reply
 from .builder import GearsBuilder
 from .held_model import HeldModel, with_references
+from .inside import ANSWERED_INSIDE, answer_inside
 from .runtime import current_runtime
 
 # Names from other modules that functions may use.
@@ -40,6 +41,10 @@ _LEVELS = ("debug", "verbose", "notice", "warning")
 
 def _argument(value: object) -> Argument:
     return value if isinstance(value, (str, bytes, bytearray, memoryview)) else str(value)
+
+
+def _text(value: object) -> str:
+    return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
 
 
 def execute(command: str, *args: object) -> Any:
@@ -54,6 +59,9 @@ def execute(command: str, *args: object) -> Any:
     if not isinstance(command, str):
         raise GearsError("the given command must be a string")
     host = current_host()
+    name = command.upper()
+    if name in ANSWERED_INSIDE:
+        return answer_inside(name, [_text(value) for value in args])
     refuse_forbidden(command)
     return decode_reply(host.execute(command, *[_argument(value) for value in args]))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -43,6 +45,30 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
     return records
 
 
+def _checks_arity(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, whose calls with too few or too many arguments are told as RedisGears tells them."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError as error:
+            told = f"wrong number of args: wrong number of arguments for {method.__name__}: {error}"
+            raise GearsError(told) from None
+        return method(*arguments, **named)
+
+    return checked
+
+
+def _with_checked_arity(builder: type[GearsBuilder]) -> type[GearsBuilder]:
+    for name, method in list(vars(builder).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
+            setattr(builder, name, _checks_arity(method))
+    return builder
+
+
+@_with_checked_arity
 class GearsBuilder:
     """A pipeline under construction; every operation returns the builder itself.
 
@@ -149,9 +175,12 @@ class GearsBuilder:
         return self.aggregateby(extractor, 0, lambda _key, acc, _record: acc + 1, lambda _key, acc, part: acc + part)
 
     def sort(self, reverse: bool = True) -> Self:
-        """Sort all records, on the shard where the run started."""
+        """Sort all records, on the shard where the run started.
+
+        As in RedisGears, the order is ascending unless `reverse` is False.
+        """
         self.aggregate([], _append, lambda acc, part: acc + part)
-        return self.flatmap(lambda records: sorted(records, reverse=reverse))
+        return self.flatmap(lambda records: sorted(records, reverse=not reverse))
 
     def distinct(self) -> Self:
         """Keep each distinct record once."""
@@ -222,7 +251,7 @@ class GearsBuilder:
         steps = self._finished_steps(convertToStr, collect and mode == "async")
         rights = options.get("rights", "caller") if self._source_name == "CommandReader" else "owner"
         registration = Registration(
-            runtime.host.ids.next(), source, steps, mode, self._description, onRegistered, rights
+            runtime.host.ids.next_dated(), source, steps, mode, self._description, onRegistered, rights
         )
         script = running_script()
         if script is not None:

@@ -212,22 +212,41 @@ class Execution:
 current: ContextVar[Execution | None] = ContextVar("current_execution", default=None)
 
 
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
 class IdSource:
     """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
 
-    The counter follows the time in microseconds. So a new worker does not use ids that other shards and clients still
-    know from the one before, and of two versions of a session the newer one can be recognised.
+    It begins at the time in microseconds, so that a new worker does not use ids that other shards and clients still
+    know from the one before, and grows by one. For a registration it first catches up with the time: ids of
+    registrations tell shards which of two versions of a session is the newer one.
     """
 
     def __init__(self, shard_id: str) -> None:
         self._shard_id = shard_id
-        self._last = 0
+        self._last = _now_us()
+        self._last_session = 0
         self._lock = threading.Lock()
 
     def next(self) -> str:
         """A new id."""
+        return self._after(0)
+
+    def next_dated(self) -> str:
+        """A new id that is greater than those that other shards have given before (by their clocks)."""
+        return self._after(_now_us() - 1)
+
+    def next_session(self) -> str:
+        """A new id of a session; it has no place in the sequence of the others."""
         with self._lock:
-            self._last = max(self._last + 1, time.time_ns() // 1000)
+            self._last_session = max(self._last_session + 1, _now_us())
+            return f"{self._shard_id}-s{self._last_session}"
+
+    def _after(self, least: int) -> str:
+        with self._lock:
+            self._last = max(self._last, least) + 1
             return f"{self._shard_id}-{self._last}"
 
     def skip_past(self, used: str) -> None:

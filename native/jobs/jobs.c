@@ -247,6 +247,7 @@ static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
         return;
     }
     RedisModule_DictDelC(by_client, &job->client, sizeof job->client, NULL);
+    if (job->started_us && !job->class->unmeasured) RedisModule_BlockedClientMeasureTimeEnd(job->client);
     RedisModule_UnblockClient(job->client, job);
 }
 
@@ -499,6 +500,7 @@ static void start(Job *job) {
     if (running) running->previous_running = job;
     running = job;
     running_count++;
+    if (job->client && !job->class->unmeasured) RedisModule_BlockedClientMeasureTimeStart(job->client);
     if (job->client && job->class->queue_timeout) {
         disarm(job);
         job->timeout_ms = config.job_timeout_ms;

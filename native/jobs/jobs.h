@@ -51,6 +51,7 @@ typedef struct JobClass {
     int in_order;      /* jobs of one registration with waiting clients run one after the other */
     int with_events;   /* a notice that waits with the events; too many of them drop it */
     int before_ready;  /* may be handed out before QA.READY */
+    int unmeasured;    /* it asks or waits for other jobs: the slow log has these, and not its time */
     int queue_timeout; /* the timeout counts while the job waits; once handed out, it has `qa.job-timeout-ms` */
     unsigned statuses; /* JOB_STATUS of TENSORS, DAG, TIMEDOUT, as far as its jobs may end so */
 } JobClass;

@@ -3,6 +3,8 @@
  * user's own for functions. */
 #include "server/config.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -231,11 +233,23 @@ static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModul
     return 1;
 }
 
+/* RedisAI's default: the folder `backends` beside the module. */
+static char *default_backends_path(void) {
+    static const char FOLDER[] = "/backends";
+    Dl_info own;
+    char path[PATH_MAX];
+    if (!dladdr(&config, &own) || !own.dli_fname || !realpath(own.dli_fname, path)) return RedisModule_Strdup("");
+    char *slash = strrchr(path, '/');
+    if (!slash || (size_t)(slash - path) + sizeof FOLDER > sizeof path) return RedisModule_Strdup("");
+    memcpy(slash, FOLDER, sizeof FOLDER);
+    return RedisModule_Strdup(path);
+}
+
 int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     extra = RedisModule_CreateDict(NULL);
     config.worker_command = RedisModule_Strdup("");
     config.bus_key_file = RedisModule_Strdup("");
-    config.backends_path = RedisModule_Strdup("");
+    config.backends_path = default_backends_path();
     config.model_chunk_size = 511LL << 20;
     /* It is immutable: a client that could change it could run programs as the server's user. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,

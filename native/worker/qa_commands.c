@@ -180,11 +180,12 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
 
 /* ---- QA.READY, QA.DONE ---- */
 
-/* From now on waiting links get all kinds of jobs. */
+/* QA.READY [backend version]..: from now on waiting links get all kinds of jobs. */
 static int QA_READY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
-    if (argc != 1) return RedisModule_WrongArity(ctx);
+    if (argc % 2 == 0) return RedisModule_WrongArity(ctx);
+    if (!supervisor_backends(argv + 1, argc - 1))
+        return RedisModule_ReplyWithError(ctx, "ERR backends are at most 8 plain names and versions");
     supervisor_ready();
     wake_next();
     return RedisModule_ReplyWithSimpleString(ctx, "OK");

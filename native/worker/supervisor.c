@@ -429,6 +429,24 @@ void supervisor_ready(void) {
     RedisModule_Log(server_ctx(), "notice", "worker %lld is ready", info.number);
 }
 
+static int take_text(char *to, RedisModuleString *text) {
+    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+";
+    size_t length;
+    const char *from = RedisModule_StringPtrLen(text, &length);
+    if (!length || length >= BACKEND_TEXT || strspn(from, PLAIN) != length) return 0;
+    memcpy(to, from, length + 1);
+    return 1;
+}
+
+int supervisor_backends(RedisModuleString **argv, int argc) {
+    WorkerBackend backends[WORKER_BACKENDS] = {0};
+    if (argc % 2 || argc > 2 * WORKER_BACKENDS) return 0;
+    for (int i = 0; i < argc / 2; i++)
+        if (!take_text(backends[i].name, argv[2 * i]) || !take_text(backends[i].version, argv[2 * i + 1])) return 0;
+    memcpy(info.backends, backends, sizeof backends);
+    return 1;
+}
+
 static void on_shutdown(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     (void)ctx;
     (void)event;

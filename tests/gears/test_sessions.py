@@ -274,7 +274,7 @@ def test_of_two_workers_the_later_id_is_greater() -> None:
     first, second = IdSource("e" * 40), IdSource("f" * 40)
     made = []
     for ids in (second, first) * 3:
-        made.append(int(ids.next().rpartition("-")[2]))
+        made.append(int(ids.next_dated().rpartition("-")[2]))
         time.sleep(0.001)
     assert made == sorted(set(made))
 
@@ -309,3 +309,17 @@ def test_override_once_and_only_for_a_client() -> None:
     with pytest.raises(GearsError, match="Can only override reply once"):
         execution.override("b")
     assert execution.overriding == b"$1\r\na\r\n"
+
+
+def test_ids_grow_by_one_and_those_of_registrations_follow_the_time() -> None:
+    ids = IdSource("f" * 40)
+    first = int(ids.next().rpartition("-")[2])
+    sessions = {ids.next_session() for _ in range(3)}
+    assert len(sessions) == 3
+    assert ids.next() == f"{'f' * 40}-{first + 1}"
+    time.sleep(0.01)
+    dated = int(ids.next_dated().rpartition("-")[2])
+    assert dated >= first + 10_000
+    assert ids.next() == f"{'f' * 40}-{dated + 1}"
+    ids.skip_past(f"{'f' * 40}-{dated + 60_000_000}")
+    assert ids.next_dated() == f"{'f' * 40}-{dated + 60_000_001}"
