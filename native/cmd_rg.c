@@ -60,7 +60,7 @@ static int emit_script(RedisModuleCtx *ctx, void *data) {
     return 6 + script->requirement_count;
 }
 
-static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script};
+static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script, .of_user = 1};
 
 /* Session ids stand in error texts, in file names of logs and on command lines. */
 static int is_session_id(RedisModuleString *id) {
@@ -160,7 +160,7 @@ static int emit_call(RedisModuleCtx *ctx, void *data) {
     return call->argc;
 }
 
-static const JobClass COMMAND = {.kind = "command", .emit = emit_call, .free = free_call};
+static const JobClass COMMAND = {.kind = "command", .emit = emit_call, .free = free_call, .unmeasured = 1};
 
 static int ask_worker(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (caller_blocking_denied(ctx)) return RedisModule_ReplyWithError(ctx, ERR_NO_GEARS_HERE);
@@ -176,6 +176,11 @@ static int RG_PYDUMPSESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString
 }
 
 static int RG_DUMPEXECUTIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
+}
+
+/* The requirements of the sessions; nothing is ever installed for them. */
+static int RG_PYDUMPREQS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
 }
 
@@ -293,12 +298,6 @@ static int RG_INFOCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return REDISMODULE_OK;
 }
 
-/* Requirements are checked against the worker's environment and never installed, so there are none to show. */
-static int RG_PYDUMPREQS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
-    return argc == 1 ? RedisModule_ReplyWithEmptyArray(ctx) : RedisModule_WrongArity(ctx);
-}
-
 static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -366,7 +365,7 @@ int rg_on_load(RedisModuleCtx *ctx) {
         {"rg.clearregistrationsstats", RG_CLEARREGISTRATIONSSTATS_RedisCommand, "admin", 0, 0, 0,
          "admin dangerous slow"},
         {"rg.pystats", RG_PYSTATS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
-        {"rg.pydumpreqs", RG_PYDUMPREQS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.pydumpreqs", RG_PYDUMPREQS_RedisCommand, "readonly", 0, 0, 0, "read slow"},
         {"rg.dumpplugins", RG_DUMPPLUGINS_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
         {"rg.networktest", RG_NETWORKTEST_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
         {"rg.infocluster", RG_INFOCLUSTER_RedisCommand, "readonly", 0, 0, 0, "read slow"},

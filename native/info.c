@@ -40,6 +40,10 @@ static void add_worker(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "worker_batched_tokens", worker->beat.batched_tokens);
     RedisModule_InfoAddFieldLongLong(info, "worker_padded_tokens", worker->beat.padded_tokens);
     RedisModule_InfoAddFieldLongLong(info, "worker_queue_depth", worker->beat.queue_depth);
+    RedisModule_InfoAddFieldLongLong(info, "worker_function_threads", worker->beat.function_threads);
+    RedisModule_InfoAddFieldLongLong(info, "worker_functions_running", worker->beat.functions_running);
+    RedisModule_InfoAddFieldLongLong(info, "worker_functions_waiting", worker->beat.functions_waiting);
+    RedisModule_InfoAddFieldLongLong(info, "worker_functions_stuck", worker->beat.functions_stuck);
 }
 
 static void add_queue(RedisModuleInfoCtx *info) {
@@ -119,6 +123,14 @@ static void add_ai(RedisModuleInfoCtx *info) {
     number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
     number(info, "ai_low_level_API_version", QA_MODULE_VERSION);
     number(info, "ai_rdb_version", MODEL_ENCVER);
+    const WorkerBackend *backends = supervisor_info()->backends;
+    for (int i = 0; i < WORKER_BACKENDS && *backends[i].name; i++) {
+        char field[BACKEND_TEXT + 16];
+        /* RedisAI's name of torch begins with a capital */
+        const char *name = strcmp(backends[i].name, "torch") ? backends[i].name : "Torch";
+        snprintf(field, sizeof field, "ai_%s_version", name);
+        RedisModule_InfoAddFieldCString(info, field, backends[i].version);
+    }
     RedisModule_InfoAddFieldDouble(info, "ai_queue_CPU_bthread_n1_used_cpu_total",
                                    worker_cpu_seconds(supervisor_info()->pid));
 }

@@ -42,7 +42,7 @@ def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
     shape = tuple(dims)
     count = math.prod(shape)
     if dtype.upper() == "STRING":
-        texts = blob.split(b"\0")[:-1]
+        texts = blob.removesuffix(b"\0").split(b"\0")  # the NUL of the last one may be missing
         if len(texts) != count:
             raise GearsError("ERR Number of string elements in data blob does not match tensor length")
         return np.array([text.decode() for text in texts], dtype=object).reshape(shape)
@@ -67,10 +67,18 @@ def parse_values(dtype: str, dims: Sequence[str], values: Sequence[str]) -> Arra
     if kind is None:
         return np.array(list(values) or [""] * math.prod(shape), dtype=object).reshape(shape)
     try:
-        array: Array = np.array([kind.type(value) for value in values] or 0, dtype=kind)
+        # for numpy every text but the empty one is true
+        parse = _bool if kind.kind == "b" else kind.type
+        array: Array = np.array([parse(value) for value in values] or 0, dtype=kind)
     except (ValueError, OverflowError) as error:
         raise GearsError(f"ERR invalid value: {error}") from error
     return array.reshape(shape) if values else np.zeros(shape, kind)
+
+
+def _bool(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError(f"BOOL {text!r} must be 0 or 1")
+    return text == "1"
 
 
 def to_blob(array: Array) -> bytes:

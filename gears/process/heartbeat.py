@@ -1,6 +1,7 @@
 """Reports to the module twice a second, from a thread of its own, that the worker lives, and its totals.
 
-It ends the process if a function that no job's deadline covers has blocked the event loop for too long.
+It ends the process if something that no job's deadline covers has blocked the event loop for too long. Functions of
+users do not run there, so that is a fault of the worker's own code.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from ..calling.threads import FunctionThreads
 from ..inference.devices import Devices
 from ..shard.failures import GearsError
 from ..shard.link import BlockingLink
@@ -25,8 +27,11 @@ BLOCKED_EXIT_STATUS = 75
 class Heartbeat:
     """The thread of the heartbeat; it calls `lost` when the shard no longer answers."""
 
-    def __init__(self, start: Start, devices: Devices, watch: LoopWatch, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, start: Start, devices: Devices, threads: FunctionThreads, watch: LoopWatch, lost: Callable[[], None]
+    ) -> None:
         self._start = start
+        self._threads = threads
         self._devices = devices
         self._watch = watch
         self._lost = lost
@@ -48,7 +53,9 @@ class Heartbeat:
                 self._end_if_blocked()
                 totals = self._devices.totals
                 numbers = (totals.batches, totals.items, totals.tokens, totals.padded_tokens, self._devices.depth)
-                link.execute("QA.BEAT", resident_bytes(), *numbers)
+                threads = self._threads
+                functions = (threads.count, threads.running, threads.waiting, threads.stuck)
+                link.execute("QA.BEAT", resident_bytes(), *numbers, *functions)
                 if self._stop.wait(INTERVAL_SECONDS):
                     return
         except (GearsError, OSError):
@@ -57,6 +64,11 @@ class Heartbeat:
     def _end_if_blocked(self) -> None:
         blocked = self._watch.blocked_seconds()
         if blocked is not None:
-            logger.error("a function has blocked the worker for %.1f s: it is replaced", blocked)
-            logging.shutdown()
-            os._exit(BLOCKED_EXIT_STATUS)
+            give_up(f"the event loop has been blocked for {blocked:.1f} s")
+
+
+def give_up(reason: str) -> None:
+    """End the process, so that the module starts another."""
+    logger.error("the worker is replaced: %s", reason)
+    logging.shutdown()
+    os._exit(BLOCKED_EXIT_STATUS)

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 from ..shard.failures import error_line
 from ..shard.link import Argument, AsyncLink, Reply
 from ..shard.loop_watch import LoopWatch
 from .ai_jobs import JobResult
-from .jobs import Job, Jobs
+from .jobs import Job, Jobs, Room
 from .pyexecute import ScriptFailed
 
 logger = logging.getLogger(__name__)
-CAPACITY = 512
+CAPACITY = 512  # of each kind of room
 MAX_PER_FETCH = 64
 WAIT_MS = 1000
 FULL_WAIT_MS = 20
@@ -35,6 +36,8 @@ class JobLoop:
         self._reporting = reporting
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._taken: Counter[Room] = Counter()
+        self._limited = 0  # how many running jobs have a time limit
         self._asking = False
         self._complaint = ""
 
@@ -42,9 +45,8 @@ class JobLoop:
         """Send `QA.NEXT` unless one is pending. Without room it asks for messages only: running jobs may need them."""
         if not self._asking:
             self._asking = True
-            room = max(0, CAPACITY - len(self._running))
-            wait_ms = WAIT_MS if room else FULL_WAIT_MS
-            self._fetching.call(self._came, b"QA.NEXT", min(room, MAX_PER_FETCH), wait_ms)
+            room = [min(MAX_PER_FETCH, max(0, CAPACITY - self._taken[kind])) for kind in Room]
+            self._fetching.call(self._came, b"QA.NEXT", room[0], WAIT_MS if all(room) else FULL_WAIT_MS, *room[1:])
 
     def _came(self, reply: Reply) -> None:
         self._asking = False
@@ -70,8 +72,14 @@ class JobLoop:
         elif job.id == 0:
             self._notify(job)
         else:
-            self._running[job.id] = self._loop.create_task(self._run(job))
-            self._watch.jobs = len(self._running)
+            room = self._jobs.room_of(job)
+            self._taken[room] += 1
+            self._count_limited(job, 1)
+            self._running[job.id] = self._loop.create_task(self._run(job, room))
+
+    def _count_limited(self, job: Job, change: int) -> None:
+        self._limited += change if job.timeout_ms > 0 else 0
+        self._watch.jobs = self._limited
 
     def _notify(self, job: Job) -> None:
         handler = self._jobs.notifications.get(job.kind)
@@ -88,7 +96,7 @@ class JobLoop:
         if task is not None:
             task.cancel()
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: Job, room: Room) -> None:
         task = self._running[job.id]
         limit = self._loop.call_later(job.timeout_ms / 1000, task.cancel) if job.timeout_ms > 0 else None
         try:
@@ -97,7 +105,8 @@ class JobLoop:
             if limit is not None:
                 limit.cancel()
             del self._running[job.id]
-            self._watch.jobs = len(self._running)
+            self._taken[room] -= 1
+            self._count_limited(job, -1)
         # a second attempt is reported at once: if its worker died before the report, the job would fail
         report = self._reporting.gather if job.unawaited and job.attempt == 1 else self._reporting.call
         report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))

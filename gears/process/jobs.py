@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import enum
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..calling.threads import Lane
 from ..registrations.sessions import Registration, ScriptSession
-from ..runs.sources import KeysSource
+from ..runs.plan import ExecutionPlan
+from ..runs.sources import CommandSource, KeysSource, OneRecord
+from ..scripting.commands import run_command
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
@@ -15,8 +19,8 @@ from ..shard.failures import GearsError
 from ..shard.replies import decode_reply
 from . import ai_jobs
 from .ai_jobs import JobResult
-from .commands import run_command
 from .pyexecute import ScriptRequest, run_script
+from .turns import TakingTurns
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,12 @@ class Job:
         return self.kind == "event" and self.arguments[3:] in ([0], [b"0"])
 
 
-async def one_record(record: Any) -> AsyncIterator[Any]:
-    """A source of one record."""
-    yield record
+class Room(enum.Enum):
+    """What a job takes room of: a user's functions must not keep all else from being fetched."""
+
+    OWN = "own"
+    FUNCTIONS = "functions"
+    BACKGROUND = "background"
 
 
 class Jobs:
@@ -51,6 +58,7 @@ class Jobs:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._turns = TakingTurns()
         self.handlers: dict[str, Callable[[Job], Awaitable[JobResult]]] = {
             "script": self._script,
             "trigger": self._trigger,
@@ -71,6 +79,20 @@ class Jobs:
             "promoted": lambda _: runtime.registrar.installed.promoted(),
         }
 
+    def room_of(self, job: Job) -> Room:
+        """What a job takes room of."""
+        if job.kind == "script":
+            return Room.FUNCTIONS
+        if job.kind not in ("trigger", "event"):
+            return Room.OWN
+        try:
+            _, registration = self._runtime.sessions.registration(job.arguments[0].decode())
+        except GearsError:
+            return Room.OWN
+        if registration.is_own:
+            return Room.OWN
+        return Room.BACKGROUND if job.unawaited else Room.FUNCTIONS
+
     async def _script(self, job: Job) -> JobResult:
         return ("OK", await run_script(self._runtime, ScriptRequest.parse(job.arguments)))
 
@@ -82,16 +104,35 @@ class Jobs:
             # The module had it when the job came: a newer version has just replaced it, or this worker is new.
             raise GearsError(f"TRYAGAIN the registration {registration_id} is being replaced or loaded") from error
 
-    async def _run(self, registration: Registration, execution: Execution, record: Any) -> None:
+    async def _run(
+        self,
+        registration: Registration,
+        plan: ExecutionPlan,
+        execution: Execution,
+        records: OneRecord | None = None,
+    ) -> None:
+        await self._runtime.beginnings.over(registration.id)
         self._runtime.history.add_registered(registration.id, execution)
-        await self._runtime.distributor.run(registration.plan(), execution, one_record(record))
+        await self._runtime.distributor.run(plan, execution, records, registration.id)
 
     async def _trigger(self, job: Job) -> JobResult:
         session, registration = self._registration(job)
         caller = job.arguments[1].decode("utf-8", "surrogateescape")
         user = caller if registration.rights == "caller" else ""
-        execution = Execution(self._runtime.host.ids.next(), session, registered=True, user=user)
-        await self._run(registration, execution, [decode_reply(item) for item in job.arguments[2:]])
+        execution = Execution(
+            self._runtime.host.ids.next(),
+            session,
+            registered=True,
+            user=user,
+            lane=Lane.CLIENTS,
+            owner=registration.id,
+        )
+        plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
+        run = self._run(registration, plan, execution)
+        if isinstance(registration.source, CommandSource) and registration.source.inorder:
+            await self._turns.take(registration.id, execution, run)
+        else:
+            await run
         if execution.failure is not None:
             return ("ERR", execution.failure)
         return ("OK", replies.encode_reply(execution.results))
@@ -104,10 +145,20 @@ class Jobs:
         record = registration.source.event_record(self._runtime.host, key, event.decode())
         if record is None:
             return ("SKIP",)
+        awaited = has_client in (1, b"1")
         execution = Execution(
-            self._runtime.host.ids.next(), session, registered=True, can_override=has_client in (1, b"1")
+            self._runtime.host.ids.next(),
+            session,
+            registered=True,
+            can_override=awaited,
+            lane=Lane.CLIENTS if awaited else Lane.BACKGROUND,
+            owner=registration.id,
         )
-        await self._run(registration, execution, record)
+        run = self._run(registration, registration.plan(), execution, OneRecord(record))
+        if awaited or registration.is_own:
+            await run
+        else:
+            await self._turns.take((registration.id, key), execution, run)
         if execution.can_override:
             # coroutines of the execution may still answer the client
             await execution.released()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from ..calling.strands import Strand
+from ..calling.threads import Lane, TooManyCalls
 from ..registrations.script_source import ScriptRun, execute_source, forget_source
 from ..registrations.sessions import ScriptSession
 from ..runs.plan import ExecutionPlan
@@ -17,7 +20,7 @@ from ..scripting.names import script_globals
 from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import Execution
-from ..shard.failures import GearsError, error_line, traceback_text
+from ..shard.failures import GearsError, traceback_text
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 
@@ -109,25 +112,37 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     check_names(runtime, request)
     check_requirements(request.requirements)
     runtime.settings.refresh()
-    session_id = request.id or runtime.host.ids.next()
+    session_id = request.id or runtime.host.ids.next_session()
     session = ScriptSession(session_id, request.description, request.script_source, requirements=request.requirements)
     try:
-        script = execute_source(session, script_globals())
+        script = await _execute(runtime, session)
         check_triggers(runtime, request, session)
+    except asyncio.CancelledError:
+        forget_source(session.id)
+        raise
     except BaseException as error:  # SystemExit of a script must not end the worker
         forget_source(session.id)
         raise ScriptFailed(traceback_text(error)) from error
     if session.registrations or runtime.sessions.get(session.id) is not None:
-        try:
-            await runtime.registrar.publish(session, request.replace_with or None)
-        except GearsError as error:
-            return replies.encode_data([error_line(error)])
+        await runtime.registrar.publish(session, request.replace_with or None)
     elif not script.timers:
         forget_source(session.id)
     _start_timers(runtime, session, script)
     if script.plan is None:
         return replies.OK
     return await _run(runtime, session, script.plan, unblocking=request.unblocking)
+
+
+async def _execute(runtime: Runtime, session: ScriptSession) -> ScriptRun:
+    """Run the script's source on a thread of its own."""
+
+    async def execute() -> ScriptRun:
+        return execute_source(session, script_globals())
+
+    try:
+        return cast(ScriptRun, await Strand.of(runtime.host.threads, Lane.CLIENTS, session.id).run(execute()))
+    except TooManyCalls as error:
+        raise GearsError(str(error)) from error
 
 
 def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -> None:
@@ -138,7 +153,12 @@ def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -
 
 
 async def _run(runtime: Runtime, session: ScriptSession, plan: ExecutionPlan, *, unblocking: bool) -> bytes:
-    execution = Execution(runtime.host.ids.next(), session)
+    lane = Lane.RUNS if unblocking else Lane.CLIENTS
+    try:
+        runtime.host.threads.check_room(lane)
+    except TooManyCalls as error:
+        raise GearsError(str(error)) from error
+    execution = Execution(runtime.host.ids.next(), session, lane=lane)
     runtime.history.add(execution)
     if unblocking:
         runtime.distributor.start(plan, execution)

@@ -8,25 +8,31 @@ import logging
 import os
 import signal
 import socket
+from functools import partial
 from typing import Any
 
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Topology
 
+from ..calling.coroutines import CoroutineLoop
+from ..calling.threads import FunctionThreads
 from ..inference.backends.base import RuntimeLimits
-from ..inference.backends.choose import import_ahead
+from ..inference.backends.choose import backend_versions, import_ahead
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import Devices
 from ..inference.model_store import ModelStore
 from ..registrations.installed import Installed
 from ..registrations.neighbours import Neighbours
+from ..registrations.on_registered import Beginnings
 from ..registrations.registrar import Registrar
+from ..registrations.session_globals import SharedSessions
 from ..registrations.sessions import SessionRegistry
 from ..registrations.streams import Streams
 from ..registrations.timers import Timers
 from ..runs.distributed import Distributor
 from ..runs.history import ExecutionHistory
 from ..runs.settings import GearsSettings
+from ..scripting.commands import answer_about_executions
 from ..scripting.names import install_modules, script_globals
 from ..scripting.runtime import Runtime, bind
 from ..shard.atomic import AtomicBlock
@@ -39,10 +45,10 @@ from ..shard.memory import limit_memory
 from ..shard.peers import Peers, read_topology
 from ..shard.shard import ShardInfo, Start
 from ..shard.threads import inherit_contexts
-from .commands import answer_about_executions
-from .heartbeat import Heartbeat
+from .heartbeat import Heartbeat, give_up
 from .job_loop import JobLoop
 from .jobs import Jobs
+from .unheard import report_unheard
 
 logger = logging.getLogger(__name__)
 _CLUSTER_UP_SECONDS = 5.0
@@ -74,9 +80,11 @@ class WorkerService:
         self._control = control
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
+        self._atomic: AtomicBlock | None = None
 
     async def run(self) -> None:
         """Serve until the control socket closes or a link is lost."""
+        self._loop.set_exception_handler(report_unheard)
         self._loop.add_reader(self._control, self._control_readable)
         for number in (signal.SIGTERM, signal.SIGINT):
             # Ctrl-C in a terminal reaches the whole process group, but the server decides when its worker ends
@@ -89,7 +97,7 @@ class WorkerService:
         runtime = self._assemble(host)
         neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
         host.watch.begin()
-        beat = Heartbeat(self._start, runtime.models.devices, host.watch, self._end_threadsafe)
+        beat = Heartbeat(self._start, runtime.models.devices, host.threads, host.watch, self._end_threadsafe)
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
         host.reporting = await AsyncLink.open(self._start, self.end)
@@ -103,7 +111,7 @@ class WorkerService:
         await runtime.models.load_all()
         # asked for only now, so that the reply includes what other shards have registered here meanwhile
         runtime.registrar.installed.restore(host.execute("QA.SESSIONS"))
-        host.execute("QA.READY")
+        host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
         watching = self._loop.create_task(neighbours.watch())
         await self._over
@@ -120,8 +128,20 @@ class WorkerService:
             await asyncio.sleep(0.05)
 
     def _host(self, links: LinkPool, info: ShardInfo) -> Host:
-        atomic = AtomicBlock(self._control, links, info.number("qa.atomic-lease-ms", 1000))
-        host = Host(self._loop, info, links, atomic, IdSource(info.shard_id), _watch(self._loop, info))
+        lease_ms = info.number("qa.atomic-lease-ms", 1000)
+        self._atomic = AtomicBlock(self._control, links, lease_ms, self._watch_control_again)
+        coroutines = CoroutineLoop()
+        coroutines.loop.set_exception_handler(report_unheard)
+        threads = FunctionThreads(
+            self._loop,
+            info.number("qa.function-threads", 32),
+            info.number("qa.cancel-grace-ms", 2000) / 1000,
+            give_up,
+            partial(asyncio.set_event_loop, coroutines.loop),
+        )
+        ids, watch = IdSource(info.shard_id), _watch(self._loop, info)
+        host = Host(self._loop, info, links, self._atomic, ids, watch, threads, coroutines)
+        coroutines.begin()
         bind_host(host)
         return host
 
@@ -132,19 +152,23 @@ class WorkerService:
         history = ExecutionHistory()
         settings = GearsSettings(host.execute_own, history)
         sessions = SessionRegistry()
-        distributor = Distributor(host, peers, history, settings, sessions.get)
+        beginnings = Beginnings(host)
+        distributor = Distributor(host, peers, history, settings, SharedSessions(sessions, beginnings))
         timers = Timers(host)
-        streams = Streams(host, history, distributor)
+        streams = Streams(host, history, distributor, beginnings)
         installed = Installed(
             host,
             sessions=sessions,
             history=history,
             streams=streams,
             timers=timers,
+            beginnings=beginnings,
             names=script_globals(),
         )
         registrar = Registrar(host, peers, installed)
-        runtime = Runtime(host, peers, models, history, settings, distributor, sessions, timers, streams, registrar)
+        runtime = Runtime(
+            host, peers, models, history, settings, distributor, sessions, timers, streams, registrar, beginnings
+        )
         peers.on("register", registrar.take)
         peers.on("registered", registrar.confirmed)
         peers.on("replaced", registrar.replaced)
@@ -167,9 +191,18 @@ class WorkerService:
             data = b""
         if not data:
             self.end()
+        elif self._atomic is None or self._atomic.active:
+            # a thread's atomic block reads its own answers, and gives the socket back
+            self._loop.remove_reader(self._control)
         else:
-            # an atomic block reads its own answers: this one came after the end of its block, and is dropped
-            self._control.recv(1 << 16, socket.MSG_DONTWAIT)
+            self._atomic.drain()  # this answer came after the end of its block
+
+    def _watch_control_again(self) -> None:
+        self._loop.call_soon_threadsafe(self._add_control)
+
+    def _add_control(self) -> None:
+        if not self._over.done():
+            self._loop.add_reader(self._control, self._control_readable)
 
     def end(self) -> None:
         """Make `run` return."""

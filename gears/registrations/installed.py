@@ -2,12 +2,11 @@
 
 When a new version of a session replaces an old one, the old one is kept until the new one is used: if the new one is
 withdrawn, the old one comes back with the globals of its functions. `onRegistered` runs on every shard, also after a
-restart: a plain function at once, a coroutine in the background.
+restart.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any
 from ..runs.history import ExecutionHistory
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
-from .on_registered import call_on_registered
+from .on_registered import Beginnings
 from .script_source import forget_source
 from .sessions import Registration, ScriptSession, SessionRegistry
 from .stored_sessions import Change, StoredSession, with_ids
@@ -37,6 +36,7 @@ class Installed:
         history: ExecutionHistory,
         streams: Streams,
         timers: Timers,
+        beginnings: Beginnings,
         names: Mapping[str, Any],
     ) -> None:
         self._host = host
@@ -44,11 +44,11 @@ class Installed:
         self._history = history
         self._streams = streams
         self._timers = timers
+        self._beginnings = beginnings
         self._names = names
         self._payloads: dict[str, StoredSession] = {}
         # by session, the version before the one that is being published
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
-        self._background: set[asyncio.Task[None]] = set()
 
     def session(self, session_id: str) -> ScriptSession | None:
         """A session with its functions."""
@@ -204,7 +204,9 @@ class Installed:
             return
         # when it runs again, the timers that it started before would otherwise go on next to the new ones
         self._timers.stop_owned(registration.id)
-        task = call_on_registered(self._host, session, registration)
-        if task is not None:
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+        self._beginnings.call(session, registration)
+
+    async def begun(self, session: ScriptSession) -> None:
+        """Return when the functions of a session may begin on this shard: each plain `onRegistered` has returned."""
+        for registration_id in list(session.registrations):
+            await self._beginnings.over(registration_id)

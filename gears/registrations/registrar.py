@@ -11,6 +11,7 @@ every shard that can be reached: a shard that has missed this cannot bring them 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -26,6 +27,7 @@ from .stored_sessions import Change, StoredSession, dump
 
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
+BEGIN_SECONDS = 10.0
 UNDO_SECONDS = 30.0  # longer than the module lets a worker hang
 # after this time a shard uses a session even if it was not notified that all other shards have it
 CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
@@ -51,9 +53,15 @@ class Registrar:
         return self._publishing.locked() or bool(self._unconfirmed)
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        """Register a session on all shards; if that fails, it is undone and GearsError says why."""
+        """Register a session on all shards; if that fails, it is undone and GearsError says why.
+
+        It returns when each plain `onRegistered` has returned on this shard, or after `BEGIN_SECONDS`.
+        """
         async with self._publishing:
             await self._publish(session, replaced)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_SECONDS):
+                await self.installed.begun(session)
 
     async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
         if self._undoing is not None:  # its repeated messages would otherwise arrive after the new version

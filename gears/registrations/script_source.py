@@ -10,7 +10,7 @@ from typing import Any
 
 from ..runs.plan import ExecutionPlan
 from ..shard.failures import GearsError
-from .sessions import ScriptSession
+from .sessions import ScriptSession, module_name
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ def forget_source(session_id: str) -> None:
 def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restoring: bool = False) -> ScriptRun:
     """Run a session's source in a fresh namespace with `names`; return what it requested."""
     file_name = remember_source(session.id, session.script_source)
-    namespace: dict[str, Any] = {"__name__": f"gears_session_{session.id}", "__builtins__": __builtins__}
+    namespace: dict[str, Any] = {"__name__": module_name(session.id), "__builtins__": __builtins__}
     namespace.update(names)
     script = ScriptRun(session, restoring=restoring)
     token = script_run.set(script)

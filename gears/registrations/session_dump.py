@@ -1,8 +1,12 @@
-"""`RG.PYDUMPSESSIONS`: the sessions of a shard, including those that only a running execution or a timer keeps."""
+"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, what keeps them, and what they require.
+
+Sessions that only a running execution or a timer keeps are among them.
+"""
 
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from typing import Any
 
 from ..runs.history import ExecutionHistory
@@ -38,6 +42,12 @@ class SessionDump:
             raise GearsError(f"ERR session does not exists: {min(missing)}")
         registrations = self._registrations() if verbose else {}
         return [self._describe(session, users.count(session), registrations, verbose) for session in wanted]
+
+    def requirements(self) -> list[Any]:
+        """The reply of ``RG.PYDUMPREQS``: each requirement of a live session, with the number of these sessions."""
+        sessions = {id(session): session for session in (*self._sessions.all(), *self._users())}.values()
+        counts = Counter(name for session in sessions if not session.dead for name in set(session.requirements))
+        return [_requirement(name, count) for name, count in sorted(counts.items())]
 
     def _users(self) -> list[ScriptSession]:
         """The sessions of all running executions and timers, once for each of these."""
@@ -82,7 +92,7 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, set[str]]:
     return verbose, dead, set()
 
 
-def _requirement(name: str) -> list[Any]:
+def _requirement(name: str, users: int = 1) -> list[Any]:
     """A requirement; it is always shown as installed, because a session without it would have been refused."""
     return [
         *("GearReqVersion", 1),
@@ -92,6 +102,6 @@ def _requirement(name: str) -> list[Any]:
         *("CompiledOs", f"{platform.system().lower()}-{platform.machine()}"),
         *("Wheels", []),
         *("Path", ""),
-        *("RefCount", 1),
+        *("RefCount", users),
         *("IsInReqDictionary", "yes"),
     ]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from ..runs.own import is_own_plan
 from ..runs.plan import ExecutionPlan, Step
-from ..runs.sources import RegisteredSource
+from ..runs.sources import CommandCall, CommandSource, RegisteredSource
 from ..shard.executions import Execution
 from ..shard.failures import GearsError
 from ..shard.link import Argument
 
 MODES = ("async", "async_local")
 RIGHTS = ("caller", "owner")
+
+
+def module_name(session_id: str) -> str:
+    """The `__name__` in the globals of a session's script."""
+    return f"gears_session_{session_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +40,22 @@ class Registration:
         """The plan that each of its events runs."""
         return ExecutionPlan(self.source, self.steps, self.mode, self.description)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it calls qa-cluster's own functions only."""
+        return is_own_plan(self.plan())
+
+    def trigger_plan(self, arguments: Sequence[Any]) -> ExecutionPlan:
+        """The plan that a call of its trigger runs: with the mode ``async`` every shard gets the arguments."""
+        return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
+
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
         """The nine fields of `QA.REGISTER`."""
         match = self.source.match()
-        private = orjson.dumps({"sessionId": session.id, "depsList": list(session.requirements)})
+        private = orjson.dumps(
+            # the module looks for this mark at the beginning
+            ({"own": True} if self.is_own else {}) | {"sessionId": session.id, "depsList": list(session.requirements)}
+        )
         return (
             *(self.id, self.source.name, self.mode, self.description),
             *(match.match, match.events, match.commands, match.arguments, private),
@@ -90,6 +108,13 @@ class SessionRegistry:
         if found is None:
             raise GearsError(f"ERR execution is not registered: {registration_id}")
         return found
+
+    def trigger(self, name: str) -> tuple[ScriptSession, Registration]:
+        """The registration of a trigger, and its session."""
+        for session, registration in self._registrations.values():
+            if isinstance(registration.source, CommandSource) and registration.source.trigger == name:
+                return session, registration
+        raise GearsError("ERR subcommand not found")
 
     def adopt(self, session: ScriptSession) -> list[str]:
         """Replace the session of the same id, if any; return the ids of the registrations that are gone."""

@@ -22,7 +22,7 @@ from .sessions import Registration, ScriptSession
 
 logger = logging.getLogger(__name__)
 # increase this number whenever a class of this package that is in a payload gets another module, name or field
-FORMAT = 3
+FORMAT = 4
 _PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode()
 
 

@@ -44,21 +44,32 @@ def take_new(stream: Stream, reply: Reply) -> None:
     stream.entries += [(entry_id, fields) for entry_id, fields in arrived if fields is not None]
 
 
-async def records_of(key: bytes, batch: list[Entry]) -> AsyncIterator[Any]:
-    """The records of a batch."""
-    name = decode_reply(key)
-    for entry_id, fields in batch:
-        yield stream_record(name, entry_id, fields)
+class Records:
+    """The records of a batch, and how many of them a run has taken."""
+
+    def __init__(self, key: bytes, batch: list[Entry]) -> None:
+        self._key = key
+        self._batch = batch
+        self.taken = 0
+
+    async def read(self) -> AsyncIterator[Any]:
+        """Yield each record."""
+        name = decode_reply(self._key)
+        for entry_id, fields in self._batch:
+            self.taken += 1
+            yield stream_record(name, entry_id, fields)
 
 
-def known_status(host: Host, registration_id: str) -> str:
-    """The status of a registration that the module has kept from an earlier worker."""
+def known_statuses(host: Host) -> dict[str, str]:
+    """The status of each registration on streams, as the module has kept it from an earlier worker or a replication."""
+    statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))
-        if values.get("id") == registration_id:
-            data = values["RegistrationData"]
-            return str(dict(zip(data[::2], data[1::2], strict=False)).get("status", "OK"))
-    return "OK"
+        data = values["RegistrationData"]
+        status = dict(zip(data[::2], data[1::2], strict=False)).get("status")
+        if status is not None:
+            statuses[str(values["id"])] = str(status)
+    return statuses
 
 
 def check_report(reply: Reply) -> None:

@@ -49,6 +49,8 @@ class Stream:
     cursor: bytes = b"0"
     waiting_since: float = 0.0
     timer: asyncio.TimerHandle | None = None
+    # whether the entries are left of a batch that was aborted: they do not wait until a batch is full
+    cut_short: bool = False
 
     def start_over(self) -> None:
         """Make the next read begin again at the first entry that is not acknowledged."""

@@ -8,6 +8,9 @@ batches of all streams run at once; the others wait in the order in which they w
 A batch must not kill one worker after the other: before entries run a second time, they are claimed for a consumer of
 their own. Entries that a worker finds there have already killed two workers, and count as failed without a third run
 (unless their registration retries). Such batches run one at a time, so that none is blamed for another's crash.
+
+A batch has no time limit but `qa.background-timeout-ms`. Of one that is aborted, the entries that had begun count as
+failed; the others have not been worked on and are left for the next batch.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Coroutine
 from contextvars import Context
 from typing import Any
 
+from ..calling.threads import Lane
 from ..runs.distributed import Distributor
 from ..runs.history import ExecutionHistory
 from ..runs.key_values import scan
@@ -28,8 +32,9 @@ from ..shard.executions import Execution
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.link import Argument, Reply, raise_on_error
+from .on_registered import Beginnings
 from .sessions import Registration, ScriptSession
-from .stream_commands import GROUP, check_report, has_group, known_status, read_command, records_of, take_new
+from .stream_commands import GROUP, Records, check_report, has_group, known_statuses, read_command, take_new
 from .stream_state import CONSUMER, SECOND_CONSUMER, Consumer, Delivery, Entry, Phase, Stream
 
 logger = logging.getLogger(__name__)
@@ -43,8 +48,9 @@ _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
 class Streams:
     """All registrations on streams of this shard."""
 
-    def __init__(self, host: Host, history: ExecutionHistory, distributor: Distributor) -> None:
+    def __init__(self, host: Host, history: ExecutionHistory, distributor: Distributor, beginnings: Beginnings) -> None:
         self._host = host
+        self._beginnings = beginnings
         self._history = history
         self._distributor = distributor
         self._consumers: dict[str, Consumer] = {}
@@ -63,7 +69,7 @@ class Streams:
         if consumer is None or consumer.registration is not registration:
             self.stop(registration.id)
             consumer = Consumer(session, registration, registration.source)
-            status = known_status(self._host, registration.id)
+            status = known_statuses(self._host).get(registration.id, "OK")
             consumer.paused, consumer.ended = status == "PAUSED", status == "ABORTED"
             self._consumers[registration.id] = consumer
         self._spawn(self._look_at_all(consumer))
@@ -106,6 +112,11 @@ class Streams:
 
     def promoted(self) -> None:
         """Read all streams again: this shard has become a primary, and the one before may have left entries pending."""
+        for registration_id, status in known_statuses(self._host).items():
+            if status == "ABORTED":  # by the primary before: what failed there may succeed here
+                self._host.execute("QA.STREAM", registration_id, "OK")
+                if registration_id in self._consumers:
+                    self._consumers[registration_id].ended = False
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
                 if stream.phase is not Phase.RUNNING:  # the batch that runs has its entries
@@ -214,6 +225,8 @@ class Streams:
     def _is_due(self, consumer: Consumer, stream: Stream) -> bool:
         if len(stream.entries) >= consumer.source.batch or (stream.entries and stream.delivery is not Delivery.NEW):
             return True
+        if stream.cut_short and stream.entries:
+            return True
         if not stream.entries or not consumer.source.duration_ms:
             return False
         left = stream.waiting_since + consumer.source.duration_ms / 1000 - time.monotonic()
@@ -265,20 +278,23 @@ class Streams:
 
     async def _run_batch(self, consumer: Consumer, stream: Stream, batch: list[Entry]) -> bool:
         registration = consumer.registration
-        execution = Execution(self._host.ids.next(), consumer.session, registered=True)
+        execution = Execution(
+            self._host.ids.next(), consumer.session, registered=True, lane=Lane.BACKGROUND, owner=registration.id
+        )
         self._history.add_registered(registration.id, execution)
-        limit = self._host.loop.call_later(self._host.job_seconds, execution.abort)
         began = time.perf_counter()
-        try:
-            if stream.delivery is Delivery.SECOND and consumer.source.on_failed != "retry":
-                execution.add_error(TWO_WORKERS_LOST)
-                execution.finish()
-                return self._settle(consumer, stream, batch, execution, 0)
-            with self._host.watch.limited():
-                await self._distributor.run(registration.plan(), execution, records_of(stream.key, batch))
-        finally:
-            limit.cancel()
-        return self._settle(consumer, stream, batch, execution, round((time.perf_counter() - began) * 1e6))
+        if stream.delivery is Delivery.SECOND and consumer.source.on_failed != "retry":
+            execution.add_error(TWO_WORKERS_LOST)
+            execution.finish()
+            return self._settle(consumer, stream, batch, execution, 0)
+        await self._beginnings.over(registration.id)
+        records = Records(stream.key, batch)
+        await self._distributor.run(registration.plan(), execution, records.read(), registration.id)
+        # one that was aborted may still work on an entry, which must not look as if it had ended
+        await execution.over()
+        begun = batch[: records.taken] if execution.aborted else batch
+        stream.cut_short = len(begun) < len(batch)
+        return self._settle(consumer, stream, begun, execution, round((time.perf_counter() - began) * 1e6))
 
     def _settle(
         self,
@@ -288,8 +304,10 @@ class Streams:
         execution: Execution,
         run_us: int,
     ) -> bool:
+        """Settle the entries that have been worked on, all or the first ones of the batch; the others stay."""
         registration = consumer.registration
-        lag_ms = max(0, round(time.time() * 1000) - int(batch[0][0].partition(b"-")[0]))
+        first = (batch or stream.entries)[0][0]
+        lag_ms = max(0, round(time.time() * 1000) - int(first.partition(b"-")[0]))
         outcome = "ABORTED" if execution.aborted else "ERR" if execution.errors else "OK"
         # an error may quote text that cannot be encoded, but the batch must be settled
         failure = (execution.failure or "").encode("utf-8", "backslashreplace")
@@ -315,8 +333,8 @@ class Streams:
         """Acknowledge a batch, trim, report and read on, all in one round trip; return whether more may be there."""
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
-        commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)]
-        if consumer.source.trim:
+        commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)] if ids else []
+        if consumer.source.trim and ids:
             commands.append(("XTRIM", stream.key, "MINID", self._first_needed(stream, ids[-1])))
         commands.append(("QA.STREAM", consumer.registration.id, "OK", *numbers))
         reads_on = stream.delivery is Delivery.NEW and not consumer.stopped and not stream.entries

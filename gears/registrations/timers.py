@@ -13,7 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..shard.atomic import guarded
+from ..calling.strands import Strand
+from ..calling.threads import Lane
+from ..runs.coroutines import settled
+from ..runs.own import is_own
 from ..shard.executions import Execution, current
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
@@ -78,16 +81,25 @@ class Timers:
         current.set(None)
         while True:
             await asyncio.sleep(seconds)
-            current.set(Execution(self._host.ids.next(), session, user=user))
+            own = is_own(function)
+            execution = Execution(self._host.ids.next(), session, user=user, lane=Lane.BACKGROUND, on_loop=own)
+            current.set(execution)
             try:
-                with self._host.watch.limited():
-                    outcome = function()
-                    if inspect.iscoroutine(outcome):
-                        await guarded(outcome, self._host.atomic)
+                if own:
+                    with self._host.watch.limited():
+                        await self._call(function)
+                else:
+                    execution.strand = Strand.of(self._host.threads, execution.lane, session.id)
+                    await execution.strand.run(self._call(function))
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # also SystemExit: a function must not end the worker
                 logger.error("a timer of session %s failed: %s", session.id, error_line(error))
+
+    async def _call(self, function: Callable[[], Any]) -> None:
+        outcome = function()
+        if inspect.iscoroutine(outcome):
+            await settled(outcome, self._host.atomic)
 
 
 def check_timer(seconds: object, function: object) -> None:

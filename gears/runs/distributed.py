@@ -12,20 +12,24 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterable, Coroutine
+from dataclasses import replace
+from typing import Any, Protocol
 
 import cloudpickle
 
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Topology
 
-from ..shard.executions import ABORTED, Execution, Owner, current
-from ..shard.failures import GearsError
+from ..calling.strands import Strand
+from ..calling.threads import Lane, TooManyCalls
+from ..shard.executions import Execution, Owner, current
+from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.peers import Peers
 from .history import ExecutionHistory
-from .part import MAX_WAITING_BYTES, Outbox, Packet, PartState, RunPart, StartRun
+from .own import is_own_plan
+from .part import MAX_WAITING_BYTES, Outbox, Packet, PartState, RunPart, RunRequest, StartRun
 from .pipeline import Chain, feed, run_local
 from .plan import ExecutionPlan, Step, StepKind, split_stages
 from .settings import GearsSettings
@@ -37,6 +41,35 @@ MAX_EARLY_RUNS = 64
 TICK_SECONDS = 0.5
 
 
+class Planned(Protocol):
+    """A registration; this room needs only its plan."""
+
+    def plan(self) -> ExecutionPlan:
+        """What each of its events runs."""
+
+
+class Sessions(Protocol):
+    """The sessions of this shard, whose functions runs of other shards use."""
+
+    def get(self, session_id: str) -> Owner | None:
+        """The session with this id, None if there is none."""
+
+    def registration(self, registration_id: str) -> tuple[Owner, Planned]:
+        """A registration and its session; GearsError if there is none."""
+
+    def pack(self, value: Any, session_id: str | None) -> bytes:
+        """Pickle what has functions of a session."""
+
+    def unpack(self, packed: bytes, session_id: str | None) -> Any:
+        """What `pack` has pickled on another shard."""
+
+    def at_home(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
+        """The plan over the globals that the session has here."""
+
+    async def begun(self, registration_id: str) -> None:
+        """Return when the functions of a registration may begin on this shard."""
+
+
 class Distributor:
     """Starts runs and takes part in those of other shards."""
 
@@ -46,13 +79,13 @@ class Distributor:
         peers: Peers,
         history: ExecutionHistory,
         settings: GearsSettings,
-        find_session: Callable[[str], Owner | None],
+        sessions: Sessions,
     ) -> None:
         self._host = host
         self._peers = peers
         self._history = history
         self._settings = settings
-        self._find_session = find_session
+        self._sessions = sessions
         self._parts: dict[str, RunPart] = {}
         # packets that arrived before the start of their run
         self._early: OrderedDict[str, list[Packet]] = OrderedDict()
@@ -68,50 +101,87 @@ class Distributor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def run(self, plan: ExecutionPlan, execution: Execution, records: AsyncIterator[Any] | None = None) -> None:
+    async def run(
+        self,
+        plan: ExecutionPlan,
+        execution: Execution,
+        records: AsyncIterable[Any] | None = None,
+        registration_id: str = "",
+    ) -> None:
         """Run a plan to its end; the execution gets the results and errors.
 
         `records`, if given, are the only input (of a registration's event); otherwise every shard reads the source.
+        For a plan of a registration, the other shards use its functions as they have them.
         """
         token = current.set(execution)
         execution.task = asyncio.current_task()
+        strand = self._strand(plan, execution)
+        limit = self._limit(execution)
         status = "aborted"
         try:
             self._settings.keep_fresh()
-            topology = self._peers.topology() if self._leaves_shard(plan, records) else None
+            topology = self._peers.topology() if self.leaves_shard(plan, records) else None
             if topology is None or len(topology.shards) < 2:
                 source = records if records is not None else plan.source.records(self._host)
-                await run_local(source, plan.steps, execution, self._host.atomic)
+                await _on(strand, run_local(source, plan.steps, execution, self._host.atomic))
             else:
-                await self._lead(plan, execution, topology, records)
+                await self._lead(plan, execution, topology, records, registration_id)
             status = "done"
         except asyncio.CancelledError:
             if not execution.aborted or execution.task is None:
                 raise
             # RG.ABORTEXECUTION ends only the run, not the job or function that waits for it
             execution.task.uncancel()
-            execution.add_error(ABORTED)
+            execution.add_error(execution.abort_reason)
         except (GearsError, ClusterError) as error:  # another shard cannot be reached
             execution.fail(error)
         finally:
+            if limit is not None:
+                limit.cancel()
             current.reset(token)
             execution.finish(status)
 
+    def _strand(self, plan: ExecutionPlan, execution: Execution) -> Strand | None:
+        """What runs the functions of a plan on threads; None for the worker's event loop."""
+        execution.on_loop = is_own_plan(plan)
+        if not execution.on_loop:
+            execution.strand = Strand.of(self._host.threads, execution.lane, execution.owner)
+        return execution.strand
+
+    def _limit(self, execution: Execution) -> asyncio.TimerHandle | None:
+        """The time limit of work that no client waits for, if it has one; a client's job has its own."""
+        if execution.lane is Lane.CLIENTS or execution.on_loop or not self._host.background_seconds:
+            return None
+        seconds = self._host.background_seconds
+        reason = f"ERR it ran for {seconds * 1000:.0f} ms, the limit of qa.background-timeout-ms"
+        return self._host.loop.call_later(seconds, execution.abort, reason)
+
     @staticmethod
-    def _leaves_shard(plan: ExecutionPlan, records: AsyncIterator[Any] | None) -> bool:
+    def leaves_shard(plan: ExecutionPlan, records: AsyncIterable[Any] | None) -> bool:
+        """Whether other shards of a cluster take part in the run of a plan."""
         if plan.mode != "async":
             return False
         return records is None or any(step.kind is StepKind.REPARTITION for step in plan.steps)
 
     async def _lead(
-        self, plan: ExecutionPlan, execution: Execution, topology: Topology, records: AsyncIterator[Any] | None
+        self,
+        plan: ExecutionPlan,
+        execution: Execution,
+        topology: Topology,
+        records: AsyncIterable[Any] | None,
+        registration_id: str,
     ) -> None:
         session_id = execution.session.id if execution.session else None
         own, max_idle_seconds = self._host.info.shard_id, self._settings.max_idle_seconds
-        start = StartRun(execution.id, own, session_id, plan, topology, max_idle_seconds, execution.user)
-        part = RunPart(start, own, execution)
+        start = StartRun(
+            *(execution.id, own, session_id, plan, topology, max_idle_seconds),
+            *(execution.user, execution.lane, registration_id),
+        )
+        part = RunPart(start, own, execution, execution.strand)
+        sent = replace(start, plan=replace(plan, steps=())) if registration_id else start
+        packed = self._sessions.pack((sent, records is not None), session_id)
         for node in part.others:
-            self._peers.send(node, "run", cloudpickle.dumps((start, records is not None)))
+            self._peers.send(node, "run", RunRequest(start.id, session_id, packed))
         source = records if records is not None else plan.source.records(self._host)
         try:
             await self._with_watchdog(part, self._lead_part(part, source))
@@ -119,8 +189,8 @@ class Distributor:
             for node in part.unfinished:
                 self._send_abort(node, start.id)
 
-    async def _lead_part(self, part: RunPart, source: AsyncIterator[Any]) -> None:
-        await self._run_part(part, source)
+    async def _lead_part(self, part: RunPart, source: AsyncIterable[Any]) -> None:
+        await _on(part.strand, self._run_part(part, source))
         part.execution.status = "pending_cluster"
         await part.all_done.wait()
 
@@ -134,9 +204,11 @@ class Distributor:
         try:
             for packet in self._take_early(part.start.id):
                 part.put(packet.stage, packet.records)
-            while not task.done():
+            while not task.done() and not part.refused:
                 await asyncio.wait([task], timeout=min(TICK_SECONDS, part.start.max_idle_seconds / 4))
-                if (part.turns.pushed, part.execution.beats) != seen:
+                # a function that has a thread, or waits for one, is at work, however long it takes
+                busy = part.beginning or (part.strand is not None and part.strand.busy)
+                if busy or (part.turns.pushed, part.execution.beats) != seen:
                     seen = (part.turns.pushed, part.execution.beats)
                     part.last_progress = time.monotonic()
                 if not part.is_origin and part.last_progress > time.monotonic() - TICK_SECONDS and not task.done():
@@ -144,13 +216,14 @@ class Distributor:
                 if time.monotonic() - part.last_progress > patience and not task.done():
                     part.execution.add_error(IDLE_ERROR)
                     return
-            task.result()
+            if task.done():
+                task.result()
         finally:
             task.cancel()
             del self._parts[part.start.id]
             self._ended.append(part.start.id)
 
-    async def _run_part(self, part: RunPart, source: AsyncIterator[Any] | None) -> None:
+    async def _run_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
         execution = part.execution
         execution.begin([step.outline for step in part.start.plan.steps])
         stages = split_stages(part.start.plan.steps)
@@ -161,14 +234,17 @@ class Distributor:
             sink = outbox.add if outbox else execution.results.append
             chain = Chain(steps, sink, execution, self._host.atomic, first, moves=boundary is not None)
             first += len(steps) + 1
-            if number == 0:
-                if source is not None:
-                    await feed(source, chain, execution, part.turns)
-            elif arriving is not None:
-                execution.status = "pending_receive"
-                await self._receive(part, number, arriving, chain)
-                execution.status = "running"
-            await chain.finish()
+            try:
+                if number == 0:
+                    if source is not None:
+                        await feed(source, chain, execution, part.turns)
+                elif arriving is not None:
+                    execution.status = "pending_receive"
+                    await self._receive(part, number, arriving, chain)
+                    execution.status = "running"
+                await chain.finish()
+            finally:
+                await chain.end()
             if outbox:
                 outbox.close()
             arriving = boundary
@@ -187,43 +263,93 @@ class Distributor:
             for record in cloudpickle.loads(packed):
                 rest = chain.push(record)
                 if rest is not None:
-                    await rest
+                    await chain.go_on(rest)
                 if part.turns.over(chain.clocked):
                     await part.turns.give()
 
-    def join(self, sender: str, body: bytes) -> None:
+    def join(self, sender: str, request: RunRequest) -> None:
         """Take part in a run of another shard (message ``run``)."""
         start: StartRun
-        start, records_at_origin = cloudpickle.loads(body)
+        try:
+            start, records_at_origin = self._sessions.unpack(request.packed, request.session_id)
+        except Exception as error:  # the origin must not wait for this shard
+            self._refuse(request.id, sender, error)
+            return
         task = asyncio.get_running_loop().create_task(self._follow(start, reads=not records_at_origin))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _follow(self, start: StartRun, *, reads: bool) -> None:
-        session = self._find_session(start.session_id) if start.session_id else None
-        execution = Execution(start.id, session, user=start.user)
+        session = self._sessions.get(start.session_id) if start.session_id else None
+        execution = Execution(
+            *(start.id, session),
+            registered=bool(start.registration_id),
+            user=start.user,
+            lane=start.lane,
+            owner=start.registration_id,
+        )
         execution.task = asyncio.current_task()
-        self._history.add(execution)
+        if start.registration_id:
+            self._history.add_registered(start.registration_id, execution)
+        else:
+            self._history.add(execution)
         current.set(execution)
-        part = RunPart(start, self._host.info.shard_id, execution)
+        try:
+            start = replace(start, plan=self._own_plan(start))
+        except GearsError as error:
+            execution.fail(error)
+            execution.finish("aborted")
+            self._refuse(start.id, start.origin, error)
+            return
+        part = RunPart(start, self._host.info.shard_id, execution, self._strand(start.plan, execution))
         source = start.plan.source.records(self._host) if reads else None
         self._report(part, done=False)
         try:
             if start.id in self._ended:  # the message to abort came before this task began
                 execution.abort()
-            await self._with_watchdog(part, self._run_part(part, source))
+            await self._with_watchdog(part, self._follow_part(part, source))
         except asyncio.CancelledError:
-            execution.add_error(ABORTED)
+            execution.add_error(execution.abort_reason)
         except Exception as error:  # the origin waits for this shard, and must get the error
             execution.fail(error)
         finally:
             execution.finish("aborted" if execution.aborted else "done")
         self._report(part, done=True)
 
-    def _report(self, part: RunPart, *, done: bool) -> None:
-        errors = tuple(part.execution.errors) if done else ()
+    async def _follow_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
+        if part.start.registration_id:
+            part.beginning = True
+            await self._sessions.begun(part.start.registration_id)
+            part.beginning = False
+        await _on(part.strand, self._run_part(part, source))
+
+    def _own_plan(self, start: StartRun) -> ExecutionPlan:
+        """The plan of another shard's run, with the functions and globals of this shard."""
+        if not start.registration_id:
+            return self._sessions.at_home(start.plan, start.session_id)
         try:
-            self._peers.send(part.start.origin, "state", PartState(part.start.id, done, errors))
+            _, registration = self._sessions.registration(start.registration_id)
+        except GearsError as error:
+            raise GearsError(
+                f"TRYAGAIN the registration {start.registration_id} is being replaced or loaded on shard "
+                f"{self._host.info.shard_id}"
+            ) from error
+        return replace(start.plan, steps=registration.plan().steps)
+
+    def _refuse(self, run_id: str, origin: str, error: Exception) -> None:
+        """Take no part in a run, and tell its origin why."""
+        self._ended.append(run_id)
+        line = error_line(error)
+        logger.warning("run %s of shard %s is refused: %s", run_id, origin, line)
+        try:
+            self._peers.send(origin, "state", PartState(run_id, True, (line,), line, refused=True))
+        except GearsError as unsent:  # then the origin's watchdog ends the run
+            logger.warning("run %s: a refusal did not reach the origin: %s", run_id, unsent)
+
+    def _report(self, part: RunPart, *, done: bool) -> None:
+        errors, failure = (tuple(part.execution.errors), part.execution.failure) if done else ((), None)
+        try:
+            self._peers.send(part.start.origin, "state", PartState(part.start.id, done, errors, failure))
         except GearsError as error:  # then the origin's watchdog ends the run
             logger.warning("run %s: a report did not reach the origin: %s", part.start.id, error)
 
@@ -261,6 +387,8 @@ class Distributor:
         if state.done:
             for text in state.errors:
                 part.execution.add_error(text)
+            part.execution.first_failure = part.execution.first_failure or state.failure
+            part.refused = part.refused or state.refused
             part.unfinished.discard(sender)
             part.execution.shards_completed = len(part.others) - len(part.unfinished)
             if not part.unfinished:
@@ -282,3 +410,14 @@ class Distributor:
             self._peers.send(node, "abort", run_id)
         except GearsError as error:
             logger.warning("run %s: the order to stop did not reach shard %s: %s", run_id, node, error)
+
+
+async def _on(strand: Strand | None, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work here or, with a strand, on its threads."""
+    if strand is None:
+        await work
+        return
+    try:
+        await strand.run(work)
+    except TooManyCalls as error:
+        raise GearsError(str(error)) from error

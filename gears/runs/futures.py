@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import weakref
 from collections.abc import Coroutine, Generator
+from contextvars import ContextVar
 from typing import Any
 
 from ..shard.atomic import guarded
@@ -27,6 +28,18 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -
         future.set_result(value)
 
 
+class StepSlot:
+    """Whether a step that waits may make a future; the coroutines of one execution each have their own."""
+
+    __slots__ = ("step_future",)
+
+    def __init__(self) -> None:
+        self.step_future: object = None
+
+
+step_slot: ContextVar[StepSlot | None] = ContextVar("step_slot", default=None)
+
+
 class GearsFuture:
     """Suspends a step that returns it; `continueRun` and `continueFailed` set the step's result, from any thread.
 
@@ -40,12 +53,13 @@ class GearsFuture:
         # set before the checks, because __del__ also runs for an object that they refuse
         self._continued = True
         self._execution = current.get()
-        if self._execution is None or self._execution.step_future is OUTSIDE:
+        self._step = step_slot.get() or self._execution
+        if self._execution is None or self._step is None or self._step.step_future is OUTSIDE:
             raise GearsError("Future object can only be created inside certain execution steps")
-        if self._execution.step_future is not None:
+        if self._step.step_future is not None:
             raise GearsError("Can not create async record twice on the same step")
-        self._execution.step_future = weakref.ref(self)
-        self._loop = current_host().loop
+        self._step.step_future = weakref.ref(self)
+        self._loop = current_host().functions_loop
         self._future: asyncio.Future[Any] = self._loop.create_future()
         self._continued = False
 
@@ -54,8 +68,8 @@ class GearsFuture:
         return self._future
 
     def __await__(self) -> Generator[Any, None, Any]:
-        if self._execution is not None:
-            self._execution.step_future = None  # a coroutine may await one such future after the other
+        if self._step is not None:
+            self._step.step_future = None  # a coroutine may await one such future after the other
         return self._future.__await__()
 
     def __del__(self) -> None:
@@ -124,27 +138,28 @@ _tasks: set[asyncio.Task[Any]] = set()
 def run_coroutine(
     coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
 ) -> asyncio.Future[Any]:
-    """Schedule a coroutine on the worker's event loop, from any thread; `f`, a future or None, gets its outcome.
+    """Schedule a coroutine on the loop of the coroutines, from any thread; `f`, a future or None, gets its outcome.
 
     It starts after `delay` seconds, as part of the execution of `session`, or else of the caller's.
     """
     if not asyncio.iscoroutine(coroutine):
         raise GearsError(f"runCoroutine wants a coroutine, got {type(coroutine).__name__}")
     host = current_host()
-    outcome: asyncio.Future[Any] = f if f is not None else host.loop.create_future()
     execution = session.execution if session is not None else current.get()
+    loop = host.loop if execution is not None and execution.on_loop else host.coroutines.loop
+    outcome: asyncio.Future[Any] = f if f is not None else loop.create_future()
     if execution is not None:
         execution.hold()
 
     def start() -> None:
         current.set(execution)
-        task = host.loop.create_task(_drive(coroutine, outcome, delay))
+        task = loop.create_task(_drive(coroutine, outcome, delay))
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
         if execution is not None:
-            task.add_done_callback(lambda _: execution.release())
+            task.add_done_callback(lambda _: host.loop.call_soon_threadsafe(execution.release))
 
-    host.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+    loop.call_soon_threadsafe(start, context=contextvars.copy_context())
     return outcome
 
 
@@ -154,27 +169,27 @@ async def _drive(coroutine: Coroutine[Any, Any, Any], outcome: asyncio.Future[An
             await asyncio.sleep(delay)
         value = await guarded(coroutine, current_host().atomic)
     except asyncio.CancelledError:
-        outcome.cancel()
+        outcome.get_loop().call_soon_threadsafe(outcome.cancel)
         raise
     except BaseException as error:  # SystemExit of a function must not end the worker
-        _deliver(outcome, None, error if isinstance(error, Exception) else GearsError(repr(error)))
+        set_future_exception(outcome, error if isinstance(error, Exception) else GearsError(repr(error)))
         return
     finally:
         coroutine.close()
-    _deliver(outcome, value, None)
+    set_future_results(outcome, value)
 
 
 def create_future() -> asyncio.Future[Any]:
-    """A future of the worker's event loop."""
-    return current_host().loop.create_future()
+    """A future of the loop of the coroutines."""
+    return current_host().functions_loop.create_future()
 
 
 def set_future_results(future: asyncio.Future[Any], value: Any) -> None:
     """Give a future its result, from any thread."""
-    current_host().loop.call_soon_threadsafe(_deliver, future, value, None)
+    future.get_loop().call_soon_threadsafe(_deliver, future, value, None)
 
 
 def set_future_exception(future: asyncio.Future[Any], error: object) -> None:
     """Fail a future, from any thread."""
     failure = error if isinstance(error, Exception) else GearsError(str(error))
-    current_host().loop.call_soon_threadsafe(_deliver, future, None, failure)
+    future.get_loop().call_soon_threadsafe(_deliver, future, None, failure)

@@ -13,6 +13,8 @@ import cloudpickle
 from qa_cluster.keys import slot
 from qa_cluster.topology import Topology
 
+from ..calling.strands import Strand
+from ..calling.threads import Lane
 from ..shard.executions import Execution
 from ..shard.failures import GearsError
 from ..shard.messages import sent
@@ -34,6 +36,19 @@ class StartRun:
     topology: Topology
     max_idle_seconds: float
     user: str
+    lane: Lane = Lane.RUNS
+    # the registration whose steps run, in place of those of `plan`; empty: none
+    registration_id: str = ""
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A pickled `StartRun`, with what a shard needs to read it or to refuse it."""
+
+    id: str
+    session_id: str | None
+    packed: bytes
 
 
 @sent
@@ -49,18 +64,24 @@ class Packet:
 @sent
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """A shard's report to the origin: it is alive, or done, with its errors."""
+    """A shard's report to the origin: it is alive, or done, with its errors and the first of them as one line.
+
+    A shard that has `refused` has taken no part, and sends no records and end markers.
+    """
 
     id: str
     done: bool
     errors: tuple[str, ...] = ()
+    failure: str | None = None
+    refused: bool = False
 
 
 class RunPart:
-    """This shard's part of a run."""
+    """This shard's part of a run; with a strand, its functions run there and all else on the worker's event loop."""
 
-    def __init__(self, start: StartRun, own: str, execution: Execution) -> None:
+    def __init__(self, start: StartRun, own: str, execution: Execution, strand: Strand | None = None) -> None:
         self.start = start
+        self.strand = strand
         self.own = own
         self.execution = execution
         self.nodes = [shard.node_id for shard in start.topology.shards]
@@ -72,6 +93,8 @@ class RunPart:
         self.unfinished = set(self.others) if self.is_origin else set()
         self.heard_of: set[str] = set()
         self.all_done = asyncio.Event()
+        self.refused = False
+        self.beginning = False  # whether it waits for `onRegistered` of its registration
         self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
         if not self.unfinished:
             self.all_done.set()
@@ -86,7 +109,11 @@ class RunPart:
         self.waiting_bytes += len(records or b"")
         if self.waiting_bytes > MAX_WAITING_BYTES:
             raise GearsError(f"ERR run {self.start.id} has more than {MAX_WAITING_BYTES >> 20} MiB of records waiting")
-        self.inbox(stage).put_nowait(records)
+        inbox = self.inbox(stage)
+        if self.strand is None:
+            inbox.put_nowait(records)
+        else:
+            self.strand.call_soon_threadsafe(inbox.put_nowait, records)
 
 
 class Outbox:

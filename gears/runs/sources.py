@@ -16,7 +16,18 @@ from ..shard.failures import GearsError
 from ..shard.host import Host
 from ..shard.link import raise_on_error
 from ..shard.replies import decode_reply, encode_data
+from .coroutines import settled
 from .key_values import SCAN_COUNT, PagedValues, hashable, read_records, read_types, scan, type_name
+
+
+class OneRecord:
+    """The only record of an event or a call: a run need not read on while it waits."""
+
+    def __init__(self, record: Any) -> None:
+        self.record = record
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        yield self.record
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +38,16 @@ class Match:
     events: str
     commands: str
     arguments: bytes
+
+
+def _own_key(host: Host, key: str) -> list[list[bytes]]:
+    """The key as a page of its own; no page if another shard has its slot."""
+    name = key.encode("utf-8", "surrogateescape")
+    if host.info.cluster:
+        (answer,) = host.execute_many([(b"TYPE", name)])
+        if isinstance(answer, Exception) and str(answer).startswith("MOVED"):
+            return []
+    return [[name]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +65,7 @@ class KeysSource:
     async def records(self, host: Host) -> AsyncIterator[Any]:
         """Yield a record for each matching key."""
         values = PagedValues(host, self.key_types)
-        for keys in [[self.pattern.encode()]] if self.no_scan else scan(host, self.pattern):
+        for keys in _own_key(host, self.pattern) if self.no_scan else scan(host, self.pattern):
             if not self.read_value and not self.key_types:
                 for key in keys:
                     yield {"key": decode_reply(key), "event": None}
@@ -103,12 +124,19 @@ class KeysOnlySource:
         """Yield each name."""
         pattern, no_scan = self.pattern_generator() if self.pattern_generator else (self.pattern, self.no_scan)
         if no_scan:
-            if host.execute("EXISTS", pattern):
+            if _own_key(host, pattern) and host.execute("EXISTS", pattern):
                 yield pattern
             return
         for keys in scan(host, pattern, self.count):
             for key in keys:
                 yield decode_reply(key)
+
+
+_END = object()
+
+
+async def _next(produced: AsyncIterator[Any]) -> Any:
+    return await anext(produced, _END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +150,7 @@ class PythonSource:
         """Yield what the function yields; it may also be an async generator function."""
         produced = self.generator()
         if inspect.isasyncgen(produced):
-            async for record in produced:
+            while (record := await settled(_next(produced), host.atomic)) is not _END:
                 yield record
             return
         for record in produced:
@@ -187,6 +215,8 @@ class CommandSource:
 
     trigger: str
     inorder: bool = False
+    # milliseconds that a call may take; 0: `qa.job-timeout-ms`, -1: any time
+    timeout_ms: int = 0
     name = "CommandReader"
 
     def records(self, host: Host) -> AsyncIterator[Any]:
@@ -195,8 +225,23 @@ class CommandSource:
 
     def match(self) -> Match:
         """What the module watches."""
-        return Match(self.trigger, "", "", encode_data(["trigger", self.trigger, "inorder", int(self.inorder)]))
+        arguments: list[Any] = ["trigger", self.trigger, "inorder", int(self.inorder)]
+        if self.timeout_ms:
+            arguments += ("timeout", self.timeout_ms)
+        return Match(self.trigger, "", "", encode_data(arguments))
 
 
-Source = KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource
+@dataclass(frozen=True, slots=True)
+class CommandCall:
+    """One call of a trigger: its name and arguments, on every shard that the call runs on."""
+
+    arguments: tuple[Any, ...]
+    name = "CommandReader"
+
+    def records(self, host: Host) -> OneRecord:
+        """The record: a list of the name and the arguments."""
+        return OneRecord(list(self.arguments))
+
+
+Source = CommandCall | KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource
 RegisteredSource = KeysSource | CommandSource | StreamSource

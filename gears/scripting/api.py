@@ -6,7 +6,6 @@ coroutines and `onRegistered` callbacks of a shard worker, and nowhere else.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +29,7 @@ from ..shard.peers import RESEND_SECONDS, RESEND_SOON_SECONDS
 from ..shard.replies import decode_reply
 from .builder import GearsBuilder
 from .held_model import HeldModel, with_references
+from .inside import ANSWERED_INSIDE, answer_inside
 from .runtime import current_runtime
 
 # Names from other modules that functions may use.
@@ -41,6 +41,10 @@ _LEVELS = ("debug", "verbose", "notice", "warning")
 
 def _argument(value: object) -> Argument:
     return value if isinstance(value, (str, bytes, bytearray, memoryview)) else str(value)
+
+
+def _text(value: object) -> str:
+    return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
 
 
 def execute(command: str, *args: object) -> Any:
@@ -55,6 +59,9 @@ def execute(command: str, *args: object) -> Any:
     if not isinstance(command, str):
         raise GearsError("the given command must be a string")
     host = current_host()
+    name = command.upper()
+    if name in ANSWERED_INSIDE:
+        return answer_inside(name, [_text(value) for value in args])
     refuse_forbidden(command)
     return decode_reply(host.execute(command, *[_argument(value) for value in args]))
 
@@ -99,9 +106,7 @@ async def commands_sent() -> None:
     """Wait until every command of `execute_later` has run (not in RedisGears)."""
     reporting = current_host().reporting
     if reporting is not None:
-        ran: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        reporting.call(ran.set_result, "PING")
-        await ran
+        await current_host().await_on_loop(reporting.ping())
 
 
 def log(message: object, level: str = "notice") -> None:
@@ -199,7 +204,7 @@ def register_time_event(seconds: float, f: Callable[[], Any], key: object = None
     session = session_of(execution)
     if execution is None or session is None:
         raise GearsError("registerTE can only be called by a script or a function of a session")
-    current_runtime().timers.start(session, seconds, f, execution.id, execution.user)
+    current_host().on_loop(current_runtime().timers.start, session, seconds, f, execution.id, execution.user)
     return True
 
 
@@ -236,7 +241,8 @@ async def ask_shard(
     The bus may lose messages: the request is repeated every `resend_seconds`, and that function may get it twice. Body
     and result consist of None, booleans, numbers, texts, bytes, lists and dicts; a tuple arrives as a list.
     """
-    return await current_runtime().peers.ask(node_id, kind, body, timeout_seconds, resend_seconds)
+    asked = current_runtime().peers.ask(node_id, kind, body, timeout_seconds, resend_seconds)
+    return await current_host().await_on_loop(asked)
 
 
 def answer_shards(kind: str, handler: Callable[[str, Any], Any]) -> None:

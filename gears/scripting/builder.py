@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import threading
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
+from ..calling.threads import Lane
 from ..registrations.script_source import running_script
 from ..registrations.sessions import MODES, RIGHTS, Registration, session_of
 from ..runs.plan import ExecutionPlan, Step, StepKind
 from ..shard.executions import Execution, current
 from ..shard.failures import GearsError
-from .runtime import current_runtime
+from .runtime import Runtime, current_runtime
 from .source_options import SOURCE_NAMES, checked_function, registered_source, run_source
 
 NO_SYNC = (
@@ -43,6 +45,30 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
     return records
 
 
+def _checks_arity(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, whose calls with too few or too many arguments are told as RedisGears tells them."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError as error:
+            told = f"wrong number of args: wrong number of arguments for {method.__name__}: {error}"
+            raise GearsError(told) from None
+        return method(*arguments, **named)
+
+    return checked
+
+
+def _with_checked_arity(builder: type[GearsBuilder]) -> type[GearsBuilder]:
+    for name, method in list(vars(builder).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
+            setattr(builder, name, _checks_arity(method))
+    return builder
+
+
+@_with_checked_arity
 class GearsBuilder:
     """A pipeline under construction; every operation returns the builder itself.
 
@@ -149,9 +175,12 @@ class GearsBuilder:
         return self.aggregateby(extractor, 0, lambda _key, acc, _record: acc + 1, lambda _key, acc, part: acc + part)
 
     def sort(self, reverse: bool = True) -> Self:
-        """Sort all records, on the shard where the run started."""
+        """Sort all records, on the shard where the run started.
+
+        As in RedisGears, the order is ascending unless `reverse` is False.
+        """
         self.aggregate([], _append, lambda acc, part: acc + part)
-        return self.flatmap(lambda records: sorted(records, reverse=reverse))
+        return self.flatmap(lambda records: sorted(records, reverse=not reverse))
 
     def distinct(self) -> Self:
         """Keep each distinct record once."""
@@ -189,12 +218,11 @@ class GearsBuilder:
         caller = current.get()
         runtime = current_runtime()
         user = caller.user if caller is not None else ""
-        if threading.current_thread() is not threading.main_thread():
+        if asyncio._get_running_loop() is None:
             raise GearsError("run can not be called in a thread of a function's own: give runCoroutine a coroutine")
-        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user)
-        runtime.history.add(execution)
-        task = runtime.distributor.start(plan, execution)
-        return asyncio.ensure_future(_results(task, execution))
+        lane = caller.lane if caller is not None else Lane.BACKGROUND
+        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user, lane=lane)
+        return runtime.host.await_on_loop(_results(runtime, plan, execution))
 
     def register(
         self,
@@ -223,7 +251,7 @@ class GearsBuilder:
         steps = self._finished_steps(convertToStr, collect and mode == "async")
         rights = options.get("rights", "caller") if self._source_name == "CommandReader" else "owner"
         registration = Registration(
-            runtime.host.ids.next(), source, steps, mode, self._description, onRegistered, rights
+            runtime.host.ids.next_dated(), source, steps, mode, self._description, onRegistered, rights
         )
         script = running_script()
         if script is not None:
@@ -232,7 +260,7 @@ class GearsBuilder:
         session = session_of(current.get())
         if session is None:
             raise GearsError("register can only be called by a script or a function of a session")
-        runtime.registrar.extend(session, registration)
+        runtime.host.on_loop(runtime.registrar.extend, session, registration)
         return registration.id
 
     def _finished_steps(self, convert: bool, collect: bool) -> tuple[Step, ...]:
@@ -244,6 +272,7 @@ class GearsBuilder:
         return tuple(steps)
 
 
-async def _results(task: asyncio.Task[None], execution: Execution) -> list[list[Any]]:
-    await task
+async def _results(runtime: Runtime, plan: ExecutionPlan, execution: Execution) -> list[list[Any]]:
+    runtime.history.add(execution)
+    await runtime.distributor.start(plan, execution)
     return [execution.results, execution.errors]

@@ -66,7 +66,8 @@ class DAGRunner:
         """Add a run of the model at the key `name`."""
         self._open()
         given = [self._read(item) for item in inputs]
-        ref = current_runtime().models.reference(name).ref
+        runtime = current_runtime()
+        ref = runtime.host.on_loop(runtime.models.reference, name).ref
         self._steps.append(DagStep(ref, given, [self._write(item) for item in outputs]))
         return self
 
@@ -138,7 +139,7 @@ class DAGRunner:
         if not self._steps and not self._wanted:
             raise GearsError("ERR DAG is empty")
         self._used = True
-        return asyncio.ensure_future(self._run())
+        return current_runtime().host.await_on_loop(self._run())
 
     async def _run(self) -> list[Tensor]:
         dag = Dag(self._steps, self._given, caller())

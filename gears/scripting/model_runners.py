@@ -63,7 +63,8 @@ class ModelRunner(_Runner):
     def __init__(self, key: str) -> None:
         super().__init__()
         self.key = key
-        self._model = current_runtime().models.reference(key)
+        runtime = current_runtime()
+        self._model = runtime.host.on_loop(runtime.models.reference, key)
 
     async def run(self) -> list[Tensor]:
         """Run the model; other work of the shard goes on meanwhile."""
@@ -129,7 +130,7 @@ def modelRunnerRun(runner: ModelRunner) -> list[Tensor]:
 
 def modelRunnerRunAsync(runner: ModelRunner) -> asyncio.Future[list[Tensor]]:
     """Run the model; await the result."""
-    return asyncio.ensure_future(runner.run())
+    return current_runtime().host.await_on_loop(runner.run())
 
 
 def createScriptRunner(key: str, function: str) -> ScriptRunner:
@@ -163,4 +164,4 @@ def scriptRunnerRun(runner: ScriptRunner) -> list[Tensor]:
 
 def scriptRunnerRunAsync(runner: ScriptRunner) -> asyncio.Future[list[Tensor]]:
     """Call the function; await the result."""
-    return asyncio.ensure_future(runner.run())
+    return current_runtime().host.await_on_loop(runner.run())

@@ -51,12 +51,12 @@ def register_gears_thread() -> None:
 
 
 class _Loop:
-    """The worker's event loop, for scripts: unlike the loop itself, it can be pickled with a function's globals."""
+    """The event loop of the coroutines, for scripts: unlike the loop, it can be pickled with a function's globals."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(current_host().loop, name)
+        return getattr(current_host().functions_loop, name)
 
     def __reduce__(self) -> tuple[type[_Loop], tuple[()]]:
         return _Loop, ()

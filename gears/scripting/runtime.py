@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..inference.model_store import ModelStore
+from ..registrations.on_registered import Beginnings
 from ..registrations.registrar import Registrar
 from ..registrations.sessions import SessionRegistry
 from ..registrations.streams import Streams
@@ -35,6 +36,7 @@ class Runtime:
     timers: Timers
     streams: Streams
     registrar: Registrar
+    beginnings: Beginnings
 
 
 _bound: list[Runtime] = []

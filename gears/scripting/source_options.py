@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ from ..runs.sources import (
 from ..shard.failures import GearsError
 
 SOURCE_NAMES = ("KeysReader", "KeysOnlyReader", "StreamReader", "PythonReader", "ShardsIDReader", "CommandReader")
+_ENTRY_ID = re.compile(r"\d+(-\d+)?|[-$+]")
 FAILED_POLICIES = ("continue", "abort", "retry")
+MAX_TIMEOUT_MS = 86_400_000
 NO_HOOK = (
     "hook= is left out: to answer reads of keys that do not exist use GB('KeysReader').register(prefix=.., "
     "commands=['get'], eventTypes=['keymiss']) and override_reply; else use trigger= and RG.TRIGGER"
@@ -37,6 +40,20 @@ def _whole(options: dict[str, Any], name: str, preset: int, least: int) -> int:
     value = options.get(name, preset)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise GearsError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value
+
+
+def _flag(options: dict[str, Any], name: str, preset: bool) -> bool:
+    value = options.get(name, preset)
+    if not isinstance(value, bool):
+        raise GearsError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def _entry_id(options: dict[str, Any]) -> str:
+    value = options.get("fromId", "0-0")
+    if not isinstance(value, str) or not _ENTRY_ID.fullmatch(value):
+        raise GearsError(f"fromId must be the id of a stream's entry, such as '0-0', got {value!r}")
     return value
 
 
@@ -59,8 +76,8 @@ def run_source(name: str, arg: Any, options: dict[str, Any]) -> Source:
         case "KeysReader":
             return KeysSource(
                 _text(arg, "regex argument must be a string"),
-                no_scan=bool(options.get("noScan", False)),
-                read_value=bool(options.get("readValue", True)),
+                no_scan=_flag(options, "noScan", False),
+                read_value=_flag(options, "readValue", True),
                 key_types=_names(options.get("keyTypes"), "key type", KEY_TYPES),
             )
         case "KeysOnlyReader":
@@ -68,7 +85,7 @@ def run_source(name: str, arg: Any, options: dict[str, Any]) -> Source:
             return KeysOnlySource(
                 _text(arg, "regex argument must be a string"),
                 count=_whole(options, "count", SCAN_COUNT, 1),
-                no_scan=bool(options.get("noScan", False)),
+                no_scan=_flag(options, "noScan", False),
                 pattern_generator=checked_function(generator) if generator is not None else None,
             )
         case "PythonReader":
@@ -79,7 +96,7 @@ def run_source(name: str, arg: Any, options: dict[str, Any]) -> Source:
             return ShardsIDSource()
         case "StreamReader":
             stream = _text(arg, "stream argument must be a string")
-            return StreamSource(stream, str(options.get("fromId", "0-0")))
+            return StreamSource(stream, _entry_id(options))
     raise GearsError("Given reader do not support run or not exists")
 
 
@@ -91,7 +108,7 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
         trigger = options.get("trigger")
         if not isinstance(trigger, str) or not trigger:
             raise GearsError("no trigger or hook argument was given")
-        return CommandSource(trigger, bool(options.get("inorder", False)))
+        return CommandSource(trigger, bool(options.get("inorder", False)), _timeout_ms(options.get("timeout")))
     prefix = options.get("prefix", options.get("regex", arg))
     if name == "StreamReader":
         return _registered_stream(_text(prefix, "stream argument must be a string"), options)
@@ -99,11 +116,22 @@ def registered_source(name: str, arg: Any, options: dict[str, Any]) -> Registere
         raise GearsError(f"reader does not support register: {name}")
     return KeysSource(
         _text(prefix, "regex argument must be a string"),
-        read_value=bool(options.get("readValue", True)),
+        read_value=_flag(options, "readValue", True),
         event_types=_names(options.get("eventTypes"), "event type"),
         key_types=_names(options.get("keyTypes"), "key type", KEY_TYPES),
         commands=_names(options.get("commands"), "command"),
     )
+
+
+def _timeout_ms(value: object) -> int:
+    """`timeout` of `register` as the module takes it: None is its default, 0 is no limit."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_TIMEOUT_MS:
+        raise GearsError(
+            f"timeout must be a whole number of milliseconds from 0 (no limit) to {MAX_TIMEOUT_MS}, got {value!r}"
+        )
+    return value or -1
 
 
 def _registered_stream(prefix: str, options: dict[str, Any]) -> StreamSource:
@@ -116,7 +144,7 @@ def _registered_stream(prefix: str, options: dict[str, Any]) -> StreamSource:
         duration_ms=_whole(options, "duration", 0, 0),
         on_failed=policy,
         retry_seconds=_whole(options, "onFailedRetryInterval", 1, 1),
-        trim=bool(options.get("trimStream", True)),
+        trim=_flag(options, "trimStream", True),
     )
 
 

@@ -1,8 +1,9 @@
 """Atomic blocks: for a short lease the server serves this worker only.
 
 `QA.ATOMIC` is sent on the thread's link; from ``+GO`` on, commands and replies go over the control socket, until
-``END``. The block belongs to the thread that runs functions; a coroutine must not wait inside it, which `guarded`
-enforces.
+``END``. A block belongs to the thread that has entered it, and other threads wait for its end. A function that blocks
+inside it loses it when its lease ends: then the next thread may take its place. A coroutine must not wait inside a
+block, which `guarded` enforces.
 """
 
 from __future__ import annotations
@@ -12,35 +13,88 @@ import contextlib
 import select
 import socket
 import threading
+import time
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import hiredis
 
+from ..calling.sections import Section, shielded
 from .failures import GearsError
 from .link import Argument, BlockingLink, LinkPool, Reply, encode, raise_on_error
 
 _MARGIN_SECONDS = 5.0
+_END_SECONDS = 0.5
+
+
+class _Here(threading.local):
+    inside = False
 
 
 class AtomicBlock:
-    """The worker's atomic block: at most one at a time, on the thread of the functions."""
+    """The worker's atomic block: at most one at a time.
 
-    def __init__(self, control: socket.socket, links: LinkPool, lease_ms: int) -> None:
+    `ended` is called after each, by the thread that leaves it: until then nobody else reads the control socket.
+    """
+
+    def __init__(
+        self, control: socket.socket, links: LinkPool, lease_ms: int, ended: Callable[[], None] = lambda: None
+    ) -> None:
         self._control = control
         self._links = links
         self._lease_ms = lease_ms
-        self._thread = threading.get_ident()
+        self._ended = ended
+        self._turn = threading.Condition()
+        self._holder: int | None = None
+        self._since = 0.0
+        self._granted = False
+        self._here = _Here()
         self._reader = hiredis.Reader()
-        self.active = False
+
+    @property
+    def active(self) -> bool:
+        """Whether some thread uses the control socket."""
+        return self._holder is not None
 
     def begin(self) -> None:
         """Wait until the server serves this worker only."""
-        if self.active:
+        if self.entered_here:
             raise GearsError("Already inside an atomic block")
-        if threading.get_ident() != self._thread:
-            raise GearsError("an atomic block can only be entered in the thread of the functions")
+        with shielded():
+            self._take_turn()
+            try:
+                self._begin()
+            except BaseException:
+                self._give_turn()
+                raise
+            self._since, self._granted, self._here.inside = time.monotonic(), True, True
+
+    def _take_turn(self) -> None:
+        """Wait until no other thread has the block, or its lease has ended."""
+        with self._turn:
+            while self._holder is not None and (left := self._over_at() - time.monotonic()) > 0:
+                self._turn.wait(left)
+            self._holder, self._since, self._granted = threading.get_ident(), time.monotonic(), False
+
+    def _over_at(self) -> float:
+        return self._since + self._lease_ms / 1000 + (_END_SECONDS if self._granted else _MARGIN_SECONDS)
+
+    def drain(self) -> None:
+        """Drop what the control socket holds, unless a block reads it: answers that came after the end of theirs."""
+        with self._turn:
+            if self._holder is None:
+                self._control.recv(1 << 16, socket.MSG_DONTWAIT)
+
+    def _give_turn(self) -> None:
+        with self._turn:
+            if self._holder != threading.get_ident():
+                return
+            self._holder, self._granted = None, False
+            self._turn.notify()
+        self._ended()
+
+    def _begin(self) -> None:
         link = self._links.link()
         link.send("QA.ATOMIC", self._lease_ms)
         watched: list[socket.socket | BlockingLink] = [self._control, link]
@@ -51,36 +105,46 @@ class AtomicBlock:
             link.close()
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
-        while isinstance(self._read(), hiredis.ReplyError):
-            # an error here answers the END of the last block, which came after its lease had ended
+        while self._read() != b"GO":
+            # what comes before answers a command or the END of the last block, after its lease had ended
             continue
-        self.active = True
 
     @property
     def entered_here(self) -> bool:
         """Whether the calling thread is inside the block. Other threads' commands wait, on their own links."""
-        return self.active and threading.get_ident() == self._thread
+        return self._here.inside
 
     def execute(self, *arguments: Argument) -> Reply:
         """Run a command inside the block."""
-        self._control.sendall(encode(arguments))
-        return raise_on_error(self._read())
+        return raise_on_error(self.execute_many([arguments])[0])
 
     def execute_many(self, commands: list[tuple[Argument, ...]]) -> list[Reply]:
         """Run commands inside the block; errors stay in the list as objects."""
         replies = []
         for command in commands:
-            self._control.sendall(encode(command))
-            replies.append(self._read())
+            if self._holder != threading.get_ident():
+                raise GearsError(f"ERR atomic block exceeded its lease of {self._lease_ms} ms")
+            with shielded():
+                self._control.sendall(encode(command))
+                replies.append(self._read())
         return replies
 
     def end(self) -> None:
         """End the block; GearsError if the lease had already ended."""
-        self.active = False
-        link = self._links.link()
-        if not self._lease_ended(link):
-            self._control.sendall(encode(("END",)))
-        raise_on_error(link.read())
+        with shielded():
+            link = self._links.link()
+            try:
+                if self._holder == threading.get_ident() and not self._lease_ended(link):
+                    self._control.sendall(encode(("END",)))
+                raise_on_error(link.read())
+            finally:
+                self._here.inside = False
+                self._give_turn()
+
+    def leave(self) -> None:
+        """`end` the block, if the calling thread is inside it."""
+        if self._here.inside:
+            self.end()
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
@@ -100,17 +164,24 @@ class AtomicBlock:
 
 
 @types.coroutine
-def guarded(coroutine: Coroutine[Any, Any, Any], block: AtomicBlock) -> Generator[Any, Any, Any]:
-    """Drive a coroutine of a function; an `await` that would wait inside an atomic block raises in it instead."""
+def guarded(
+    coroutine: Coroutine[Any, Any, Any], block: AtomicBlock, section: Section | None = None
+) -> Generator[Any, Any, Any]:
+    """Drive a coroutine of a function; an `await` that would wait inside an atomic block raises in it instead.
+
+    Its code runs in `section`, if one is given.
+    """
+    code: contextlib.AbstractContextManager[None] = section if section is not None else contextlib.nullcontext()
     value: Any = None
     error: BaseException | None = None
     while True:
         try:
-            awaited = coroutine.send(value) if error is None else coroutine.throw(error)
+            with code:
+                awaited = coroutine.send(value) if error is None else coroutine.throw(error)
         except StopIteration as stop:
             return stop.value
         value = error = None
-        if block.active:
+        if block.entered_here:
             error = GearsError("await is not allow inside atomic block")
             if isinstance(awaited, asyncio.Future):
                 awaited.cancel()
@@ -124,8 +195,10 @@ def guarded(coroutine: Coroutine[Any, Any, Any], block: AtomicBlock) -> Generato
 @contextlib.contextmanager
 def atomic_block(block: AtomicBlock) -> Generator[None]:
     """The context manager of a function's `with atomic():`."""
-    block.begin()
+    if block.entered_here:
+        raise GearsError("Already inside an atomic block")
     try:
+        block.begin()
         yield
     finally:
-        block.end()
+        block.leave()

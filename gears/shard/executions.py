@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from ..calling.strands import Strand
+from ..calling.threads import Lane
 from . import replies
 from .failures import GearsError, error_line, error_text
 
@@ -30,11 +32,17 @@ class Owner(Protocol):
 
 
 class Execution:
-    """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own."""
+    """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own.
+
+    A user's functions run on threads of the `lane`; those of one `owner` take turns. `on_loop` is set for qa-cluster's
+    own functions, which run on the worker's event loop.
+    """
 
     __slots__ = (
         "_holds",
+        "_lock",
         "_waiters",
+        "abort_reason",
         "aborted",
         "beats",
         "can_override",
@@ -42,7 +50,10 @@ class Execution:
         "finished_at",
         "first_failure",
         "id",
+        "lane",
+        "on_loop",
         "overriding",
+        "owner",
         "read_seconds",
         "registered",
         "results",
@@ -54,6 +65,7 @@ class Execution:
         "step_future",
         "step_seconds",
         "steps",
+        "strand",
         "task",
         "user",
     )
@@ -66,12 +78,19 @@ class Execution:
         registered: bool = False,
         can_override: bool = False,
         user: str = "",
+        lane: Lane = Lane.RUNS,
+        owner: str = "",
+        on_loop: bool = False,
     ) -> None:
         self.id = execution_id
         self.session = session
         self.registered = registered
         self.can_override = can_override
         self.user = user
+        self.lane = lane
+        self.owner = owner or execution_id
+        self.on_loop = on_loop
+        self.strand: Strand | None = None
         self.status = "created"
         self.started_at = time.perf_counter()
         self.finished_at: float | None = None
@@ -86,12 +105,14 @@ class Execution:
         self.shards_received = 0
         self.shards_completed = 0
         self.aborted = False
+        self.abort_reason = ABORTED
         # how often a function has reported that it still works on its record
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
         # the future that the running step has made, or None if it has not; OUTSIDE between steps
         self.step_future: object = OUTSIDE
         self._holds = 0
+        self._lock = threading.Lock()
         self._waiters: list[asyncio.Future[None]] = []
 
     def begin(self, steps: Sequence[tuple[str, str]]) -> None:
@@ -126,10 +147,11 @@ class Execution:
             raise GearsError("Can only override reply once")
         self.overriding = replies.encode_reply(value)
 
-    def abort(self) -> None:
-        """Stop the run if it has not finished; it then ends as aborted."""
-        if self.task is not None and not self.finished:
+    def abort(self, reason: str = ABORTED) -> None:
+        """Stop the run if it has not finished; it then ends as aborted, with the reason as its error."""
+        if self.task is not None and not self.finished and not self.aborted:
             self.aborted = True
+            self.abort_reason = reason
             self.task.cancel()
 
     def finish(self, status: str = "done") -> None:
@@ -141,11 +163,13 @@ class Execution:
 
     def hold(self) -> None:
         """Note that something outside the steps still works for this execution: a coroutine or a kept session."""
-        self._holds += 1
+        with self._lock:
+            self._holds += 1
 
     def release(self) -> None:
-        """End one `hold`."""
-        self._holds -= 1
+        """End one `hold`; on the worker's event loop only."""
+        with self._lock:
+            self._holds -= 1
         self._wake()
 
     def _wake(self) -> None:
@@ -169,6 +193,11 @@ class Execution:
         while not self.finished:
             await self._change()
 
+    async def over(self) -> None:
+        """Return when no thread works for it any more: after an abortion, that may be later than its end."""
+        if self.strand is not None:
+            await self.strand.over()
+
     async def released(self) -> None:
         """Return when nothing holds it any more."""
         while self._holds > 0:
@@ -183,22 +212,41 @@ class Execution:
 current: ContextVar[Execution | None] = ContextVar("current_execution", default=None)
 
 
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
 class IdSource:
     """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
 
-    The counter follows the time in microseconds. So a new worker does not use ids that other shards and clients still
-    know from the one before, and of two versions of a session the newer one can be recognised.
+    It begins at the time in microseconds, so that a new worker does not use ids that other shards and clients still
+    know from the one before, and grows by one. For a registration it first catches up with the time: ids of
+    registrations tell shards which of two versions of a session is the newer one.
     """
 
     def __init__(self, shard_id: str) -> None:
         self._shard_id = shard_id
-        self._last = 0
+        self._last = _now_us()
+        self._last_session = 0
         self._lock = threading.Lock()
 
     def next(self) -> str:
         """A new id."""
+        return self._after(0)
+
+    def next_dated(self) -> str:
+        """A new id that is greater than those that other shards have given before (by their clocks)."""
+        return self._after(_now_us() - 1)
+
+    def next_session(self) -> str:
+        """A new id of a session; it has no place in the sequence of the others."""
         with self._lock:
-            self._last = max(self._last + 1, time.time_ns() // 1000)
+            self._last_session = max(self._last_session + 1, _now_us())
+            return f"{self._shard_id}-s{self._last_session}"
+
+    def _after(self, least: int) -> str:
+        with self._lock:
+            self._last = max(self._last, least) + 1
             return f"{self._shard_id}-{self._last}"
 
     def skip_past(self, used: str) -> None:

@@ -32,9 +32,7 @@ class ErrorStyle:
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    foreign = [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
-    # a fault of this package is shown with all frames; a script that does not compile, or is refused, needs none
-    return foreign if foreign or isinstance(error, (SyntaxError, GearsError)) else list(frames)
+    return [f for f in frames if not f.filename.startswith(_PACKAGE) or f.filename.startswith(_OWN_FUNCTIONS)]
 
 
 def traceback_text(error: BaseException) -> str:

@@ -181,6 +181,12 @@ class AsyncLink(asyncio.Protocol):
         self._queue(callback, arguments)
         self._flush()
 
+    async def ping(self) -> None:
+        """Return when all commands that were sent before have run."""
+        ran: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.call(ran.set_result, "PING")
+        await ran
+
     def hold(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
         """Send a command with the next `call`, or soon; this saves a system call and a wake-up of the server."""
         first = not self._held

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from qa_cluster.errors import ConfigError, ProtocolError
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 STANDALONE_ID = "0" * 40
 
 

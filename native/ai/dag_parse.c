@@ -1,5 +1,6 @@
 /* Parses AI.DAGEXECUTE and resolves its names. On an error it frees the half-built Dag with all it holds; it changes
- * nothing else. */
+ * nothing else. Of several errors it tells the one that RedisAI told: first those of the words before the operations,
+ * then those of each operation by itself, last those of the names that operations share. */
 #include "ai/dag_parse.h"
 
 #include <limits.h>
@@ -92,12 +93,20 @@ typedef struct Parser {
     RedisModuleDict *names; /* name -> its current slot + 1 */
     int next_given;
     int read_only;
+    int unknown_input; /* an operation reads a name that no other has written: told after all other errors */
 } Parser;
 
 static int find_name(Parser *parser, RedisModuleString *name) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     return (int)(intptr_t)RedisModule_DictGetC(parser->names, (void *)text, length, NULL) - 1;
+}
+
+/* The slot of a name that an operation reads; slot 0 stands for an unknown one, with which the whole command fails. */
+static int find_input(Parser *parser, RedisModuleString *name) {
+    int slot = find_name(parser, name);
+    if (slot < 0) parser->unknown_input = 1;
+    return slot < 0 ? 0 : slot;
 }
 
 /* A name that a later operation writes again stands for a new slot from then on. */
@@ -136,8 +145,7 @@ static const char *parse_tensorset(Parser *parser, RedisModuleString **argv, int
 
 static const char *parse_tensorget(Parser *parser, RedisModuleString **argv, int argc) {
     if (argc < 2 || argc > 4) return "wrong number of arguments for 'AI.TENSORGET' command";
-    int slot = find_name(parser, argv[1]);
-    if (slot < 0) return ERR_UNKNOWN_INPUT;
+    int slot = find_input(parser, argv[1]);
     DagOp *op = dag_add_op(parser->dag, DAG_GET);
     op->slot = slot;
     dag_want(parser->dag, slot);
@@ -145,13 +153,11 @@ static const char *parse_tensorget(Parser *parser, RedisModuleString **argv, int
 }
 
 /* Resolves inputs first: as an input, a name that is also an output of the step means its earlier slot. */
-static const char *name_slots(Parser *parser, DagOp *op, RedisModuleString **inputs, RedisModuleString **outputs) {
+static void name_slots(Parser *parser, DagOp *op, RedisModuleString **inputs, RedisModuleString **outputs) {
     for (int i = 0; i < op->n_inputs; i++) {
-        op->inputs[i] = find_name(parser, inputs[i]);
-        if (op->inputs[i] < 0) return ERR_UNKNOWN_INPUT;
+        op->inputs[i] = find_input(parser, inputs[i]);
     }
     for (int i = 0; i < op->n_outputs; i++) set_name(parser, outputs[i], op->outputs[i]);
-    return NULL;
 }
 
 static const char *parse_modelexecute(Parser *parser, RedisModuleString **argv, int argc) {
@@ -164,7 +170,8 @@ static const char *parse_modelexecute(Parser *parser, RedisModuleString **argv, 
     if (!error) error = model_check_counts(model, run->n_inputs, run->n_outputs);
     if (error) return error;
     DagOp *op = dag_add_step(parser->dag, &model->run, run->n_inputs, run->n_outputs);
-    return name_slots(parser, op, argv + run->inputs, argv + run->outputs);
+    name_slots(parser, op, argv + run->inputs, argv + run->outputs);
+    return NULL;
 }
 
 static const char *parse_scriptexecute(Parser *parser, RedisModuleString **argv, int argc) {
@@ -178,7 +185,8 @@ static const char *parse_scriptexecute(Parser *parser, RedisModuleString **argv,
     if (error) return error;
     DagOp *op = dag_add_step(parser->dag, &script->run, call->inputs.n, call->outputs.n);
     dag_set_call(op, argv, call, argv[2]);
-    return name_slots(parser, op, argv + call->inputs.first, argv + call->outputs.first);
+    name_slots(parser, op, argv + call->inputs.first, argv + call->outputs.first);
+    return NULL;
 }
 
 static const char *parse_op(Parser *parser, RedisModuleString **argv, int argc) {
@@ -199,20 +207,25 @@ static const char *parse_op(Parser *parser, RedisModuleString **argv, int argc) 
     return "Unsupported command within DAG";
 }
 
-static const char *name_persisted(Parser *parser, RedisModuleString **keys, int n) {
+static const char *check_unique(RedisModuleString **keys, int n) {
     RedisModuleDict *seen = RedisModule_CreateDict(NULL);
-    const char *error = NULL;
-    for (int i = 0; !error && i < n; i++) {
+    int unique = 1;
+    for (int i = 0; unique && i < n; i++) {
         size_t length;
         const char *text = RedisModule_StringPtrLen(keys[i], &length);
-        int slot = find_name(parser, keys[i]);
-        if (RedisModule_DictSetC(seen, (void *)text, length, parser) != REDISMODULE_OK)
-            error = "ERR PERSIST keys must be unique";
-        else if (slot < 0) error = "ERR PERSIST key cannot be found in DAG";
-        else dag_add_persist(parser->dag, keys[i], slot);
+        unique = RedisModule_DictSetC(seen, (void *)text, length, seen) == REDISMODULE_OK;
     }
     RedisModule_FreeDict(NULL, seen);
-    return error ? error : keyspace_check_types(parser->ctx, keys, n, tensor_key_type());
+    return unique ? NULL : "ERR PERSIST keys must be unique";
+}
+
+static const char *name_persisted(Parser *parser, RedisModuleString **keys, int n) {
+    for (int i = 0; i < n; i++) {
+        int slot = find_name(parser, keys[i]);
+        if (slot < 0) return "ERR PERSIST key cannot be found in DAG";
+        dag_add_persist(parser->dag, keys[i], slot);
+    }
+    return keyspace_check_types(parser->ctx, keys, n, tensor_key_type());
 }
 
 /* Counts as many slots for every step as it has words, which is enough. */
@@ -231,11 +244,13 @@ const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **ar
                       Dag **dag) {
     const char *error = dag_parse_head(spec, argv, argc, read_only);
     if (error) return error;
-    Parser parser = {ctx, spec, make_room(ctx, spec, argv, argc), RedisModule_CreateDict(NULL), 0, read_only};
-    error = load_tensors(&parser, argv + spec->load.first, spec->load.n);
+    Parser parser = {ctx, spec, make_room(ctx, spec, argv, argc), RedisModule_CreateDict(NULL), 0, read_only, 0};
+    error = check_unique(argv + spec->persist.first, spec->persist.n);
+    if (!error) error = load_tensors(&parser, argv + spec->load.first, spec->load.n);
     int at = spec->first_op;
     ArgRange op;
     while (!error && dag_next_op(argv, argc, &at, &op)) error = parse_op(&parser, argv + op.first, op.n);
+    if (!error && parser.unknown_input) error = ERR_UNKNOWN_INPUT;
     if (!error) error = name_persisted(&parser, argv + spec->persist.first, spec->persist.n);
     RedisModule_FreeDict(NULL, parser.names);
     if (error) {

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "server/args.h"
+#include "server/caller.h"
 #include "server/commands.h"
 #include "server/links.h"
 
@@ -62,7 +63,9 @@ static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, con
         return NULL;
     }
     RedisModule_SetContextUser(ctx, user);
+    caller_act_as(user);
     RedisModuleCallReply *reply = RedisModule_Call(ctx, name, format, argv + 1, (size_t)argc - 1);
+    caller_act_as(NULL);
     RedisModule_SetContextUser(ctx, NULL);
     if (!reply) snprintf(error, MAX_ERROR, "ERR %.64s cannot be run for a function", name);
     return reply;

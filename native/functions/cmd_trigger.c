@@ -43,8 +43,9 @@ static RedisModuleString *trigger_registration(void *data) { return ((Trigger *)
 #define TRIGGER_METHODS                                                                                                \
     .kind = "trigger", .emit = emit_trigger, .finish = finish_trigger, .free = free_trigger,                           \
     .registration = trigger_registration
-static const JobClass TRIGGER = {TRIGGER_METHODS};
-static const JobClass TRIGGER_IN_ORDER = {TRIGGER_METHODS, .in_order = 1};
+static const JobClass TRIGGER = {TRIGGER_METHODS, .of_user = 1};
+static const JobClass TRIGGER_IN_ORDER = {TRIGGER_METHODS, .of_user = 1, .in_order = 1};
+static const JobClass OWN_TRIGGER = {TRIGGER_METHODS};
 
 static Trigger *new_trigger(RedisModuleCtx *ctx, const Registration *registration, RedisModuleString **argv, int argc) {
     Trigger *trigger = RedisModule_Calloc(1, sizeof *trigger);
@@ -67,9 +68,9 @@ int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int a
     if (caller_blocking_denied(ctx))
         return RedisModule_ReplyWithError(
             ctx, "ERR can not run a non-sync execution inside a MULTI/LUA (blocking is not allowed) or on loading.");
-    const JobClass *class = registration->in_order ? &TRIGGER_IN_ORDER : &TRIGGER;
-    if (jobs_submit_blocking(ctx, class, new_trigger(ctx, registration, argv + 1, argc - 1), 0))
-        registry_triggered(registration, 1);
+    const JobClass *class = registration->in_order ? &TRIGGER_IN_ORDER : registration->own ? &OWN_TRIGGER : &TRIGGER;
+    Trigger *trigger = new_trigger(ctx, registration, argv + 1, argc - 1);
+    if (jobs_submit_blocking(ctx, class, trigger, registration->timeout_ms)) registry_triggered(registration, 1);
     return REDISMODULE_OK;
 }
 

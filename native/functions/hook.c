@@ -84,12 +84,11 @@ static void free_event(void *data) {
 
 static RedisModuleString *event_registration(void *data) { return ((Event *)data)->id; }
 
-static const JobClass EVENT = {.kind = "event",
-                               .emit = emit_event,
-                               .finish = finish_event,
-                               .reply = reply_event,
-                               .free = free_event,
-                               .registration = event_registration};
+#define EVENT_METHODS                                                                                                  \
+    .kind = "event", .emit = emit_event, .finish = finish_event, .reply = reply_event, .free = free_event,             \
+    .registration = event_registration
+static const JobClass EVENT = {EVENT_METHODS, .of_user = 1};
+static const JobClass OWN_EVENT = {EVENT_METHODS};
 
 static Event *new_event(const Registration *registration, const char *name, RedisModuleString *key) {
     Event *event = RedisModule_Calloc(1, sizeof *event);
@@ -100,7 +99,9 @@ static Event *new_event(const Registration *registration, const char *name, Redi
 }
 
 static void queue_event(RedisModuleCtx *ctx, Registration *registration, const char *name, RedisModuleString *key) {
-    int queued = jobs_submit(ctx, &EVENT, new_event(registration, name, key), config.script_timeout_ms);
+    long long limit_ms = registration->own ? config.script_timeout_ms : config.background_timeout_ms;
+    const JobClass *class = registration->own ? &OWN_EVENT : &EVENT;
+    int queued = jobs_submit(ctx, class, new_event(registration, name, key), limit_ms ? limit_ms : -1);
     registry_triggered(registration, queued);
     hook_stats.dropped_events += !queued;
 }
@@ -238,7 +239,8 @@ static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModule
     memcpy(event->captured, proto, length);
     event->captured_length = length;
     registry_triggered(registration, 1);
-    if (!jobs_submit_blocking(ctx, &EVENT, event, config.hook_timeout_ms)) registration->counters.triggered--;
+    const JobClass *class = registration->own ? &OWN_EVENT : &EVENT;
+    if (!jobs_submit_blocking(ctx, class, event, config.hook_timeout_ms)) registration->counters.triggered--;
 }
 
 int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {

@@ -112,17 +112,25 @@ static void free_session(Session *session) {
     RedisModule_Free(session);
 }
 
-/* Does the `args` array have `inorder` with a value that is not 0? */
-static int is_in_order(RedisModuleString *args) {
+/* The number that follows `name` in the `args` array; `preset` if there is none. */
+static long long number_of(RedisModuleString *args, const char *name, long long preset) {
     RespReader reader;
     RespToken token;
-    size_t length;
+    size_t length, name_length = strlen(name);
     reader.at = RedisModule_StringPtrLen(args, &length);
     reader.end = reader.at + length;
     while (resp_next(&reader, &token, 0) == 1)
-        if (token.type == '$' && !token.null && token.length == 7 && !memcmp(token.text, "inorder", 7))
-            return resp_next(&reader, &token, 0) == 1 && token.type == ':' && token.integer != 0;
-    return 0;
+        if (token.type == '$' && !token.null && token.length == name_length && !memcmp(token.text, name, name_length))
+            return resp_next(&reader, &token, 0) == 1 && token.type == ':' ? token.integer : preset;
+    return preset;
+}
+
+/* The worker says so in the private data; a client's own texts come later in it. */
+static int is_own(RedisModuleString *private_data) {
+    static const char MARK[] = "{\"own\":true";
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(private_data, &length);
+    return length >= sizeof MARK - 1 && !memcmp(text, MARK, sizeof MARK - 1);
 }
 
 /* Takes over the strings of `fields`. */
@@ -135,8 +143,10 @@ static Registration *new_registration(RedisModuleString **fields) {
                                                            : SOURCE_COMMAND;
     registration->match = RedisModule_StringPtrLen(fields[REG_MATCH], &registration->match_length);
     registration->match_exact = 1;
+    registration->own = is_own(fields[REG_PRIVATE_DATA]);
     if (registration->source == SOURCE_COMMAND) {
-        registration->in_order = is_in_order(fields[REG_ARGS]);
+        registration->in_order = number_of(fields[REG_ARGS], "inorder", 0) != 0;
+        registration->timeout_ms = number_of(fields[REG_ARGS], "timeout", 0);
     } else if (registration->match_length && registration->match[registration->match_length - 1] == '*') {
         registration->match_length--;
         registration->match_exact = 0;

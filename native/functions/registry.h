@@ -38,10 +38,12 @@ typedef struct Registration {
     Source source;
     const char *match; /* the prefix, without the star; CommandReader: the trigger */
     size_t match_length;
-    int match_exact; /* no star */
-    int in_order;    /* CommandReader: one job at a time */
-    int overflowed;  /* events were dropped since its last onregistered job */
-    int paused;      /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
+    int match_exact;      /* no star */
+    int in_order;         /* CommandReader: one job at a time */
+    long long timeout_ms; /* CommandReader: as jobs_submit_blocking takes it */
+    int own;              /* a function of qa-cluster itself: it waits for no user's functions */
+    int overflowed;       /* events were dropped since its last onregistered job */
+    int paused;           /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
     /* The number of the last RG.PAUSEREGISTRATIONS or RG.UNPAUSEREGISTRATIONS: it grows, and is odd for a pause. 0:
      * there was none. When shards differ, the greatest holds. */
     long long pause_order;

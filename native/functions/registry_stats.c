@@ -95,6 +95,12 @@ static int count_batch(RunCounters *counters, RedisModuleString **argv) {
     return 1;
 }
 
+/* A retry has succeeded: nothing is wrong any more. */
+static void clear_error(Registration *registration) {
+    RedisModule_Free(registration->counters.last_error);
+    registration->counters.last_error = NULL;
+}
+
 static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!caller_is_log(ctx) && !link_require(ctx, "QA.STREAM")) return REDISMODULE_OK;
     if (argc != 3 && argc != 7) return RedisModule_WrongArity(ctx);
@@ -113,6 +119,7 @@ static int QA_STREAM_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv,
     if (argc == 7 && !count_batch(&registration->counters, argv + 3))
         return RedisModule_ReplyWithError(
             ctx, "ERR an outcome is OK, ERR or ABORTED, run_us and lag_ms from 0, and an error");
+    if (argc == 7 && registration->status == STREAM_WAITING && status == STREAM_OK) clear_error(registration);
     int was_aborted = registration->status == STREAM_ABORTED, was_paused = registration->paused;
     registration->status = (StreamStatus)status;
     if (status == STREAM_PAUSED) registration->paused = 1;

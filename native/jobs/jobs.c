@@ -34,9 +34,9 @@ struct Job {
     int kind;
     int attempt;
     RedisModuleBlockedClient *client;
-    unsigned long long client_id;
-    long long timeout_ms; /* 0: none */
-    uint64_t deadline_us; /* 0: none (yet) */
+    unsigned long long client_id; /* whose turn it takes; without a client: a hash of its registration's id */
+    long long timeout_ms;         /* 0: none */
+    uint64_t deadline_us;         /* 0: none (yet) */
     RedisModuleTimerID timer;
     uint64_t queued_us;
     uint64_t started_us;
@@ -58,8 +58,9 @@ typedef struct Tombstone {
     Queue *lane;
 } Tombstone;
 
-/* In the order of service; before QA.READY the worker gets only the first two. Then all but notices take turns. */
-enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_COUNT };
+/* In the order of service; before QA.READY the worker gets only the first two. Then all but notices take turns, as far
+ * as the worker has room for them. The last two are those of users' functions, with a client and without. */
+enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_FUNCTIONS, LANE_BACKGROUND, LANE_COUNT };
 
 enum { MAX_ERROR = 64 * 1024, MAX_LATE_MS = 86400000 };
 
@@ -129,10 +130,12 @@ const JobKindStats *jobs_kind_stats(int index, const char **kind) {
     return &stats[index];
 }
 
+static size_t queued_functions(void) { return queue_length(lanes[LANE_FUNCTIONS]) + order_kept(); }
+
 size_t jobs_queued_clients(void) {
-    return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + order_kept();
+    return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + queued_functions();
 }
-size_t jobs_queued_events(void) { return queue_length(lanes[LANE_EVENTS]); }
+size_t jobs_queued_events(void) { return queue_length(lanes[LANE_EVENTS]) + queue_length(lanes[LANE_BACKGROUND]); }
 size_t jobs_queued_notices(void) { return queue_length(lanes[LANE_NOTICES]); }
 size_t jobs_running(void) { return running_count; }
 
@@ -244,6 +247,7 @@ static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
         return;
     }
     RedisModule_DictDelC(by_client, &job->client, sizeof job->client, NULL);
+    if (job->started_us && !job->class->unmeasured) RedisModule_BlockedClientMeasureTimeEnd(job->client);
     RedisModule_UnblockClient(job->client, job);
 }
 
@@ -405,9 +409,10 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
         refuse(ctx, class, data, jobs_refusal());
         return 0;
     }
-    if ((long long)jobs_queued_clients() >= config.max_queue) {
+    size_t queued = class->of_user ? queued_functions() : jobs_queued_clients() - queued_functions();
+    if ((long long)queued >= config.max_queue) {
         snprintf(error, sizeof error, "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), try again later",
-                 jobs_queued_clients(), config.max_queue);
+                 queued, config.max_queue);
         refuse(ctx, class, data, error);
         return 0;
     }
@@ -418,18 +423,30 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
     RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
     if (class->in_order) job->order = order_find(class->registration(data));
     arm(job);
-    enqueue(job, class->before_ready ? LANE_EARLY : LANE_CLIENTS);
+    enqueue(job, class->before_ready ? LANE_EARLY : class->of_user ? LANE_FUNCTIONS : LANE_CLIENTS);
     return 1;
+}
+
+/* The registrations' events take turns: one with many must not keep those of others waiting. */
+static uint64_t hash_of(RedisModuleString *id) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(id, &length);
+    uint64_t hash = 14695981039346656037ULL;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211ULL;
+    return hash;
 }
 
 int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
     (void)ctx;
-    if ((long long)jobs_queued_events() >= config.max_events) {
+    int lane = class->before_ready ? LANE_EARLY : class->of_user ? LANE_BACKGROUND : LANE_EVENTS;
+    if ((long long)queue_length(lanes[lane]) >= config.max_events) {
         stats[kind_of(class)].refused++;
         if (class->free) class->free(data);
         return 0;
     }
-    enqueue(job_new(class, data, timeout_ms), class->before_ready ? LANE_EARLY : LANE_EVENTS);
+    Job *job = job_new(class, data, timeout_ms);
+    if (lane == LANE_BACKGROUND && class->registration) job->client_id = hash_of(class->registration(data));
+    enqueue(job, lane);
     return 1;
 }
 
@@ -448,17 +465,30 @@ int jobs_notify(const JobClass *class, void *data) {
 
 /* ---- The worker's side ---- */
 
-int jobs_available(int ready, int only_notices) {
-    for (int i = 0; i < (only_notices ? LANE_EARLY : ready ? LANE_COUNT : LANE_CLIENTS); i++)
-        if (queue_length(lanes[i])) return 1;
+/* May a job of this lane be handed out now? */
+static int has_room(int lane, int ready, const JobsRoom *room) {
+    if (lane == LANE_NOTICES) return 1;
+    if (room->all <= 0 || (!ready && lane != LANE_EARLY)) return 0;
+    return lane == LANE_FUNCTIONS ? room->functions > 0 : lane != LANE_BACKGROUND || room->background > 0;
+}
+
+int jobs_available(int ready, const JobsRoom *room) {
+    for (int i = 0; i < LANE_COUNT; i++)
+        if (queue_length(lanes[i]) && has_room(i, ready, room)) return 1;
     return 0;
 }
 
-static Job *take(int ready, int only_notices) {
+static Job *take(int ready, JobsRoom *room) {
     QueueNode *node = queue_pop(lanes[LANE_NOTICES]);
-    if (only_notices) return (Job *)node;
-    if (!node && !ready) node = queue_pop(lanes[LANE_EARLY]);
-    if (!node && ready) node = queue_pop_lanes(lanes + LANE_EARLY, LANE_COUNT - LANE_EARLY, &lane_turn);
+    enum { TAKING_TURNS = LANE_COUNT - LANE_EARLY };
+    for (int i = 0; i < TAKING_TURNS && !node; i++) {
+        int lane = LANE_EARLY + (lane_turn + i) % TAKING_TURNS;
+        if (!has_room(lane, ready, room) || !(node = queue_pop(lanes[lane]))) continue;
+        lane_turn = (lane - LANE_EARLY + 1) % TAKING_TURNS;
+        room->functions -= lane == LANE_FUNCTIONS;
+        room->background -= lane == LANE_BACKGROUND;
+    }
+    if (node && ((Job *)node)->id) room->all--;
     return (Job *)node;
 }
 
@@ -470,6 +500,7 @@ static void start(Job *job) {
     if (running) running->previous_running = job;
     running = job;
     running_count++;
+    if (job->client && !job->class->unmeasured) RedisModule_BlockedClientMeasureTimeStart(job->client);
     if (job->client && job->class->queue_timeout) {
         disarm(job);
         job->timeout_ms = config.job_timeout_ms;
@@ -480,8 +511,8 @@ static void start(Job *job) {
 
 void jobs_asked(void) { asked++; }
 
-int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices) {
-    Job *job = take(ready, only_notices);
+int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsRoom *room) {
+    Job *job = take(ready, room);
     if (!job) return 0;
     if (job->id) start(job);
     long long left = 0;

@@ -47,9 +47,11 @@ typedef struct JobClass {
     void (*free)(void *data);
     /* The id of the registration that the job belongs to. NULL: it belongs to none. */
     RedisModuleString *(*registration)(void *data);
+    int of_user;       /* runs a user's function: it waits in a lane of its own, so that others never wait behind it */
     int in_order;      /* jobs of one registration with waiting clients run one after the other */
     int with_events;   /* a notice that waits with the events; too many of them drop it */
     int before_ready;  /* may be handed out before QA.READY */
+    int unmeasured;    /* it asks or waits for other jobs: the slow log has these, and not its time */
     int queue_timeout; /* the timeout counts while the job waits; once handed out, it has `qa.job-timeout-ms` */
     unsigned statuses; /* JOB_STATUS of TENSORS, DAG, TIMEDOUT, as far as its jobs may end so */
 } JobClass;
@@ -108,14 +110,21 @@ typedef struct JobsWorker {
 /* Call it once, at load time, before the first job. `worker` must live as long as the module. */
 void jobs_attach(const JobsWorker *worker);
 
-/* Is there a job to hand out? `ready` 0: one that may be handed out before QA.READY; `only_notices`: one with id 0. */
-int jobs_available(int ready, int only_notices);
+/* How many jobs the worker takes now: of all kinds (0: notices only), and, of these, users' functions that clients wait
+ * for, and users' functions that nobody waits for. */
+typedef struct JobsRoom {
+    long long all, functions, background;
+} JobsRoom;
+
+/* Is there a job to hand out? `ready` 0: one that may be handed out before QA.READY. */
+int jobs_available(int ready, const JobsRoom *room);
 
 /* QA.NEXT was called. */
 void jobs_asked(void);
 
-/* Takes the next job and writes it as one array element of the calling link's reply. Returns 0 when there is none. */
-int jobs_hand_out(RedisModuleCtx *ctx, int ready, int only_notices);
+/* Takes the next job for which there is room, counts it, and writes it as one array element of the calling link's
+ * reply. Returns 0 when there is none. */
+int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsRoom *room);
 
 /* QA.DONE: 0 when no such job is running. */
 int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);

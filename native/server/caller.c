@@ -26,23 +26,28 @@ RedisModuleString *caller_name(RedisModuleCtx *ctx) {
 int caller_require_admin(RedisModuleCtx *ctx, const char *command) {
     if (RedisModule_SetCommandACLCategories || caller_is_log(ctx)) return 1;
     /* link_create_user gives the worker these commands by name. */
-    if (!strncasecmp(command, "ai.", 3) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
+    if (link_may_run(command) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
     return caller_is_admin(ctx, command);
 }
+
+static RedisModuleUser *acting;
+
+void caller_act_as(RedisModuleUser *user) { acting = user; }
 
 /* CONFIG RESETSTAT stands for the category: administrators may run it, others may not. The lookup by name does not find
  * users that modules made, so these are refused. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command) {
     RedisModuleString *name = caller_name(ctx);
-    RedisModuleUser *user = name ? RedisModule_GetModuleUserFromUserName(name) : NULL;
+    RedisModuleUser *found = !acting && name ? RedisModule_GetModuleUserFromUserName(name) : NULL;
+    RedisModuleUser *user = acting ? acting : found;
     int allowed = 0;
     if (user) {
         RedisModuleString *argv[2] = {RedisModule_CreateString(NULL, "config", 6),
                                       RedisModule_CreateString(NULL, "resetstat", 9)};
         allowed = RedisModule_ACLCheckCommandPermissions(user, argv, 2) == REDISMODULE_OK;
         for (int i = 0; i < 2; i++) RedisModule_FreeString(NULL, argv[i]);
-        RedisModule_FreeModuleUser(user);
     }
+    if (found) RedisModule_FreeModuleUser(found);
     if (!allowed) {
         char error[256];
         snprintf(error, sizeof error, "NOPERM User %.100s has no permissions to run the '%s' command",

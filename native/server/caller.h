@@ -25,4 +25,8 @@ int caller_require_admin(RedisModuleCtx *ctx, const char *command);
 /* The same on every server, for commands of which only some uses need an administrator. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command);
 
+/* QA.AS runs a command with the rights of this user from now on; NULL: no more. The server does not tell the command.
+ */
+void caller_act_as(RedisModuleUser *user);
+
 #endif

@@ -41,7 +41,7 @@ int commands_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n) {
             RedisModule_Log(ctx, "warning", "command %s cannot be registered (flags: %s)", spec->name, spec->flags);
             return REDISMODULE_ERR;
         }
-        if (!strncasecmp(spec->name, "qa.", 3) || !strncasecmp(spec->name, "ai.", 3)) link_allow_command(spec->name);
+        if (link_may_run(spec->name)) link_allow_command(spec->name);
         RedisModuleCommand *command = RedisModule_GetCommand(ctx, spec->name);
         if (!command || set_categories(spec, command) != REDISMODULE_OK ||
             set_key_is_read(spec, command) != REDISMODULE_OK) {

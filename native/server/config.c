@@ -3,6 +3,8 @@
  * user's own for functions. */
 #include "server/config.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -39,10 +41,12 @@ static const Setting SETTINGS[] = {
     {"model-timeout-ms", &config.model_timeout_ms, 5000, 1000, 86400000},
     {"backend-memory-mb", &config.backend_memory_mb, 0, 0, 1 << 24},
     {"max-watched-questions", &config.max_watched, 10000, 0, 1000000},
+    {"function-threads", &config.function_threads, 32, 1, 1024},
+    {"background-timeout-ms", &config.background_timeout_ms, 0, 0, 2592000000LL},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 
-/* RedisAI's load arguments that take effect. LEGACY stores their values as given. */
+/* RedisAI's and RedisGears' load arguments that take effect. LEGACY stores their values as given. */
 typedef struct LoadArgument {
     const char *name;
     long long *value;
@@ -56,6 +60,7 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
     {"MODEL_EXECUTION_TIMEOUT", &config.model_timeout_ms, 1000, 86400000},
     {"BACKEND_MEMORY_LIMIT", &config.backend_memory_mb, 0, 1 << 24},
     {"MODEL_CHUNK_SIZE", &config.model_chunk_size, MODEL_CHUNK_MIN, MODEL_CHUNK_MAX},
+    {"ExecutionThreads", &config.function_threads, 1, 1024},
 };
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
@@ -228,11 +233,23 @@ static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModul
     return 1;
 }
 
+/* RedisAI's default: the folder `backends` beside the module. */
+static char *default_backends_path(void) {
+    static const char FOLDER[] = "/backends";
+    Dl_info own;
+    char path[PATH_MAX];
+    if (!dladdr(&config, &own) || !own.dli_fname || !realpath(own.dli_fname, path)) return RedisModule_Strdup("");
+    char *slash = strrchr(path, '/');
+    if (!slash || (size_t)(slash - path) + sizeof FOLDER > sizeof path) return RedisModule_Strdup("");
+    memcpy(slash, FOLDER, sizeof FOLDER);
+    return RedisModule_Strdup(path);
+}
+
 int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     extra = RedisModule_CreateDict(NULL);
     config.worker_command = RedisModule_Strdup("");
     config.bus_key_file = RedisModule_Strdup("");
-    config.backends_path = RedisModule_Strdup("");
+    config.backends_path = default_backends_path();
     config.model_chunk_size = 511LL << 20;
     /* It is immutable: a client that could change it could run programs as the server's user. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,

@@ -32,8 +32,10 @@ typedef struct Config {
     long long model_timeout_ms;
     long long backend_memory_mb;
     long long max_watched;
-    long long model_chunk_size; /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */
-    char *backends_path;        /* AI.CONFIG and the load argument BACKENDSPATH: kept for clients that read it */
+    long long function_threads;
+    long long background_timeout_ms; /* 0: none */
+    long long model_chunk_size;      /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */
+    char *backends_path;             /* AI.CONFIG and the load argument BACKENDSPATH: kept for clients that read it */
 } Config;
 
 extern Config config;

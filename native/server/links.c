@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 static RedisModuleUser *user;
 static RedisModuleDict *links;   /* client id -> any value */
@@ -59,6 +60,14 @@ void link_close_all(RedisModuleCtx *ctx) {
 }
 
 /* ---- Rights ---- */
+
+int link_may_run(const char *command) {
+    static const char *const OTHERS[] = {"rg.unregister", "rg.pauseregistrations", "rg.unpauseregistrations"};
+    if (!strncasecmp(command, "qa.", 3) || !strncasecmp(command, "ai.", 3)) return 1;
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        if (!strcasecmp(command, OTHERS[i])) return 1;
+    return 0;
+}
 
 void link_allow_command(const char *name) {
     if (!allowed) allowed = RedisModule_CreateDict(NULL);

@@ -22,6 +22,10 @@ int link_create_user(RedisModuleCtx *ctx);
 /* `name` must live as long as the module. */
 void link_allow_command(const char *name);
 
+/* Does the worker's user get this command of the module, whatever its categories? It gets AI.* and QA.*, and what
+ * functions do with registrations: whoever stores a function may do that, too. */
+int link_may_run(const char *command);
+
 RedisModuleUser *link_user(void);
 
 /* Makes the calling client a link, with the rights of the worker's user. 0: the server does not let it change users. */

@@ -77,11 +77,16 @@ const char *tensor_shape_parse(TensorShape *shape, RedisModuleString *type, Redi
 
 long long tensor_shape_bytes(const TensorShape *shape) { return shape->count * (long long)TYPES[shape->type].size; }
 
+/* The NUL of the last string may be missing. */
+static int lacks_end(TensorType type, const char *data, size_t size) {
+    return type == TENSOR_STRING && size && data[size - 1] != '\0';
+}
+
 static const char *check_strings(const TensorShape *shape, const char *data, size_t size) {
-    if (size == 0 || data[size - 1] != '\0') return ERR_STRINGS;
-    long long strings = 0;
+    long long strings = lacks_end(shape->type, data, size);
     for (const char *at = data, *end = data + size; at < end; at++) {
         at = memchr(at, '\0', (size_t)(end - at));
+        if (!at) break;
         strings++;
     }
     return strings == shape->count ? NULL : ERR_STRINGS;
@@ -124,9 +129,11 @@ const char *tensor_zeros(const TensorShape *shape, Tensor **tensor) {
 const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t size, Tensor **tensor) {
     const char *error = check_blob(shape, data, size);
     if (error) return error;
-    *tensor = tensor_new(shape, size);
+    int added = lacks_end(shape->type, data, size);
+    *tensor = tensor_new(shape, size + (size_t)added);
     if (!*tensor) return ERR_MEMORY;
     memcpy(tensor_data(*tensor), data, size);
+    if (added) tensor_data(*tensor)[size] = '\0';
     return NULL;
 }
 
@@ -160,17 +167,24 @@ static const char *parse_float(char *to, TensorType type, RedisModuleString *tex
 static const char *parse_integer(char *to, TensorType type, RedisModuleString *text) {
     long long value;
     if (RedisModule_StringToLongLong(text, &value) != REDISMODULE_OK) return ERR_VALUE;
-    if (value < TYPES[type].min || value > TYPES[type].max) return type == TENSOR_BOOL ? ERR_BOOL : ERR_VALUE;
+    if (value < TYPES[type].min || value > TYPES[type].max) return ERR_VALUE;
     memcpy(to, &value, TYPES[type].size); /* little-endian: the low bytes are the narrow value */
     return NULL;
+}
+
+/* A string's length; -1: it has a NUL before its end. One NUL at the end is the string's own. */
+static long long string_length(const char *text, size_t length) {
+    if (length && text[length - 1] == '\0') length--;
+    return memchr(text, '\0', length) ? -1 : (long long)length;
 }
 
 static const char *tensor_from_strings(const TensorShape *shape, RedisModuleString **values, int n, Tensor **tensor) {
     size_t size = 0, length;
     for (int i = 0; i < n; i++) {
         const char *text = RedisModule_StringPtrLen(values[i], &length);
-        if (memchr(text, '\0', length)) return ERR_NUL;
-        size += length + 1; /* cannot overflow: all of it is in memory */
+        long long own = string_length(text, length);
+        if (own < 0) return ERR_NUL;
+        size += (size_t)own + 1; /* cannot overflow: all of it is in memory */
     }
     if (size > (size_t)TENSOR_MAX_BYTES) return ERR_SIZE;
     *tensor = tensor_new(shape, size);
@@ -178,9 +192,10 @@ static const char *tensor_from_strings(const TensorShape *shape, RedisModuleStri
     char *to = tensor_data(*tensor);
     for (int i = 0; i < n; i++) {
         const char *text = RedisModule_StringPtrLen(values[i], &length);
-        memcpy(to, text, length);
-        to[length] = '\0';
-        to += length + 1;
+        size_t own = (size_t)string_length(text, length);
+        memcpy(to, text, own);
+        to[own] = '\0';
+        to += own + 1;
     }
     return NULL;
 }
@@ -217,22 +232,19 @@ void tensor_release(Tensor *tensor) {
 /* ---- Replies ---- */
 
 /* The shortest text that reads back as the same number. */
-static double shortest(char *text, size_t size, double value, int is_float) {
-    double back = value;
-    int last = is_float ? FLT_DECIMAL_DIG : DBL_DECIMAL_DIG;
-    for (int digits = is_float ? FLT_DIG : DBL_DIG; digits <= last; digits++) {
+static void shortest(char *text, size_t size, double value) {
+    for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
         snprintf(text, size, "%.*g", digits, value);
-        back = strtod(text, NULL);
-        if (is_float ? (float)back == (float)value : back == value) break;
+        if (strtod(text, NULL) == value) return;
     }
-    return back;
 }
 
-static void reply_real(RedisModuleCtx *ctx, double value, int is_float, int resp3) {
+/* A FLOAT is shown as RedisAI showed it: as the double that has its value. */
+static void reply_real(RedisModuleCtx *ctx, double value, int resp3) {
     char text[40];
-    double printed = shortest(text, sizeof text, value, is_float);
+    shortest(text, sizeof text, value);
     /* In RESP2 the server prints all doubles with 17 digits; RESP3 clients want the type. */
-    if (resp3) RedisModule_ReplyWithDouble(ctx, printed);
+    if (resp3) RedisModule_ReplyWithDouble(ctx, value);
     else RedisModule_ReplyWithCString(ctx, text);
 }
 
@@ -263,11 +275,11 @@ static size_t reply_element(RedisModuleCtx *ctx, TensorType type, const char *at
         return length + 1;
     case TENSOR_FLOAT:
         memcpy(&narrow, at, sizeof narrow);
-        reply_real(ctx, narrow, 1, resp3);
+        reply_real(ctx, narrow, resp3);
         break;
     case TENSOR_DOUBLE:
         memcpy(&wide, at, sizeof wide);
-        reply_real(ctx, wide, 0, resp3);
+        reply_real(ctx, wide, resp3);
         break;
     default: RedisModule_ReplyWithLongLong(ctx, integer_at(at, type)); break;
     }

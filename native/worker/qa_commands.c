@@ -21,12 +21,12 @@
 #include "server/server.h"
 #include "worker/supervisor.h"
 
-enum { PROTOCOL = 3, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
+enum { PROTOCOL = 4, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
 enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
 
 typedef struct Waiter {
     RedisModuleBlockedClient *client;
-    long long max;
+    JobsRoom room;
     RedisModuleTimerID timer;
     int woken; /* its reply is due */
     struct Waiter *next;
@@ -67,12 +67,13 @@ static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
 
 static int QA_BEAT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!link_require(ctx, "QA.BEAT")) return REDISMODULE_OK;
-    if (argc != 7) return RedisModule_WrongArity(ctx);
-    long long numbers[6];
-    for (int i = 0; i < 6; i++)
+    if (argc != 11) return RedisModule_WrongArity(ctx);
+    long long numbers[10];
+    for (int i = 0; i < 10; i++)
         if (RedisModule_StringToLongLong(argv[1 + i], &numbers[i]) != REDISMODULE_OK || numbers[i] < 0)
             return RedisModule_ReplyWithError(ctx, "ERR the numbers of QA.BEAT must be non-negative integers");
-    WorkerBeat beat = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+    WorkerBeat beat = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4],
+                       numbers[5], numbers[6], numbers[7], numbers[8], numbers[9]};
     supervisor_beat(&beat);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
@@ -103,22 +104,21 @@ static void wake(Waiter *waiter, int timer_is_over) {
 
 static void wake_next(void) {
     for (Waiter *at = waiters; at && !at->woken; at = at->next) {
-        if (!jobs_available(supervisor_is_ready(), at->max == 0)) continue;
+        if (!jobs_available(supervisor_is_ready(), &at->room)) continue;
         wake(at, 0);
         return;
     }
 }
 
-static void reply_jobs(RedisModuleCtx *ctx, long long max) {
+static void reply_jobs(RedisModuleCtx *ctx, JobsRoom room) {
     int ready = supervisor_is_ready();
-    int only_notices = max == 0;
-    if (!jobs_available(ready, only_notices)) {
+    if (!jobs_available(ready, &room)) {
         RedisModule_ReplyWithNullArray(ctx);
         return;
     }
-    long count = 0, most = only_notices ? MAX_JOBS_PER_CALL : max;
+    long count = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    while (count < most && jobs_hand_out(ctx, ready, only_notices)) count++;
+    while (count < MAX_JOBS_PER_CALL && jobs_hand_out(ctx, ready, &room)) count++;
     RedisModule_ReplySetArrayLength(ctx, count);
     registry_repair(ctx);
 }
@@ -127,7 +127,7 @@ static int QA_NEXT_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     (void)argv;
     (void)argc;
     Waiter *waiter = RedisModule_GetBlockedClientPrivateData(ctx);
-    if (link_is_link(RedisModule_GetClientId(ctx))) reply_jobs(ctx, waiter->max);
+    if (link_is_link(RedisModule_GetClientId(ctx))) reply_jobs(ctx, waiter->room);
     else RedisModule_ReplyWithNullArray(ctx);
     return REDISMODULE_OK;
 }
@@ -150,21 +150,27 @@ static void QA_NEXT_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *
         if (at->client == client) wake(at, 0);
 }
 
+static int parse_room(RedisModuleString *word, long long *room) {
+    return RedisModule_StringToLongLong(word, room) == REDISMODULE_OK && *room >= 0 && *room <= MAX_JOBS_PER_CALL;
+}
+
 static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    long long max, wait_ms;
+    long long wait_ms;
     if (!link_require(ctx, "QA.NEXT")) return REDISMODULE_OK;
-    if (argc != 3) return RedisModule_WrongArity(ctx);
-    if (RedisModule_StringToLongLong(argv[1], &max) != REDISMODULE_OK || max < 0 || max > MAX_JOBS_PER_CALL)
-        return RedisModule_ReplyWithError(ctx, "ERR max must be between 0 and 1024");
+    if (argc != 3 && argc != 5) return RedisModule_WrongArity(ctx);
+    JobsRoom room = {.functions = MAX_JOBS_PER_CALL, .background = MAX_JOBS_PER_CALL};
+    if (!parse_room(argv[1], &room.all)) return RedisModule_ReplyWithError(ctx, "ERR max must be between 0 and 1024");
+    if (argc == 5 && (!parse_room(argv[3], &room.functions) || !parse_room(argv[4], &room.background)))
+        return RedisModule_ReplyWithError(ctx, "ERR functions and background must be between 0 and 1024");
     if (RedisModule_StringToLongLong(argv[2], &wait_ms) != REDISMODULE_OK || wait_ms < 0 || wait_ms > MAX_WAIT_MS)
         return RedisModule_ReplyWithError(ctx, "ERR wait_ms must be between 0 and 60000");
     jobs_asked();
-    if (wait_ms == 0 || caller_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), max == 0)) {
-        reply_jobs(ctx, max);
+    if (wait_ms == 0 || caller_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), &room)) {
+        reply_jobs(ctx, room);
         return REDISMODULE_OK;
     }
     Waiter *waiter = RedisModule_Calloc(1, sizeof *waiter);
-    waiter->max = max;
+    waiter->room = room;
     waiter->client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
     RedisModule_SetDisconnectCallback(waiter->client, QA_NEXT_Disconnected);
     waiter->timer = RedisModule_CreateTimer(ctx, wait_ms, QA_NEXT_Timeout, waiter);
@@ -174,11 +180,12 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
 
 /* ---- QA.READY, QA.DONE ---- */
 
-/* From now on waiting links get all kinds of jobs. */
+/* QA.READY [backend version]..: from now on waiting links get all kinds of jobs. */
 static int QA_READY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    (void)argv;
     if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
-    if (argc != 1) return RedisModule_WrongArity(ctx);
+    if (argc % 2 == 0) return RedisModule_WrongArity(ctx);
+    if (!supervisor_backends(argv + 1, argc - 1))
+        return RedisModule_ReplyWithError(ctx, "ERR backends are at most 8 plain names and versions");
     supervisor_ready();
     wake_next();
     return RedisModule_ReplyWithSimpleString(ctx, "OK");

@@ -306,7 +306,7 @@ static int introduce(RedisModuleCtx *ctx) {
     char host[64], message[1024], rest[256];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
-    snprintf(message, sizeof message, "{\"protocol\": 3, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
+    snprintf(message, sizeof message, "{\"protocol\": 4, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
              info.number);
     /* A relative path is useless to the worker: the server may have changed its directory after binding. */
     if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);
@@ -427,6 +427,24 @@ void supervisor_ready(void) {
     heard_ms = now_ms();
     set_state(WORKER_READY);
     RedisModule_Log(server_ctx(), "notice", "worker %lld is ready", info.number);
+}
+
+static int take_text(char *to, RedisModuleString *text) {
+    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+";
+    size_t length;
+    const char *from = RedisModule_StringPtrLen(text, &length);
+    if (!length || length >= BACKEND_TEXT || strspn(from, PLAIN) != length) return 0;
+    memcpy(to, from, length + 1);
+    return 1;
+}
+
+int supervisor_backends(RedisModuleString **argv, int argc) {
+    WorkerBackend backends[WORKER_BACKENDS] = {0};
+    if (argc % 2 || argc > 2 * WORKER_BACKENDS) return 0;
+    for (int i = 0; i < argc / 2; i++)
+        if (!take_text(backends[i].name, argv[2 * i]) || !take_text(backends[i].version, argv[2 * i + 1])) return 0;
+    memcpy(info.backends, backends, sizeof backends);
+    return 1;
 }
 
 static void on_shutdown(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {

@@ -11,7 +11,14 @@ typedef enum { WORKER_STOPPED, WORKER_BACKOFF, WORKER_STARTING, WORKER_READY } W
 
 typedef struct WorkerBeat {
     long long rss_bytes, batches, batched_items, batched_tokens, padded_tokens, queue_depth;
+    long long function_threads, functions_running, functions_waiting, functions_stuck;
 } WorkerBeat;
+
+/* A model runtime of the worker's environment. */
+enum { WORKER_BACKENDS = 8, BACKEND_TEXT = 48 };
+typedef struct WorkerBackend {
+    char name[BACKEND_TEXT], version[BACKEND_TEXT];
+} WorkerBackend;
 
 typedef struct WorkerInfo {
     WorkerState state;
@@ -22,6 +29,7 @@ typedef struct WorkerInfo {
     long long peak_rss_bytes;
     const char *last_exit;
     WorkerBeat beat;
+    WorkerBackend backends[WORKER_BACKENDS]; /* those with an empty name are none */
 } WorkerInfo;
 
 enum { TOKEN_HEX = 64 };
@@ -39,6 +47,9 @@ int supervisor_check_token(const char *token, size_t length);
 void supervisor_hello(void);
 void supervisor_beat(const WorkerBeat *beat);
 void supervisor_ready(void);
+/* What the current worker's environment has: name and version by turns. The next worker has its own. 0: more than
+ * WORKER_BACKENDS of them, or a text that is empty, too long or not plain. */
+int supervisor_backends(RedisModuleString **argv, int argc);
 int supervisor_is_ready(void);
 
 /* Kills the worker; a timer then does the rest (jobs, restart). */

@@ -17,6 +17,7 @@ from tests.harness.programs import find_binary
 from tests.harness.system import System
 
 from . import (
+    blocking,
     engine,
     events,
     functions,
@@ -34,7 +35,7 @@ from .report import ROOT, Report, server_version
 
 # scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
-SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", *ENGINE)
+SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", *ENGINE)
 # those that need files of their own
 OTHERS = ("living", "corpus")
 
@@ -96,6 +97,8 @@ def main() -> None:
             reader_latency.run(report, corpus, models, options.checkpoint, options.rounds)
     if "reading" in scenarios:
         reading_cost.run(report, binary, corpus, options.rounds)
+    if "blocking" in scenarios:
+        blocking.run(report, binary, corpus, options.rounds)
     for name, measure in ENGINE.items():
         if name in scenarios:
             measure(report, binary, options.rounds)

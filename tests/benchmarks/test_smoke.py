@@ -12,7 +12,7 @@ from qa_cluster.reading.manifest import PRECISIONS
 from tests.harness.programs import MODULE, chosen_servers, find_binary
 from tests.harness.system import SMALL_BATCHES, System
 
-from . import engine, events, functions, ingest, living, pauses, reader_latency, reading_cost
+from . import blocking, engine, events, functions, ingest, living, pauses, reader_latency, reading_cost
 from .corpus import from_pydoc
 from .machine_limit import MultiplyAdds, Peak, arithmetic_of
 from .report import Report, server_version
@@ -107,6 +107,17 @@ def test_reading_cost_runs() -> None:
         *(["made when asked", "by length"], ["made when asked", "as they come"]),
     ]
     assert all(float(row[3]) > 0 and float(row[5]) > 0 and float(row[7]) >= 1 for row in table["rows"])
+
+
+def test_blocking_runs() -> None:
+    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
+    if binary is None:
+        pytest.skip("no server on this machine")
+    report = Report(server_version(binary), "none", "none")
+    blocking.run(report, binary, from_pydoc(count=3), 1, questions=5)
+    (table,) = report.tables
+    assert [row[0] for row in table["rows"]] == list(blocking.FUNCTIONS)
+    assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[1:])
 
 
 def test_living_runs(tmp_path: Path) -> None:

@@ -147,7 +147,8 @@ def test_execution_plan(deployment: Deployment) -> None:
 @covers("RG.PYEXECUTE", "ID", "DESCRIPTION", "UPGRADE", "REPLACE_WITH")
 @covers("RG.PYDUMPSESSIONS", "")
 def test_sessions(deployment: Deployment) -> None:
-    script = "GB('CommandReader').map(lambda r: '{answer}').register(trigger='{name}', convertToStr=False)"
+    options = "trigger='{name}', mode='async_local', convertToStr=False"
+    script = f"GB('CommandReader').map(lambda r: '{{answer}}').register({options})"
     first, second = (script.format(answer=answer, name="t") for answer in ("one", "two"))
     assert deployment.raw("RG.PYEXECUTE", first, "ID", "s1", "DESCRIPTION", "the first") == "OK"
     assert deployment.raw("RG.TRIGGER", "t") == ["one"]
@@ -169,7 +170,7 @@ def test_sessions(deployment: Deployment) -> None:
 @covers("RG.PYDUMPSESSIONS", "VERBOSE", "DEAD", "SESSIONS")
 def test_options_of_the_dump(deployment: Deployment) -> None:
     for name in ("one", "two"):
-        script = f"GB('CommandReader').register(trigger='{name}')"
+        script = f"GB('CommandReader').register(trigger='{name}', mode='async_local')"
         deployment.raw("RG.PYEXECUTE", script, "ID", name, "DESCRIPTION", f"number {name}", "REQUIREMENTS", "numpy")
     (flat,) = deployment.raw("RG.PYDUMPSESSIONS", "SESSIONS", "two")
     session = dict(zip(flat[::2], flat[1::2], strict=True))

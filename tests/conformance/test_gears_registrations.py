@@ -18,7 +18,7 @@ covers = pytest.mark.covers
 @covers("RG.DUMPREGISTRATIONS", "", better="")
 def test_unregister(deployment: Deployment) -> None:
     gears = deployment.gears()
-    deployment.raw("RG.PYEXECUTE", "GB('CommandReader', desc='d').register(trigger='t')")
+    deployment.raw("RG.PYEXECUTE", "GB('CommandReader', desc='d').register(trigger='t', mode='async_local')")
     deployment.wait_registered()
     (entry,) = deployment.registrations()
     assert (entry["reader"], entry["desc"]) == ("CommandReader", "d")
@@ -33,7 +33,7 @@ def test_unregister(deployment: Deployment) -> None:
     deployment.wait_registered(0)
     with pytest.raises(redis.ResponseError, match="execution is not registered"):
         gears.unregister(entry["id"])
-    deployment.raw("RG.PYEXECUTE", "GB('CommandReader').register(trigger='t')")
+    deployment.raw("RG.PYEXECUTE", "GB('CommandReader').register(trigger='t', mode='async_local')")
     (entry,) = deployment.registrations()
     assert deployment.raw("RG.UNREGISTER", entry["id"], "ABORTPENDING") == "OK"
 
@@ -42,7 +42,7 @@ def test_unregister(deployment: Deployment) -> None:
 def test_dumpregistrations_of_the_client(deployment: Deployment) -> None:
     gears = deployment.gears()
     assert gears.dumpregistrations() == []
-    deployment.raw("RG.PYEXECUTE", "GB('CommandReader').register(trigger='t')")
+    deployment.raw("RG.PYEXECUTE", "GB('CommandReader').register(trigger='t', mode='async_local')")
     with pytest.raises(TypeError, match="unexpected keyword argument"):
         gears.dumpregistrations()
 
@@ -71,7 +71,7 @@ def test_pause_and_statistics(deployment: Deployment) -> None:
     deployment.raw("RG.CLEARREGISTRATIONSSTATS")
     assert deployment.statistics()["numTriggered"] == 0
     deployment.clean()
-    deployment.raw("RG.PYEXECUTE", "GB('CommandReader').register(trigger='t')")
+    deployment.raw("RG.PYEXECUTE", "GB('CommandReader').register(trigger='t', mode='async_local')")
     (entry,) = deployment.registrations()
     with pytest.raises(redis.ResponseError, match="does not support pause"):
         deployment.raw("RG.PAUSEREGISTRATIONS", entry["id"])

@@ -180,7 +180,7 @@ def test_nested_runs(deployment: Deployment) -> None:
 async def outer(_record):
     results, errors = await GB('ShardsIDReader').count().run()
     return results
-GB('CommandReader').map(outer).register(trigger='outer')
+GB('CommandReader').map(outer).register(trigger='outer', mode='async_local')
 """
     deployment.raw("RG.PYEXECUTE", source)
     assert deployment.raw("RG.TRIGGER", "outer") == [f"['{deployment.shards}']"]
@@ -190,8 +190,8 @@ GB('CommandReader').map(outer).register(trigger='outer')
 def test_register_later(deployment: Deployment) -> None:
     source = """
 def add(_record):
-    return GB('CommandReader').map(lambda r: 'second').register(trigger='second')
-GB('CommandReader').map(add).register(trigger='first')
+    return GB('CommandReader').map(lambda r: 'second').register(trigger='second', mode='async_local')
+GB('CommandReader').map(add).register(trigger='first', mode='async_local')
 """
     deployment.raw("RG.PYEXECUTE", source)
     (identifier,) = deployment.raw("RG.TRIGGER", "first")
@@ -205,7 +205,7 @@ def test_sessions_and_errors(deployment: Deployment) -> None:
     source = """
 def f(record):
     raise flat_error('only this')
-GB('CommandReader').map(f).register(trigger='flat')
+GB('CommandReader').map(f).register(trigger='flat', mode='async_local')
 """
     deployment.raw("RG.PYEXECUTE", source)
     with pytest.raises(redis.ResponseError) as caught:

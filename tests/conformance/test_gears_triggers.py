@@ -22,7 +22,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 @covers("GearsBuilder", "CommandReader: register(trigger=)")
 @covers("redgrease", "@command, functions that answer with Python objects", "replace=")
 def test_command(deployment: Deployment) -> None:
-    @redgrease.command()
+    @redgrease.command(mode="async_local")
     def multiply(first: str, second: str) -> dict[str, int]:
         return {"product": int(first) * int(second)}
 
@@ -48,9 +48,11 @@ def test_triggers(deployment: Deployment) -> None:
         trigger="shout", mode="async_local", on=gears
     )
     assert gears.trigger("shout", "a", "b").value == ["A", "B"]
-    CommandReader().args(1).register(trigger="first", on=gears)
+    CommandReader().args(1).register(trigger="first", mode="async_local", on=gears)
     assert gears.trigger("first", "a", "b").value == ["a"]
-    deployment.raw("RG.PYEXECUTE", "GB('CommandReader').map(lambda r: r[1]).register(trigger='echo')")
+    deployment.raw(
+        "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: r[1]).register(trigger='echo', mode='async_local')"
+    )
     assert deployment.raw("RG.TRIGGER", "echo", "text") == ["text"]
     script = "def f(r):\n    raise Exception('no luck')\nGB('CommandReader').map(f).register(trigger='fails')"
     deployment.raw("RG.PYEXECUTE", script)
@@ -61,6 +63,26 @@ def test_triggers(deployment: Deployment) -> None:
     assert "no luck" in entry["RegistrationData"]["lastError"]
     descriptions = [entry["desc"] for entry in deployment.registrations()]
     assert "shouts" in descriptions
+
+
+@covers("GearsBuilder", "CommandReader: a trigger runs on all shards, with mode='async_local' on one")
+def test_a_trigger_runs_on_all_shards(deployment: Deployment) -> None:
+    for name, options in (("everywhere", ""), ("here", ", mode='async_local'")):
+        deployment.raw("RG.PYEXECUTE", f"GB('CommandReader').count().register(trigger='{name}'{options})")
+    assert deployment.raw("RG.TRIGGER", "everywhere") == [str(deployment.shards)]
+    assert deployment.raw("RG.TRIGGER", "here") == ["1"]
+
+
+@pytest.mark.left_out(
+    "GearsBuilder",
+    "KeysReader: commands= with other events than keymiss",
+    why="only a read that misses can wait for a function before its reply",
+    instead="eventTypes= without commands=, which runs the function after the command",
+)
+def test_commands_with_another_event(deployment: Deployment) -> None:
+    script = "GB().map(str).register(prefix='*', commands=['get'], eventTypes=['set'], mode='async_local')"
+    with pytest.raises(redis.ResponseError, match="Can not hook a command without the keymiss event"):
+        deployment.raw("RG.PYEXECUTE", script)
 
 
 @covers("GearsBuilder", "results: str with + and -, int, float, list, bytes")
@@ -78,7 +100,9 @@ def test_triggers(deployment: Deployment) -> None:
     ],
 )
 def test_results_as_resp(deployment: Deployment, expression: str, reply: Any) -> None:
-    script = f"GB('CommandReader').map(lambda r: {expression}).register(trigger='t', convertToStr=False)"
+    script = (
+        f"GB('CommandReader').map(lambda r: {expression}).register(trigger='t', convertToStr=False, mode='async_local')"
+    )
     deployment.raw("RG.PYEXECUTE", script)
     (got,) = deployment.raw("RG.TRIGGER", "t")
     assert got == reply

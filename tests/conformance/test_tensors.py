@@ -80,7 +80,9 @@ def test_refused_tensors(deployment: Deployment) -> None:
         (("INT8", 1, "VALUES", 300), "invalid value"),
         (("FLOAT", 1, "BLOB", b"abc"), "data length does not match tensor shape and type"),
         (("FLOAT", 1, "BLOB"), "a single binary string should come after the BLOB argument in 'AI.TENSORSET' command"),
-        (("BOOL", 1, "VALUES", 2), "BOOL tensor elements must be 0 or 1"),
+        (("BOOL", 1, "VALUES", 2), "invalid value"),
+        (("INT8", 1, "VALUES", -129), "invalid value"),
+        (("BOOL", 1, "BLOB", b"\x02"), "BOOL tensor elements must be 0 or 1"),
     ):
         with pytest.raises(redis.ResponseError) as caught:
             deployment.raw("AI.TENSORSET", key, *words)

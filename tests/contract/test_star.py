@@ -36,7 +36,9 @@ CORE_ROOMS = {
         {"qa_cluster.routing", "qa_cluster.reading", "qa_cluster.ranking", "qa_cluster.huggingface"}
     ),
 }
-GEARS_ROOMS = dict(in_order(GEARS, "shard", "inference", "runs", "registrations", "scripting", "process", "worker"))
+GEARS_ROOMS = dict(
+    in_order(GEARS, "calling", "shard", "inference", "runs", "registrations", "scripting", "process", "worker")
+)
 # the runtime's public side, the only part that the functions of qa-cluster may use
 FUNCTION_ROOMS = {name: below | {API} for name, below in in_order(FUNCTIONS, "state", "shard", "readers")}
 FUNCTION_ROOMS |= dict.fromkeys((f"{FUNCTIONS}.answering", f"{FUNCTIONS}.indexing"), frozenset({*FUNCTION_ROOMS, API}))

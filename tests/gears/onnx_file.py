@@ -151,3 +151,22 @@ def deep_model() -> bytes:
     inputs = [_value(name, INT64, ["batch", "length"]) for name in ("input_ids", "attention_mask", "token_type_ids")]
     outputs = [_value(name, FLOAT, ["batch", "length", 1]) for name in ("start_logits", "end_logits")]
     return _model(nodes, inputs, outputs, [axis])
+
+
+def sequence_model() -> bytes:
+    """y = x + x, FLOAT of any length, and an output that is no tensor: the sequence of x and y."""
+    element = _bytes(1, _number(1, FLOAT) + _bytes(2, _bytes(1, _bytes(2, "n"))))
+    sequence = _bytes(1, "both") + _bytes(2, _bytes(4, _bytes(1, element)))
+    nodes = [_node("SequenceConstruct", ["x", "y"], ["both"]), _node("Add", ["x", "x"], ["y"])]
+    ports = [_value(name, FLOAT, ["n"]) for name in ("x", "y")]
+    return _model([nodes[1], nodes[0]], ports[:1], [sequence, ports[1]])
+
+
+def unknown_rank_model(*, in_ort: bool = False) -> bytes:
+    """y = x, FLOAT of any shape; with `in_ort`, by an operation that only ONNX Runtime knows."""
+    ports = [_bytes(1, name) + _bytes(2, _bytes(1, _number(1, FLOAT))) for name in ("x", "y")]
+    if not in_ort:
+        return _model([_node("Identity", ["x"], ["y"])], ports[:1], ports[1:])
+    zero = _number(2, INT64) + _bytes(8, "zero") + _bytes(9, bytes(8))
+    nodes = [_node("SequenceConstruct", ["x"], ["list"]), _node("SequenceAt", ["list", "zero"], ["y"])]
+    return _model(nodes, ports[:1], ports[1:], [zero])

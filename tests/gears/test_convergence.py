@@ -17,7 +17,7 @@ from tests.harness.workers import WORKER
 from tests.module.registrations import dump
 
 SCRIPT = """
-GB('CommandReader').map(lambda r: 'here').register(trigger='t')
+GB('CommandReader').map(lambda r: 'here').register(trigger='t', mode='async_local')
 GB('StreamReader').foreach(lambda r: r).register(prefix='in:*')
 GB('StreamReader').foreach(lambda r: r).register(prefix='out:*')
 """

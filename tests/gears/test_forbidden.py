@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from qa_cluster.gears.scripting.inside import ANSWERED_INSIDE
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.forbidden import WAIT_FOR_WORKER, refuse_forbidden
 from tests.harness.servers import Server, execute
@@ -66,6 +67,10 @@ def test_what_waits_for_the_worker_is_what_the_module_says() -> None:
     assert blocking == WAIT_FOR_WORKER | ANSWERS_THE_WORKER_AT_ONCE
 
 
+def test_what_the_worker_answers_inside_functions_would_otherwise_wait_for_it() -> None:
+    assert ANSWERED_INSIDE < WAIT_FOR_WORKER
+
+
 def test_no_command_of_the_module_is_overlooked(shard: Server) -> None:
     named = {name.upper() for name in execute(shard, "COMMAND LIST", "FILTERBY", "MODULE", "qa")}
     assert module_source().handlers.keys() == {name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX."))}
@@ -83,7 +88,7 @@ def test_a_planted_command_that_blocks_is_found() -> None:
     assert {command: source.blocks(command) for command in source.handlers} == {"RG.NEW": True, "AI.PLAIN": False}
 
 
-@pytest.mark.parametrize("command", ["qa.next", "rg.trigger", "ai.modelexecute", "multi", "HELLO"])
+@pytest.mark.parametrize("command", ["qa.next", "rg.pyexecute", "ai.modelexecute", "multi", "HELLO"])
 def test_forbidden_commands_are_refused_however_they_are_written(command: str) -> None:
     with pytest.raises(GearsError, match=command):
         refuse_forbidden(command)

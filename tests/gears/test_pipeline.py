@@ -23,7 +23,7 @@ from qa_cluster.gears.shard.executions import Execution
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.scripts import plan_of
 
-NO_BLOCK: Any = SimpleNamespace(active=False)
+NO_BLOCK: Any = SimpleNamespace(entered_here=False)
 
 
 async def stream(records: Iterable[Any]) -> AsyncIterator[Any]:
@@ -49,8 +49,11 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
         (lambda gb: gb.count(), "abc", [3]),
         (lambda gb: gb.count(), [], []),
         (lambda gb: gb.limit(2, 1), range(9), [1, 2]),
-        (lambda gb: gb.sort(), [1, 3, 2], [3, 2, 1]),
-        (lambda gb: gb.sort(reverse=False), [1, 3, 2], [1, 2, 3]),
+        (lambda gb: gb.sort(), [1, 3, 2], [1, 2, 3]),
+        (lambda gb: gb.sort(reverse=False), [1, 3, 2], [3, 2, 1]),
+        (lambda gb: gb.flatmap(list).limit(1, 3), ["abcdef"], ["d"]),
+        (lambda gb: gb.accumulate(lambda a, x: None), [1, 2], [None]),
+        (lambda gb: gb.accumulate(lambda a, x: None), [], []),
         (lambda gb: gb.avg(), [1, 2, 6], [3.0]),
         (lambda gb: gb.countby(), ["a", "b", "a"], [{"key": "a", "value": 2}, {"key": "b", "value": 1}]),
         (
@@ -73,7 +76,7 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
             [{"key": "2", "value": 4}],
         ),
         (lambda gb: gb.filter(bool).flatmap(iter), [[], [1], [2, 3]], [1, 2, 3]),
-        (lambda gb: gb.distinct().sort(reverse=False), [1, 2, 1], [1, 2]),
+        (lambda gb: gb.distinct().sort(), [1, 2, 1], [1, 2]),
     ],
 )
 def test_operation(describe: Callable[[GearsBuilder], object], records: Iterable[Any], expected: list[Any]) -> None:
@@ -131,8 +134,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_each_step_is_charged_its_own_time(clock: SimpleNamespace) -> None:
-    async def waits(x: int) -> int:
-        await asyncio.sleep(0)
+    def works(x: int) -> int:
         clock.now += 1
         return x
 
@@ -146,12 +148,23 @@ def test_each_step_is_charged_its_own_time(clock: SimpleNamespace) -> None:
             yield record
 
     execution = Execution("x", None)
-    steps = plan_of(lambda gb: gb.map(waits).foreach(fails).filter(bool)).steps
+    steps = plan_of(lambda gb: gb.map(works).foreach(fails).filter(bool)).steps
     asyncio.run(run_local(read(), steps, execution, NO_BLOCK))
-    assert execution.steps == [("map", "waits"), ("foreach", "fails"), ("filter", "bool"), ("collect", "")]
+    assert execution.steps == [("map", "works"), ("foreach", "fails"), ("filter", "bool"), ("collect", "")]
     assert execution.step_seconds == [3, 30, 0, 0]
     assert execution.read_seconds == 300
     assert execution.results == [1, 1]
+
+
+def test_a_step_at_which_records_wait_lasts_from_the_first_to_the_last(clock: SimpleNamespace) -> None:
+    async def waits(x: int) -> int:
+        await asyncio.sleep(0)
+        clock.now += 1
+        return x
+
+    execution = Execution("x", None)
+    asyncio.run(run_local(stream([1, 2]), plan_of(lambda gb: gb.map(waits)).steps, execution, NO_BLOCK))
+    assert execution.step_seconds == [2, 0]
 
 
 def test_what_moves_records_is_charged_to_the_boundary(clock: SimpleNamespace) -> None:
@@ -187,6 +200,95 @@ def test_steps_that_wait_now_and_then_keep_the_order() -> None:
     assert ["ZeroDivisionError" in error for error in execution.errors] == [True]
 
 
+def test_coroutines_of_a_run_wait_together_and_keep_the_order() -> None:
+    waiting: list[asyncio.Event] = []
+
+    async def meets(x: int) -> int:
+        """Waits until all ten records are here."""
+        waiting.append(asyncio.Event())
+        if len(waiting) % 10 == 0:
+            for event in waiting:
+                event.set()
+        await waiting[-1].wait()
+        await asyncio.sleep(0.001 * (x % 3))  # they end in another order
+        return x
+
+    execution = run(lambda gb: gb.map(meets).map(lambda x: x + 1).map(meets), range(10))
+    assert (execution.results, execution.errors) == (list(range(1, 11)), [])
+
+
+def test_lists_of_more_records_than_may_wait_keep_the_order() -> None:
+    async def slow(x: int) -> int:
+        await asyncio.sleep(0)
+        return x
+
+    execution = run(lambda gb: gb.flatmap(lambda x: iter(range(1500))).map(slow).flatmap(lambda x: [x, x]), [1, 2])
+    assert execution.results == [x for x in range(1500) for _ in "ab"] * 2
+
+
+def test_a_state_takes_one_record_at_a_time_and_states_wait_together() -> None:
+    async def add(key: str, sum_so_far: int | None, x: int) -> int:
+        busy[key] = busy.get(key, 0) + 1
+        most[0] = max(most[0], sum(map(bool, busy.values())))
+        assert busy[key] == 1
+        await asyncio.sleep(0.001)
+        busy[key] -= 1
+        return (sum_so_far or 0) + x
+
+    async def join(before: list[int] | None, x: int) -> list[int]:
+        await asyncio.sleep(0)
+        return [*(before or []), x]
+
+    busy: dict[str, int] = {}
+    most = [0]
+    execution = run(lambda gb: gb.localgroupby(lambda x: str(x % 3), add), range(9))
+    assert execution.results == [{"key": str(n), "value": 9 + 3 * n} for n in range(3)]
+    assert most == [3]
+    assert run(lambda gb: gb.accumulate(join), range(5)).results == [[0, 1, 2, 3, 4]]
+
+
+async def test_what_waits_ends_with_its_run() -> None:
+    ended: list[int] = []
+
+    async def waits(x: int) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            ended.append(x)
+
+    task = asyncio.create_task(
+        run_local(stream([1, 2]), plan_of(lambda gb: gb.map(waits)).steps, Execution("x", None), NO_BLOCK)
+    )
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(ended) == [1, 2]
+
+
+def test_a_cancelled_future_of_a_function_is_an_error_of_its_record() -> None:
+    async def waits(x: int) -> int:
+        future = asyncio.get_running_loop().create_future()
+        if x == 1:
+            future.cancel()
+            await future
+        return x
+
+    execution = run(lambda gb: gb.map(waits), [1, 2])
+    assert execution.results == [2]
+    assert ["was cancelled" in error for error in execution.errors] == [True]
+
+
+def test_inside_one_shard_repartition_calls_its_extractor() -> None:
+    seen: list[int] = []
+    assert run(lambda gb: gb.repartition(lambda x: seen.append(x) or str(x)), [1, 2]).results == [1, 2]
+    assert seen == [1, 2]
+    execution = run(lambda gb: gb.repartition(lambda x: str(1 // x)), [1, 0])
+    assert execution.results == [1]
+    assert "ZeroDivisionError" in execution.errors[0]
+
+
 def test_the_history_keeps_no_function_of_a_script_that_has_ended() -> None:
     known: list[weakref.ref[Any]] = []
 
@@ -220,7 +322,7 @@ def test_an_exit_of_a_function_is_an_error_of_its_record(error: type[BaseExcepti
 
 
 async def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
-    block: Any = SimpleNamespace(active=True)
+    block: Any = SimpleNamespace(entered_here=True)
 
     async def waits() -> str:
         try:

@@ -40,3 +40,37 @@ def test_a_promoted_replica_takes_up_what_its_primary_left(server_binary: Path) 
         execute(replica, "XADD", "in", "*", "n", 3)
         eventually(lambda: execute(replica, "LRANGE", "seen", 0, -1)[-1] == "3")
         assert execute(replica, "RG.TRIGGER", "t") == ["2"]
+
+
+ABORTING = """
+def step(r):
+    if not execute('EXISTS', 'good'):
+        raise ValueError('not yet')
+GB('StreamReader').foreach(step).register(prefix='in', mode='async_local', onFailedPolicy='abort')
+"""
+
+
+def status(server: Server) -> str:
+    """The status of the only registration; empty: there is none yet."""
+    found = execute(server, "RG.DUMPREGISTRATIONS")
+    if not found:
+        return ""
+    (entry,) = found
+    return str(dict(zip(entry[7][::2], entry[7][1::2], strict=True))["status"])
+
+
+def test_a_promoted_replica_does_not_stay_aborted(server_binary: Path) -> None:
+    with Server(server_binary, worker=WORKER) as primary, Server(server_binary, worker=WORKER) as replica:
+        primary.wait_ready(30)
+        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)
+        assert execute(primary, "RG.PYEXECUTE", ABORTING) == "OK"
+        execute(primary, "XADD", "in", "*", "n", 1)
+        eventually(lambda: status(primary) == "ABORTED")
+        eventually(lambda: status(replica) == "ABORTED")
+        replica.wait_ready(30)
+        execute(primary, "SET", "good", 1)
+        eventually(lambda: execute(replica, "EXISTS", "good"))
+        primary.stop(9)
+        execute(replica, "REPLICAOF", "NO", "ONE")
+        eventually(lambda: status(replica) == "OK")
+        eventually(lambda: execute(replica, "XLEN", "in") == 0)

@@ -13,6 +13,7 @@ import pytest
 
 from qa_cluster.gears.registrations import registrar
 from qa_cluster.gears.registrations.installed import Installed
+from qa_cluster.gears.registrations.on_registered import Beginnings
 from qa_cluster.gears.registrations.registrar import Registrar
 from qa_cluster.gears.registrations.sessions import Registration, ScriptSession, SessionRegistry
 from qa_cluster.gears.registrations.stored_sessions import Change, StoredSession, dump
@@ -29,7 +30,15 @@ def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peer
     streams: Any = SimpleNamespace(start=start, stop=lambda _: None)
     timers: Any = SimpleNamespace(stop_dead=lambda: None, stop_session=lambda _: None)
     registry, history = SessionRegistry(), ExecutionHistory()
-    installed = Installed(host, sessions=registry, history=history, streams=streams, timers=timers, names={})
+    installed = Installed(
+        host,
+        sessions=registry,
+        history=history,
+        streams=streams,
+        timers=timers,
+        beginnings=Beginnings(host),
+        names={},
+    )
     return Registrar(host, peers, installed)
 
 
@@ -265,7 +274,7 @@ def test_of_two_workers_the_later_id_is_greater() -> None:
     first, second = IdSource("e" * 40), IdSource("f" * 40)
     made = []
     for ids in (second, first) * 3:
-        made.append(int(ids.next().rpartition("-")[2]))
+        made.append(int(ids.next_dated().rpartition("-")[2]))
         time.sleep(0.001)
     assert made == sorted(set(made))
 
@@ -300,3 +309,17 @@ def test_override_once_and_only_for_a_client() -> None:
     with pytest.raises(GearsError, match="Can only override reply once"):
         execution.override("b")
     assert execution.overriding == b"$1\r\na\r\n"
+
+
+def test_ids_grow_by_one_and_those_of_registrations_follow_the_time() -> None:
+    ids = IdSource("f" * 40)
+    first = int(ids.next().rpartition("-")[2])
+    sessions = {ids.next_session() for _ in range(3)}
+    assert len(sessions) == 3
+    assert ids.next() == f"{'f' * 40}-{first + 1}"
+    time.sleep(0.01)
+    dated = int(ids.next_dated().rpartition("-")[2])
+    assert dated >= first + 10_000
+    assert ids.next() == f"{'f' * 40}-{dated + 1}"
+    ids.skip_past(f"{'f' * 40}-{dated + 60_000_000}")
+    assert ids.next_dated() == f"{'f' * 40}-{dated + 60_000_001}"

@@ -119,7 +119,7 @@ FIELDS = {
     "Step": ["kind", "function", "key", "start", "length", "outline"],
     "KeysSource": ["pattern", "no_scan", "read_value", "event_types", "key_types", "commands"],
     "StreamSource": ["stream", "from_id", "batch", "duration_ms", "on_failed", "retry_seconds", "trim"],
-    "CommandSource": ["trigger", "inorder"],
+    "CommandSource": ["trigger", "inorder", "timeout_ms"],
 }
 
 
@@ -160,4 +160,4 @@ def test_what_payloads_name_belongs_to_their_format() -> None:
         kind.__name__: [field.name for field in dataclasses.fields(kind)]
         for kind in (StoredRegistrations, Registration, Step, KeysSource, StreamSource, CommandSource)
     }
-    assert (FORMAT, found, fields) == (3, NAMES, FIELDS)
+    assert (FORMAT, found, fields) == (4, NAMES, FIELDS)

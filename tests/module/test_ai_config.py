@@ -13,11 +13,12 @@ from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
 MIB = 1024 * 1024
+DEFAULT_PATH = bytes(Path(MODULE).resolve().parent / "backends")
 
 
 def test_configuration(ai: redis.Redis) -> None:
     assert ai.execute_command("AI.CONFIG", "GET", "MODEL_CHUNK_SIZE") == 511 * MIB
-    assert ai.execute_command("AI.CONFIG", "GET", "BACKENDSPATH") == b""
+    assert ai.execute_command("AI.CONFIG", "GET", "BACKENDSPATH") == DEFAULT_PATH
     assert ai.execute_command("AI.CONFIG", "GET", "nothing") is None
     assert ai.execute_command("AI.CONFIG", "model_chunk_size", 64) == b"OK"
     assert ai.execute_command("AI.CONFIG", "BACKENDSPATH", "/some/path") == b"OK"
@@ -57,7 +58,7 @@ def test_only_administrators_change_it(ai: redis.Redis, ai_server: Server) -> No
         for words in (["MODEL_CHUNK_SIZE", 64], ["BACKENDSPATH", "/x"], ["LOADBACKEND", "ONNX", "x"]):
             with pytest.raises(redis.exceptions.NoPermissionError):
                 client.execute_command("AI.CONFIG", *words)
-    assert ai.execute_command("AI.CONFIG", "GET", "BACKENDSPATH") == b""
+    assert ai.execute_command("AI.CONFIG", "GET", "BACKENDSPATH") == DEFAULT_PATH
 
 
 ARGUMENTS = {

@@ -45,16 +45,16 @@ def test_internal_commands_are_for_links(server: Server, command: str) -> None:
 def test_hello_needs_the_token_and_the_version(server: Server) -> None:
     with server.client() as client:
         with pytest.raises(redis.exceptions.NoPermissionError, match="wrong worker token"):
-            client.execute_command("QA.HELLO", "3", "0" * 64)
-        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 4, module speaks 3"):
             client.execute_command("QA.HELLO", "4", "0" * 64)
+        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 5, module speaks 4"):
+            client.execute_command("QA.HELLO", "5", "0" * 64)
 
 
 def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker("functions", "--version", "9")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
-        assert "PROTOCOL worker speaks version 9, module speaks 3" in server.output()
+        assert "PROTOCOL worker speaks version 9, module speaks 4" in server.output()
 
 
 def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:
@@ -76,19 +76,26 @@ def test_bad_arguments(server: Server) -> None:
         server,
         ["QA.NEXT", "-1", "0"],
         ["QA.NEXT", "1", "-1"],
+        ["QA.NEXT", "1", "0", "-1", "0"],
+        ["QA.NEXT", "1", "0", "0", "1025"],
+        ["QA.NEXT", "1", "0", "0"],
         ["QA.DONE", "x", "OK"],
         ["QA.DONE", "999999", "OK"],
         ["QA.DONE", "1", "WHAT"],
-        ["QA.BEAT", "1", "1", "1", "1", "1", "-1"],
+        ["QA.BEAT", *["1"] * 9, "-1"],
         ["QA.SEND", "nobody", "x"],
         ["QA.ATOMIC", "0"],
     )
-    assert all(str(reply).startswith("-ERR") for index, reply in enumerate(replies) if index != 3)
-    assert replies[3] == "-NOJOB no such job: 999999"
+    assert all(str(reply).startswith("-ERR") for index, reply in enumerate(replies) if index != 6)
+    assert replies[6] == "-NOJOB no such job: 999999"
 
 
 def test_a_full_worker_may_ask_for_messages_only(server: Server) -> None:
     assert run(server, ["QA.NEXT", "0", "0"]) == [None]
+
+
+def test_a_worker_without_room_for_users_functions_gets_none(server: Server) -> None:
+    assert run(server, ["QA.NEXT", "8", "0", "0", "0"]) == [None]
 
 
 def test_token_is_not_in_the_log(server: Server) -> None:

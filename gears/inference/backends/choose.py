@@ -6,6 +6,8 @@ device is a GPU. TorchScript runs in torch, if the worker's environment has it. 
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import logging
 import threading
 
@@ -15,6 +17,16 @@ from ..model_file import ModelFile
 from .base import CompiledModel, RuntimeLimits
 
 logger = logging.getLogger(__name__)
+RUNTIMES = ("onnxruntime", "openvino", "torch")
+
+
+def backend_versions() -> list[str]:
+    """Name and version of each installed runtime, by turns, without importing any."""
+    found: list[str] = []
+    for name in RUNTIMES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found += [name, importlib.metadata.version(name)]
+    return found
 
 
 def import_ahead() -> None:

@@ -35,7 +35,8 @@ _DTYPES = {
 
 def _port(argument: onnxruntime.NodeArg) -> Port:
     dtype = _DTYPES.get(argument.type)
-    shape = None if argument.shape is None else tuple(d if isinstance(d, int) else None for d in argument.shape)
+    # it shows no dimensions for a scalar and for an unknown rank alike: the runtime checks these itself
+    shape = tuple(d if isinstance(d, int) else None for d in argument.shape) if argument.shape else None
     return Port(argument.name, np.dtype(dtype) if dtype else None, shape)
 
 
@@ -130,14 +131,20 @@ class OnnxModel:
         except Exception as error:  # ONNX Runtime has one exception class per cause, all private
             raise ModelError(f"not a model that ONNX Runtime can load: {_error_text(error)}") from error
         self.inputs = tuple(_port(argument) for argument in self._session.get_inputs())
-        self.outputs = tuple(_port(argument) for argument in self._session.get_outputs())
+        # sequences and maps cannot be tensors: a model with such outputs is run without them
+        tensors = [argument for argument in self._session.get_outputs() if argument.type.startswith("tensor(")]
+        if not tensors:
+            kinds = ", ".join(f"{argument.name} {argument.type}" for argument in self._session.get_outputs())
+            raise ModelError(f"none of the model's outputs is a tensor: {kinds}")
+        self.outputs = tuple(_port(argument) for argument in tensors)
+        self._asked = [port.name for port in self.outputs]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Run the model once."""
         feeds = {port.name: array for port, array in zip(self.inputs, arrays, strict=True)}
         options = _watch.begin(self._timeout_ms) if self._timeout_ms else None
         try:
-            results: list[Array] = self._session.run(None, feeds, options)
+            results: list[Array] = self._session.run(self._asked, feeds, options)
         except Exception as error:
             raise InferenceFailed(_error_text(error)) from error
         finally:

@@ -49,7 +49,7 @@ class Behaviour(functions.Behaviour):
         link.call("QA.SESSIONS")
         if point == "sessions":
             die()
-        link.call("QA.BEAT", 1, 1, 1, 1, 1, 1)
+        link.call("QA.BEAT", *[1] * 10)
         if point == "beat":
             die()
         if point == "garbage":

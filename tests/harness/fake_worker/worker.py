@@ -24,7 +24,7 @@ NEXT_MS = 10_000
 class Worker:
     """A worker that obeys the protocol."""
 
-    version = "3"  # of the protocol, as QA.HELLO says it
+    version = "4"  # of the protocol, as QA.HELLO says it
     decode = True  # whether jobs are texts or bytes
     jobs_at_once = 16  # more than one: each in a thread of its own
 
@@ -61,7 +61,7 @@ class Worker:
         count = 0
         while self.beating(count):
             count += 1
-            link.call("QA.BEAT", 1000000 + count, 1, 2, 3, 4, 0)
+            link.call("QA.BEAT", 1000000 + count, 1, 2, 3, 4, 0, 0, 0, 0, 0)
             time.sleep(BEAT_SECONDS)
 
     def register(self) -> None:

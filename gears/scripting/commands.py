@@ -14,15 +14,16 @@ from qa_cluster.errors import ClusterError
 
 from ..registrations.session_dump import SessionDump
 from ..runs.history import MISSING_EXECUTION
-from ..scripting.runtime import Runtime
 from ..shard import replies
 from ..shard.executions import MISSING, Execution
 from ..shard.failures import GearsError
 from ..shard.peers import RESEND_SOON_SECONDS
+from .runtime import Runtime
 
 logger = logging.getLogger(__name__)
 ASK_SECONDS = 2.0
 PLAN, DROP, ABORT = "execution plan?", "drop execution", "abort execution"
+_ORDERS = {"RG.DROPEXECUTION": DROP, "RG.ABORTEXECUTION": ABORT}
 
 
 async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
@@ -33,11 +34,33 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
     return await handler(runtime, name, arguments)
 
 
+async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    """Carry out a command without waiting for other shards: these only get the order to drop or abort their part."""
+    execution_id = _argument(name, arguments) if name in _ORDERS else ""
+    if name == "RG.GETEXECUTION" and len(arguments) == 1:
+        arguments = [*arguments, "SHARD"]
+    if name not in _ORDERS:
+        return await run_command(runtime, name, arguments)
+    kind = _ORDERS[name]
+    known = _carry_out(runtime, kind, execution_id)
+    for node in _others(runtime):
+        runtime.peers.send(node, kind, execution_id)
+    # another shard may know it: this one cannot wait to hear of that
+    if not known and not _others(runtime):
+        raise GearsError(f"ERR {MISSING_EXECUTION}")
+    return replies.OK
+
+
 def answer_about_executions(runtime: Runtime) -> None:
     """Set the handlers that answer the other shards' workers."""
     runtime.peers.on(PLAN, lambda _, execution_id: _own_plan(runtime, execution_id))
-    runtime.peers.on(DROP, lambda _, execution_id: runtime.history.drop(execution_id))
-    runtime.peers.on(ABORT, lambda _, execution_id: runtime.history.abort(execution_id))
+    runtime.peers.on(DROP, lambda _, execution_id: _carry_out(runtime, DROP, execution_id))
+    runtime.peers.on(ABORT, lambda _, execution_id: _carry_out(runtime, ABORT, execution_id))
+
+
+def _carry_out(runtime: Runtime, kind: str, execution_id: str) -> bool:
+    history = runtime.history
+    return history.drop(execution_id) if kind == DROP else history.abort(execution_id)
 
 
 def _argument(name: str, arguments: list[str]) -> str:
@@ -97,13 +120,17 @@ async def _get_execution(runtime: Runtime, name: str, arguments: list[str]) -> b
     return replies.encode_data([["shard_id", shard_id, "execution_plan", plan] for shard_id, plan in known.items()])
 
 
-async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
-    """The answers of the other shards; a refusal is raised, and a shard that does not answer is left out."""
+def _others(runtime: Runtime) -> list[str]:
     try:
-        nodes = runtime.peers.others()
+        return runtime.peers.others()
     except ClusterError as error:  # a cluster without slots yet
         logger.info("the other shards cannot be asked about an execution: %s", error)
-        return {}
+        return []
+
+
+async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
+    """The answers of the other shards; a refusal is raised, and a shard that does not answer is left out."""
+    nodes = _others(runtime)
     answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)
     for node in nodes:
         if node not in answers:
@@ -123,19 +150,9 @@ async def _dump_executions(runtime: Runtime, name: str, arguments: list[str]) ->
     )
 
 
-async def _drop(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    execution_id = _argument(name, arguments)
-    known = runtime.history.drop(execution_id)
-    return await _pass_on(runtime, DROP, execution_id, known)
-
-
-async def _abort(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    execution_id = _argument(name, arguments)
-    known = runtime.history.abort(execution_id)
-    return await _pass_on(runtime, ABORT, execution_id, known)
-
-
-async def _pass_on(runtime: Runtime, kind: str, execution_id: str, known: bool) -> bytes:
+async def _order(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    execution_id, kind = _argument(name, arguments), _ORDERS[name]
+    known = _carry_out(runtime, kind, execution_id)
     answers = await _ask_others(runtime, kind, execution_id)
     # a shard that gets the request twice answers the second time that it does not know the execution
     if not known and not any(answers.values()):
@@ -144,8 +161,15 @@ async def _pass_on(runtime: Runtime, kind: str, execution_id: str, known: bool) 
 
 
 async def _dump_sessions(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    sessions = SessionDump(runtime.host, runtime.sessions, runtime.history, runtime.timers)
-    return replies.encode_data(sessions.dump(arguments))
+    return replies.encode_data(_sessions(runtime).dump(arguments))
+
+
+async def _dump_requirements(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    return replies.encode_data(_sessions(runtime).requirements())
+
+
+def _sessions(runtime: Runtime) -> SessionDump:
+    return SessionDump(runtime.host, runtime.sessions, runtime.history, runtime.timers)
 
 
 _COMMANDS: dict[str, Callable[[Runtime, str, list[str]], Awaitable[bytes]]] = {
@@ -153,7 +177,8 @@ _COMMANDS: dict[str, Callable[[Runtime, str, list[str]], Awaitable[bytes]]] = {
     "RG.GETRESULTSBLOCKING": _get_results,
     "RG.GETEXECUTION": _get_execution,
     "RG.DUMPEXECUTIONS": _dump_executions,
-    "RG.DROPEXECUTION": _drop,
-    "RG.ABORTEXECUTION": _abort,
+    "RG.DROPEXECUTION": _order,
+    "RG.ABORTEXECUTION": _order,
     "RG.PYDUMPSESSIONS": _dump_sessions,
+    "RG.PYDUMPREQS": _dump_requirements,
 }

@@ -1,0 +1,64 @@
+"""The calls that wait for a thread: those of one owner in their order, the owners in turn."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from typing import Generic, Protocol, TypeVar
+
+
+class Owned(Protocol):
+    """What waits; `owner` names the registration or the run that it belongs to."""
+
+    @property
+    def owner(self) -> str:
+        """Its name."""
+        ...
+
+
+T = TypeVar("T", bound=Owned)
+
+
+class TurnQueue(Generic[T]):
+    """A queue in which an owner that has `most_each` calls running waits, and others pass it."""
+
+    def __init__(self, most_each: int) -> None:
+        self._most_each = most_each
+        self._waiting: OrderedDict[str, deque[T]] = OrderedDict()
+        self._running: Counter[str] = Counter()
+        self.length = 0
+
+    def add(self, call: T) -> None:
+        """Put a call at the end of its owner's."""
+        self._waiting.setdefault(call.owner, deque()).append(call)
+        self.length += 1
+
+    def take(self) -> T | None:
+        """The next call that may run; it counts as running until `ended`."""
+        for owner, calls in self._waiting.items():
+            if self._running[owner] < self._most_each:
+                call = calls.popleft()
+                self._running[owner] += 1
+                self.length -= 1
+                if calls:
+                    self._waiting.move_to_end(owner)
+                else:
+                    del self._waiting[owner]
+                return call
+        return None
+
+    def ended(self, call: T) -> None:
+        """Note that a call runs no more."""
+        self._running[call.owner] -= 1
+        if not self._running[call.owner]:
+            del self._running[call.owner]
+
+    def remove(self, call: T) -> bool:
+        """Take a waiting call out; False if it does not wait."""
+        calls = self._waiting.get(call.owner)
+        if calls is None or call not in calls:
+            return False
+        calls.remove(call)
+        self.length -= 1
+        if not calls:
+            del self._waiting[call.owner]
+        return True

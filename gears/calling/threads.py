@@ -1,0 +1,206 @@
+"""The threads that run users' functions.
+
+Each lane has threads of its own, so that functions without a client never keep those waiting that have one. A call
+waits in its lane's queue until a thread is free. One owner (a registration, a run) has at most half of a lane's
+threads.
+
+A call that is to end is interrupted, again every second, until it has ended. A thread that was
+interrupted ends with its call, because the exception may have left anything half done, such as a command's reply half
+read. A call that does not end (it is inside C code) is *stuck*: another thread takes its place. A worker with more
+stuck calls than a lane has threads gives up and is replaced.
+
+The event loop's thread owns everything here; the function threads only take calls and report their ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import enum
+import logging
+import queue
+import threading
+from collections.abc import Callable
+
+from .queues import TurnQueue
+from .sections import Section
+
+logger = logging.getLogger(__name__)
+MAX_WAITING = 10_000
+IDLE_SECONDS = 30.0
+AGAIN_SECONDS = 1.0
+
+
+class Lane(enum.Enum):
+    """What a function runs for: a client that waits, a run with UNBLOCKING, or no one (streams, events, timers)."""
+
+    CLIENTS = "clients"
+    RUNS = "runs"
+    BACKGROUND = "background"
+
+
+class CallState(enum.Enum):
+    """Whether a call waits for a thread, has one, or has ended."""
+
+    WAITING = enum.auto()
+    RUNNING = enum.auto()
+    OVER = enum.auto()
+
+
+class TooManyCalls(Exception):
+    """So many calls wait for a thread that no further one is taken."""
+
+
+class Call:
+    """One use of a thread: `function` gets the section in which it runs what may be interrupted."""
+
+    __slots__ = ("function", "lane", "owner", "section", "state", "stuck")
+
+    def __init__(self, lane: Lane, owner: str, function: Callable[[Section], None]) -> None:
+        self.lane = lane
+        self.owner = owner
+        self.function = function
+        self.section = Section()
+        self.state = CallState.WAITING
+        self.stuck = False
+
+
+class FunctionThreads:
+    """All function threads of the worker; `give_up` is called when too many of them are stuck."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limit: int,
+        grace_seconds: float,
+        give_up: Callable[[str], None],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.loop = loop
+        self._limit = limit
+        self._grace_seconds = grace_seconds
+        self.give_up = give_up
+        self._prepare = prepare
+        self._queues: dict[Lane, TurnQueue[Call]] = {lane: TurnQueue((limit + 1) // 2) for lane in Lane}
+        self._busy = dict.fromkeys(Lane, 0)
+        self._idle: list[_Thread] = []
+        self._trim: asyncio.TimerHandle | None = None
+        self.count = 0
+        self.stuck = 0
+
+    @property
+    def running(self) -> int:
+        """Calls that have a thread, without those that are stuck."""
+        return sum(self._busy.values())
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a thread."""
+        return sum(waiting.length for waiting in self._queues.values())
+
+    def check_room(self, lane: Lane) -> None:
+        """Raise TooManyCalls if a call in this lane would be refused."""
+        if self._queues[lane].length >= MAX_WAITING:
+            raise TooManyCalls(
+                f"OVERLOADED {MAX_WAITING} functions wait for one of {self._limit} threads (qa.function-threads), "
+                "try again later"
+            )
+
+    def submit(self, lane: Lane, owner: str, function: Callable[[Section], None]) -> Call:
+        """Queue a call."""
+        call = Call(lane, owner, function)
+        self._queues[lane].add(call)
+        self._dispatch(lane)
+        return call
+
+    def withdraw(self, call: Call) -> bool:
+        """Take a call out of the queue; False if it does not wait there."""
+        return call.state is CallState.WAITING and self._queues[call.lane].remove(call)
+
+    def interrupt(self, call: Call, waited: float) -> None:
+        """End what a call runs; the caller repeats this, `waited` seconds after the first time."""
+        if call.state is not CallState.RUNNING:
+            return
+        call.section.interrupt()
+        if waited >= self._grace_seconds and not call.stuck:
+            self._note_stuck(call)
+
+    def _note_stuck(self, call: Call) -> None:
+        call.stuck = True
+        self.stuck += 1
+        self._release(call)
+        logger.warning("a function of %s does not end: it keeps a thread until it does", call.owner)
+        if self.stuck > self._limit:
+            self.give_up(f"{self.stuck} functions do not end although they were aborted")
+        self._dispatch(call.lane)
+
+    def _release(self, call: Call) -> None:
+        self._busy[call.lane] -= 1
+        self._queues[call.lane].ended(call)
+
+    def _dispatch(self, lane: Lane) -> None:
+        while self._busy[lane] < self._limit and (call := self._queues[lane].take()) is not None:
+            self._busy[lane] += 1
+            call.state = CallState.RUNNING
+            thread = self._idle.pop() if self._idle else self._start()
+            thread.calls.put(call)
+
+    def _start(self) -> _Thread:
+        self.count += 1
+        thread = _Thread(self.loop, self._prepare, self._over)
+        # not in the context of the function that happens to need it first
+        contextvars.Context().run(thread.start)
+        return thread
+
+    def _over(self, thread: _Thread, call: Call) -> None:
+        call.state = CallState.OVER
+        if call.stuck:
+            self.stuck -= 1
+        else:
+            self._release(call)
+        if call.section.interrupted:
+            thread.calls.put(None)
+            self.count -= 1
+        else:
+            self._idle.append(thread)
+            if self._trim is None:
+                self._trim = self.loop.call_later(IDLE_SECONDS, self._end_idle)
+        self._dispatch(call.lane)
+
+    def _end_idle(self) -> None:
+        """End half of the idle threads; each keeps memory and a connection."""
+        ending = (len(self._idle) + 1) // 2
+        for thread in self._idle[:ending]:
+            thread.calls.put(None)
+        del self._idle[:ending]
+        self.count -= ending
+        self._trim = self.loop.call_later(IDLE_SECONDS, self._end_idle) if self._idle else None
+
+
+class _Thread(threading.Thread):
+    """A thread that runs one call after the other until it gets None."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        prepare: Callable[[], None],
+        over: Callable[[_Thread, Call], None],
+    ) -> None:
+        super().__init__(name="function", daemon=True)
+        self._loop = loop
+        self._prepare = prepare
+        self._report = over
+        self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        self._prepare()
+        while (call := self.calls.get()) is not None:
+            try:
+                call.function(call.section)
+            except BaseException:  # a fault of this package: the thread is still good
+                logger.exception("a function thread failed")
+            try:
+                self._loop.call_soon_threadsafe(self._report, self, call)
+            except RuntimeError:  # the loop has been closed: the worker ends
+                return
+            del call  # the thread must not keep alive what the function worked on

@@ -1,0 +1,203 @@
+"""The threads of functions without a shard: turns, bounds, interruptions, and what an interruption leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from qa_cluster.gears.calling.queues import TurnQueue
+from qa_cluster.gears.calling.sections import Aborted, Section, shielded
+from qa_cluster.gears.calling.strands import Strand
+from qa_cluster.gears.calling.threads import FunctionThreads, Lane
+
+
+def threads_of(limit: int, gave_up: list[str] | None = None) -> FunctionThreads:
+    noted = gave_up if gave_up is not None else []
+    return FunctionThreads(asyncio.get_running_loop(), limit, 0.05, noted.append)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    owner: str
+    number: int
+
+
+async def test_owners_take_turns_and_have_their_share_only() -> None:
+    queue: TurnQueue[Waiting] = TurnQueue(2)
+    calls = [Waiting("many", number) for number in range(4)]
+    for call in (*calls, Waiting("one", 0)):
+        queue.add(call)
+    assert [queue.take() for _ in range(4)] == [calls[0], Waiting("one", 0), calls[1], None]
+    queue.ended(calls[0])
+    assert queue.remove(calls[2]) and not queue.remove(calls[2])
+    assert (queue.take(), queue.length) == (calls[3], 0)
+
+
+async def test_a_strand_runs_on_a_thread_of_its_own_and_gives_it_back_while_it_waits() -> None:
+    threads = threads_of(1)
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ran: list[Any] = []
+
+    async def waits(strand: Strand) -> str:
+        ran.append(threading.current_thread())
+        copied = strand.create_future()
+        gate.add_done_callback(lambda _: strand.call_soon_threadsafe(copied.set_result, None))
+        await copied
+        await asyncio.sleep(0.01)
+        return "waited"
+
+    async def returns() -> str:
+        return "returned"
+
+    first = Strand(threads, Lane.RUNS, "first")
+    work = asyncio.ensure_future(first.run(waits(first)))
+    await until(lambda: bool(ran) and threads.running == 0)
+    assert await Strand(threads, Lane.RUNS, "second").run(returns()) == "returned"
+    gate.set_result(None)
+    assert await work == "waited"
+    assert ran[0] is not threading.main_thread()
+    assert threads.count == 1
+
+
+async def test_errors_and_exits_reach_the_caller() -> None:
+    async def fails(error: BaseException) -> None:
+        raise error
+
+    for error in (ValueError("x"), SystemExit(3), StopAsyncIteration()):
+        with pytest.raises(type(error)):
+            await Strand(threads_of(1), Lane.RUNS, "x").run(fails(error))
+
+
+@pytest.mark.parametrize("swallowing", [False, True])
+async def test_a_cancelled_strand_is_interrupted_at_once_and_over_when_its_thread_is(swallowing: bool) -> None:
+    threads = threads_of(1)
+    caught: list[BaseException] = []
+    begun = threading.Event()
+
+    async def loops() -> None:
+        while True:
+            try:
+                begun.set()
+                while True:
+                    time.sleep(0.01)
+            except BaseException as error:
+                caught.append(error)
+                if not swallowing or len(caught) > 1:
+                    raise
+
+    strand = Strand(threads, Lane.RUNS, "x")
+    work = asyncio.ensure_future(strand.run(loops()))
+    await until(begun.is_set)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await strand.over()
+    await until(lambda: threads.running == 0)
+    assert [type(error) for error in caught] == [Aborted] * (1 + swallowing)
+    assert threads.stuck == 0
+
+
+async def test_a_strand_that_is_cancelled_before_it_has_a_thread_never_begins() -> None:
+    threads, ran = threads_of(1), []
+    gate = threading.Event()
+
+    async def holds() -> None:
+        gate.wait(30)
+
+    async def never() -> None:
+        ran.append(1)
+
+    held = asyncio.ensure_future(Strand(threads, Lane.RUNS, "a").run(holds()))
+    second = Strand(threads, Lane.RUNS, "b")
+    work = asyncio.ensure_future(second.run(never()))
+    await until(lambda: threads.waiting == 1)
+    work.cancel()
+    await second.over()
+    gate.set()
+    await held
+    assert (ran, threads.waiting) == ([], 0)
+
+
+async def test_too_many_stuck_calls_make_the_worker_give_up() -> None:
+    gave_up: list[str] = []
+    threads = threads_of(1, gave_up)
+    gate = threading.Event()
+
+    async def stuck() -> None:
+        gate.wait(30)  # a call into C: the interpreter is asked again only when it returns
+
+    for number in range(2):
+        work = asyncio.ensure_future(Strand(threads, Lane.RUNS, str(number)).run(stuck()))
+        await until(lambda: threads.running == 1)
+        work.cancel()
+        await until(lambda number=number: threads.stuck == number + 1)  # type: ignore[misc]
+    assert gave_up == ["2 functions do not end although they were aborted"]
+    gate.set()
+    await until(lambda: threads.stuck == 0)
+
+
+async def test_a_shielded_piece_of_code_ends_before_the_interruption() -> None:
+    section, done = Section(), []
+    inside, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        try:
+            with section:
+                with shielded():
+                    inside.set()
+                    while not go.is_set():
+                        time.sleep(0.005)
+                    done.append("shielded")
+                done.append("after")
+        except Aborted:
+            done.append("aborted")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    await until(inside.is_set)
+    section.interrupt()
+    go.set()
+    await asyncio.to_thread(thread.join)
+    assert done == ["shielded", "aborted"]
+
+
+async def test_an_interruption_never_hits_what_comes_after() -> None:
+    """Sections end while they are being interrupted, again and again."""
+    late: list[str] = []
+    stop = threading.Event()
+    current = [Section()]
+
+    def work() -> None:
+        for _ in range(3000):
+            section = current[0] = Section()
+            try:
+                with section:
+                    sum(range(50))
+            except Aborted:
+                pass
+            try:
+                sum(range(50))
+            except Aborted:
+                late.append("late")
+        stop.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not stop.is_set():
+        current[0].interrupt()
+        await asyncio.sleep(0)
+    thread.join()
+    assert late == []
