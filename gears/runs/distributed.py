@@ -259,7 +259,7 @@ class Distributor:
             if packed is None:
                 expected -= 1
                 continue
-            part.waiting_bytes -= len(packed)
+            part.taken_bytes += len(packed)
             for record in cloudpickle.loads(packed):
                 rest = chain.push(record)
                 if rest is not None:

@@ -89,7 +89,8 @@ class RunPart:
         self.is_origin = own == start.origin
         self.turns = Turns()
         self.last_progress = time.monotonic()
-        self.waiting_bytes = 0
+        # two numbers, because one is counted by the worker's event loop and the other by the strand
+        self.arrived_bytes = self.taken_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
         self.heard_of: set[str] = set()
         self.all_done = asyncio.Event()
@@ -106,8 +107,8 @@ class RunPart:
     def put(self, stage: int, records: bytes | None) -> None:
         """Take a packet; GearsError if more than `MAX_WAITING_BYTES` of records wait."""
         self.last_progress = time.monotonic()
-        self.waiting_bytes += len(records or b"")
-        if self.waiting_bytes > MAX_WAITING_BYTES:
+        self.arrived_bytes += len(records or b"")
+        if self.arrived_bytes - self.taken_bytes > MAX_WAITING_BYTES:
             raise GearsError(f"ERR run {self.start.id} has more than {MAX_WAITING_BYTES >> 20} MiB of records waiting")
         inbox = self.inbox(stage)
         if self.strand is None:

@@ -25,7 +25,7 @@ from .shard import ShardInfo
 logger = logging.getLogger(__name__)
 Handler = Callable[[str, Any], Any]
 MAX_PART_BYTES = 1_000_000  # the module takes messages up to 1 MiB
-MAX_UNFINISHED = 64
+MAX_UNFINISHED = 256  # threads of functions send at the same time
 RESEND_SECONDS = 2.0  # the bus of a new cluster loses messages; handlers may get a request twice
 RESEND_SOON_SECONDS = 0.25  # for answers that cost little and that a client waits for
 

@@ -277,3 +277,25 @@ GB('CommandReader').map(wait).register(trigger='wait', mode='async_local')
         execute(shard, "SET", "go", 1)
         replies: list[Any] = [pending.reply() for pending in waiting]
     assert all(f"{number}\r\n".encode() in reply for number, reply in enumerate(replies))
+
+
+def test_a_run_whose_records_waited_ends_when_one_of_them_blocks(shard: Server) -> None:
+    script = """
+import time
+async def wait(r):
+    await asyncio.sleep(0.01)
+    return r
+def block(r):
+    execute('INCR', 'begun')
+    while True:
+        time.sleep(0.05)
+GB('PythonReader').map(wait).map(block).run(lambda: iter(range(3)))
+"""
+    name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
+    eventually(lambda: count(shard, "begun") == 1, SECONDS)
+    execute(shard, "RG.ABORTEXECUTION", name)
+    eventually(lambda: shard.field("worker_functions_running") == 0, SECONDS)
+    assert states(shard)[name] == "aborted"
+    assert execute(shard, "RG.GETRESULTS", name) == [[], ["execution was aborted"]]
+    # the records behind the one that blocked have not begun their step
+    assert count(shard, "begun") == 1

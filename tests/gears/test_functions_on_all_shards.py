@@ -83,6 +83,20 @@ def test_a_trigger_has_its_callers_rights_on_all_shards(cluster: Cluster) -> Non
             tenant.execute_command("RG.TRIGGER", "run", "DBSIZE")
 
 
+def test_a_trigger_waits_for_on_registered_of_every_shard(cluster: Cluster) -> None:
+    script = f"""
+import time
+begun = []
+def begin():
+    if execute('CLUSTER', 'MYID') != {execute(cluster.nodes[0], "CLUSTER", "MYID")!r}:
+        time.sleep(3)
+    begun.append(1)
+GB('CommandReader').map(lambda _: len(begun)).register(trigger='begun', convertToStr=False, onRegistered=begin)
+"""
+    registered(cluster, script)
+    assert execute(cluster.nodes[0], "RG.TRIGGER", "begun") == [1, 1, 1]
+
+
 GLOBALS = """
 seen = []
 def note(record):
