@@ -40,8 +40,8 @@ SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking",
 OTHERS = ("living", "corpus")
 
 
-def main() -> None:
-    """Parse the options and run the scenarios."""
+def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
+    """The options of the command line, and what refuses them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = ", ".join([*SCENARIOS, *OTHERS])
     parser.add_argument(
@@ -63,6 +63,14 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
     options = parser.parse_args()
+    if set(OTHERS) & set(options.scenarios) and options.documents is None:
+        parser.error("living and corpus need --documents: fill a folder by `python3 tests/yardstick/fetch.py FOLDER`")
+    return options, parser
+
+
+def main() -> None:
+    """Run the scenarios."""
+    options, parser = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     scenarios = set(options.scenarios or SCENARIOS)
     binary = find_binary(options.server)
@@ -81,15 +89,7 @@ def main() -> None:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
-    if set(OTHERS) & scenarios and options.documents is None:
-        parser.error("living and corpus need --documents: fill a folder by `python3 tests/yardstick/fetch.py FOLDER`")
-    if "corpus" in scenarios:
-        with System(binary, shards=options.shards) as cluster:
-            ingest.run(report, cluster, options.documents, options.sentences)
-    if "living" in scenarios:
-        questions = living.questions_of(ROOT / "tests/yardstick/questions-dev.jsonl", living.QUESTIONS)
-        with System(binary, shards=options.shards) as cluster:
-            living.run(report, cluster, options.documents, questions, rounds=options.rounds)
+    run_others(report, binary, options, scenarios)
     if "pretokenize" in scenarios:
         pretokenize.run(report, corpus, binary)
     if "reader" in scenarios:
@@ -103,6 +103,17 @@ def main() -> None:
         if name in scenarios:
             measure(report, binary, options.rounds)
     report.console.print(f"kept in {report.save(options.results)}")
+
+
+def run_others(report: Report, binary: Path, options: argparse.Namespace, scenarios: set[str]) -> None:
+    """Run the scenarios that need documents of their own."""
+    if "corpus" in scenarios:
+        with System(binary, shards=options.shards) as cluster:
+            ingest.run(report, cluster, options.documents, options.sentences)
+    if "living" in scenarios:
+        questions = living.questions_of(ROOT / "tests/yardstick/questions-dev.jsonl", living.QUESTIONS)
+        with System(binary, shards=options.shards) as cluster:
+            living.run(report, cluster, options.documents, questions, rounds=options.rounds)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from .loadgen import Load, get_requests, run_load
 from .report import Report, median
 from .systems import baseline, plain_server
 
+SENTENCES_PER_CALL = 100
 CLIENTS = (1, 8, 64)
 UNCACHED = {1: 150, 8: 400, 64: 800}
 BASELINE_UNCACHED = {1: 40, 8: 80, 64: 160}
@@ -98,12 +99,13 @@ def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None
 
 def stored_sentences(cluster: System) -> list[str]:
     """The text of every stored sentence: the baseline ranks and reads the same ones."""
-    return [
-        text
-        for node in cluster.nodes
-        for key in sorted(node.scan_iter(match="sentence:*", count=1000))
-        for _, text in sorted(node.hgetall(key).items())
-    ]
+    found: list[str] = []
+    for node in cluster.nodes:
+        for key in sorted(node.scan_iter(match="document:*", count=1000)):
+            for first in range(0, int(node.hget(key, "sentences")), SENTENCES_PER_CALL):
+                name = key.removeprefix("document:")
+                found += node.execute_command("RG.TRIGGER", "qa.sentences", name, first, SENTENCES_PER_CALL)
+    return found
 
 
 def _print(report: Report, loads: dict[tuple[str, int], list[Load]], title: str, names: list[str]) -> None:

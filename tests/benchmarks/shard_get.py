@@ -26,10 +26,10 @@ def sentence_keys(cluster: System, count: int) -> list[tuple[int, str, str]]:
     """(node, tag, sentence key) of stored sentences, spread over the shards."""
     found = []
     for number, node in enumerate(cluster.nodes):
-        for key in node.scan_iter(match="sentence:*", count=1000):
-            name = key.removeprefix("sentence:")
+        for key in node.scan_iter(match="document:*", count=1000):
+            name = key.removeprefix("document:")
             tag = name.rpartition(":")[2]
-            found += [(number, tag, f"{name}:{index}") for index in sorted(node.hkeys(key))]
+            found += [(number, tag, f"{name}:{index}") for index in range(int(node.hget(key, "sentences")))]
     step = max(1, len(found) // count)
     return found[::step][:count]
 
