@@ -57,7 +57,7 @@ class Reader:
     def prefix(self, title: str) -> list[int]:
         """What stands before the passages of a document with this title; nothing if the reader was not trained on it.
 
-        Documents have no section paths.
+        The section is left out: the tokens of a passage are kept without it.
         """
         if not self.manifest.passage_prefix:
             return []
