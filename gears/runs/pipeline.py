@@ -134,8 +134,11 @@ class Chain:
     async def _alone(self, rest: Coroutine[Any, Any, None]) -> None:
         try:
             await rest
-        except asyncio.CancelledError as error:
-            if self.suspended.ending or isinstance(error, Aborted):
+        except Aborted:
+            self.suspended.cancel()  # before the records behind this one, which may go on now, begin their step
+            raise
+        except asyncio.CancelledError:
+            if self.suspended.ending:
                 raise
             # the run goes on: what the function waited for was cancelled
             self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))

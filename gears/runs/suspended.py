@@ -51,12 +51,19 @@ class Suspended:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
+    def cancel(self) -> None:
+        """Cancel what still waits, because the run ends early."""
+        self.ending = True
+        here = asyncio.current_task()
+        for task in self._tasks:
+            if task is not here:
+                task.cancel()
+
     async def end(self) -> None:
-        """Cancel what still waits, because the run ends early, and return when nothing of it runs any more."""
+        """Cancel what still waits, and return when nothing of it runs any more."""
         self.ending = True
         while self._tasks:
-            for task in self._tasks:
-                task.cancel()
+            self.cancel()
             # a run that is cancelled once more goes on waiting: its functions still run
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self._tasks)

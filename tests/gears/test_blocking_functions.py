@@ -292,7 +292,7 @@ def block(r):
 GB('PythonReader').map(wait).map(block).run(lambda: iter(range(3)))
 """
     name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
-    eventually(lambda: count(shard, "begun") == 1, SECONDS)
+    eventually(lambda: count(shard, "begun") == shard.field("worker_functions_running") == 1, SECONDS)
     execute(shard, "RG.ABORTEXECUTION", name)
     eventually(lambda: shard.field("worker_functions_running") == 0, SECONDS)
     assert states(shard)[name] == "aborted"

@@ -312,7 +312,7 @@ GB('CommandReader').map(waits).register(trigger='short', mode='async_local', tim
         execute(shard, "RG.ABORTEXECUTION", min(running(shard)))
         assert "aborted" in outer.result()
     eventually(lambda: running(shard) == [])
-    assert shard.info()["qa_worker_functions_running"] == 0
+    eventually(lambda: shard.field("worker_functions_running") == 0)
 
 
 def running(shard: Server) -> list[str]:
