@@ -70,7 +70,7 @@ def test_stock_clients_write_to_a_collection_and_ask_its_sentences(
     assert shards.client.get(keys.answer_key(SentenceRef("moby", tag("moby"), 0), QUESTION)) is None
     found = client.ask(QUESTION, collection=books)
     assert found.best is not None and (found.best.answer, found.best.document_id) == ("Herman Melville", "moby")
-    assert not client.ask(QUESTION).answerable
+    assert not client.ask(QUESTION, doc_id="moby").answerable, "the default collection has no document of that name"
     shards.client.delete(keys.paragraphs_key(name_of("moby"), tag("moby")))
     eventually(lambda: client.collection(books).documents == 0, SECONDS)
     assert shards.client.get(key_of("moby")) is None
