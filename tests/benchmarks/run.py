@@ -22,6 +22,7 @@ from . import (
     events,
     functions,
     ingest,
+    large_corpus,
     living,
     pauses,
     pretokenize,
@@ -107,11 +108,12 @@ def main() -> None:
 
 def run_others(report: Report, binary: Path, options: argparse.Namespace, scenarios: set[str]) -> None:
     """Run the scenarios that need documents of their own."""
+    questions = living.questions_of(ROOT / "tests/yardstick/questions-dev.jsonl", living.QUESTIONS)
     if "corpus" in scenarios:
         with System(binary, shards=options.shards) as cluster:
             ingest.run(report, cluster, options.documents, options.sentences)
+            large_corpus.run(report, cluster, questions)
     if "living" in scenarios:
-        questions = living.questions_of(ROOT / "tests/yardstick/questions-dev.jsonl", living.QUESTIONS)
         with System(binary, shards=options.shards) as cluster:
             living.run(report, cluster, options.documents, questions, rounds=options.rounds)
 

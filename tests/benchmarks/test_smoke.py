@@ -12,7 +12,7 @@ from qa_cluster.reading.manifest import PRECISIONS
 from tests.harness.programs import MODULE, chosen_servers, find_binary
 from tests.harness.system import SMALL_BATCHES, System
 
-from . import blocking, engine, events, functions, ingest, living, pauses, reader_latency, reading_cost
+from . import blocking, engine, events, functions, ingest, large_corpus, living, pauses, reader_latency, reading_cost
 from .corpus import from_pydoc
 from .machine_limit import MultiplyAdds, Peak, arithmetic_of
 from .report import Report, server_version
@@ -149,6 +149,9 @@ def test_corpus_runs(tmp_path: Path) -> None:
     report = Report(server_version(binary), "none", "none")
     with System(binary, shards=1, **SMALL_BATCHES) as cluster:
         ingest.run(report, cluster, tmp_path, 10**6)
+        large_corpus.run(report, cluster, ["Which box is document 3 in?", "Where is it kept?"])
     (row,) = report.tables[0]["rows"]
     assert row[:2] == ["10", "300"]
     assert all(float(cell) > 0 for cell in row[2:])
+    assert [len(table["rows"]) for table in report.tables[1:]] == [4, 5]
+    assert all(float(cell) > 0 for ranked in report.tables[1]["rows"] for cell in ranked[2:])
