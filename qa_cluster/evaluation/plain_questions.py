@@ -64,8 +64,8 @@ class PlainQuestion:
             return False
         if self.pattern is not None and self.pattern.search(answer):
             return True
-        given = normalise(answer).split()
-        return any(_holds(given, normalise(accepted).split()) for accepted in self.answers)
+        given = _words(answer)
+        return any(_holds(given, _words(accepted)) for accepted in self.answers)
 
     def _is_of(self, document_id: str) -> bool:
         return (
@@ -73,6 +73,11 @@ class PlainQuestion:
             or document_id == self.document
             or document_id.endswith((f"/{self.document}", f":{self.document}"))
         )
+
+
+def _words(text: str) -> list[str]:
+    """The normalised words of a text; of one that has none, such as ``$!``, the text itself."""
+    return normalise(text).split() or [text.strip()]
 
 
 def _holds(given: list[str], accepted: list[str]) -> bool:
@@ -127,8 +132,8 @@ def _parse(line: str, where: str) -> PlainQuestion:
     if ("answers" in row) == ("pattern" in row):
         raise InvalidInput(f"{where} must have either answers or pattern")
     answers = row.get("answers", [])
-    if not isinstance(answers, list) or not all(isinstance(answer, str) and normalise(answer) for answer in answers):
-        raise InvalidInput(f"{where}: answers must be a list of texts with a word each, none for no answer")
+    if not isinstance(answers, list) or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+        raise InvalidInput(f"{where}: answers must be a list of texts that are not empty, no text for no answer")
     texts = {name: row.get(name, "") for name in ("question", "document")}
     if not all(isinstance(text, str) for text in texts.values()) or not texts["question"].strip():
         raise InvalidInput(f"{where}: question and document must be texts, and the question not empty")

@@ -24,7 +24,8 @@ from .connection import Argument, Connection, ConnectionLost, Login
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
-_WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY"})
+# UNBLOCKED: a primary becomes a replica while a command waits there for a function.
+_WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY", "UNBLOCKED"})
 
 
 class NotWhole(ClusterError):

@@ -121,6 +121,24 @@ async def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: Scripte
         assert shards.pool(shard.address).in_use == 0
 
 
+async def test_a_command_that_a_server_unblocks_at_its_demotion_is_sent_again(cluster: ScriptedCluster) -> None:
+    async with connected(cluster) as shards:
+        shard = shards.shard_of_key(KEY)
+        pop = ("BLPOP", "unblocked:{zz9}", 30)
+        waiting = asyncio.create_task(shards.retrying(lambda: shards.execute_on(shard, *pop, blocking=True)))
+        node, _ = await owner_and_other(cluster)
+
+        async def blocked() -> list[bytes]:
+            clients = (await node.commands.execute("CLIENT", "LIST")).splitlines()
+            return [line.split()[0].removeprefix(b"id=") for line in clients if b" cmd=blpop " in line]
+
+        [client] = await eventually_async(blocked)
+        await node.commands.execute("CLIENT", "UNBLOCK", client, "ERROR")
+        await eventually_async(lambda: shards.redirects["UNBLOCKED"] == 1)
+        await shards.execute("unblocked:{zz9}", "RPUSH", "unblocked:{zz9}", "a")
+        assert (await waiting)[1] == b"a"
+
+
 async def test_a_connection_that_is_opened_while_its_pool_is_closed_is_closed_too() -> None:
     asked, answer, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 

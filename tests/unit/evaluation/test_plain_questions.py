@@ -49,6 +49,14 @@ def test_a_pattern_is_searched_in_either_case() -> None:
     assert not question.is_right("--no-wait=1", "any")
 
 
+def test_an_answer_without_words_must_be_there_as_it_is() -> None:
+    question = PlainQuestion("Which character ends it?", ("$!",))
+    assert question.is_right(" $! ", "any")
+    assert not question.is_right("$?", "any")
+    assert not question.is_right("the $", "any")
+    assert not ADA.is_right("$!", "any")
+
+
 def test_nothing_is_right_where_there_is_no_answer() -> None:
     assert not PlainQuestion("Who?").is_right("Ada", "any")
 
@@ -80,7 +88,7 @@ def test_all_fields_are_read(tmp_path: Path) -> None:
         ('{"question": " ", "answers": []}', "not empty"),
         ('{"question": 3, "answers": []}', "must be texts"),
         ('{"question": "Who?", "answers": "Ada"}', "list of texts"),
-        ('{"question": "Who?", "answers": ["."]}', "list of texts"),
+        ('{"question": "Who?", "answers": [" "]}', "list of texts"),
         ('{"question": "Who?", "answers": [], "document": 1}', "must be texts"),
         ('{"question": "Who?", "pattern": "("}', "no regular expression"),
         ('{"question": "Who?", "pattern": ""}', "1 to 1000 characters"),
