@@ -27,6 +27,7 @@ PASSED = re.compile(r"^(?:=+ )?(?:\d+ \w+, )*(\d+) passed\b.* in [\d.]+s", re.MU
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 LINE = re.compile(r"^round (\d+): .*?(\d+) failed")
 GRACE_SECONDS = 60
+LOOK_SECONDS = 0.2
 MAKES_OWN = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS", "ARGS")
 
 
@@ -65,6 +66,22 @@ def busy(count: int) -> Iterator[None]:
             process.wait()
 
 
+# The number of the signal that asked for the end. Handlers only note it: an exception from one could come between the
+# start of a process and the first line that knows it.
+_asked: list[int] = []
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process, once it has ended; SystemExit once a signal has asked for the end."""
+    while True:
+        if _asked:
+            sys.exit(128 + _asked[0])
+        try:
+            return process.wait(LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
 def run(command: list[str], output: Path) -> int:
     """The exit status of a command whose output goes to a file; its processes end with this one."""
     # A `make` that has started this passes its own variables, ARGS among them, to every `make` below it.
@@ -74,7 +91,7 @@ def run(command: list[str], output: Path) -> int:
             command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=environment
         )
         try:
-            return process.wait()
+            return _end_of(process)
         except BaseException:
             os.killpg(process.pid, signal.SIGINT)  # pytest ends its servers then
             try:
@@ -119,7 +136,8 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: _asked.append(received))
     if options.fresh:
         options.log.unlink(missing_ok=True)
     bad = rounds(options.command or ["make", "test"], options.rounds, options.busy, options.log)
