@@ -26,12 +26,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The options of the service."""
+    """The options of the service; the page offers `page_questions` to begin with."""
 
     target: Target
     max_requests: int = 256
     body_max_bytes: int = 8 * 1024 * 1024
     pipeline: PipelineLimits = field(default_factory=PipelineLimits)
+    page_questions: tuple[str, ...] = ()
 
     @property
     def limits(self) -> AskLimits:

@@ -132,6 +132,7 @@ class Settings:
         maximum=100_000,
     )
 
+    page_questions: str = _of("", "questions that the service's page offers to begin with, one a line")
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
     body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
     pipeline_max_requests: int = _of(
