@@ -85,7 +85,7 @@ async def test_one_run_for_all_sentences_of_a_passage(manifest: Manifest) -> Non
     assert reader.runs == 1
     assert all(found == later for found in at_once)
     spans, windows = later
-    assert (spans.spans[0].start, windows) == (len(" ".join(TEXTS)) - 1, 1)
+    assert (spans.spans[0].end, windows) == (len(" ".join(TEXTS)), 1)
 
 
 async def test_what_differs_is_read_anew(manifest: Manifest) -> None:
