@@ -15,7 +15,7 @@ from ..extracted import Extracted, TextBuilder, clean
 from .blocks import Blocks
 from .lines import JOIN, Line, Page, unescaped
 from .mdoc import MdocReader
-from .tables import read_table
+from .tables import outside_tables
 
 _FONTS = {"B", "I", "SM", "SB", "R", "CW", "C"}
 _ALTERNATING = {"BR", "BI", "IB", "IR", "RB", "RI"}
@@ -76,22 +76,11 @@ class _ManReader:
         }
 
     def read(self, lines: list[Line]) -> str:
-        table: list[Line] | None = None
-        for line in lines:
-            if line.macro == "TS":
-                self._blocks.flush()
-                table = []
-            elif line.macro == "TE" and table is not None:
-                read_table(table, self._builder)
-                table = None
-            elif table is not None:
-                table.append(line)
-            elif line.macro:
+        for line in outside_tables(lines, self._blocks, self._builder):
+            if line.macro:
                 self._macro(line)
             else:
                 self._text(line)
-        if table:
-            read_table(table, self._builder)
         self._blocks.flush()
         return self._title or (f"{self._name}({self._section})" if self._name else "")
 

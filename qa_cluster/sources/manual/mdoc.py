@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..extracted import TextBuilder, clean
 from .blocks import Blocks, joined
 from .lines import JOIN, Line, unescaped
-from .tables import read_table
+from .tables import outside_tables
 
 _CLOSING = frozenset([".", ",", ":", ";", ")", "]", "?", "!"])
 _OPENING = frozenset(["(", "["])
@@ -62,20 +62,11 @@ class MdocReader:
 
     def read(self, lines: Sequence[Line]) -> str:
         """Write the page; returns its title."""
-        table: list[Line] | None = None
-        for line in lines:
-            if line.macro == "TS":
-                self._blocks.flush()
-                table = []
-            elif line.macro == "TE" and table is not None:
-                read_table(table, self._builder)
-                table = None
-            elif table is not None:
-                table.append(line)
-            elif not line.macro:
-                self._text(line)
-            else:
+        for line in outside_tables(lines, self._blocks, self._builder):
+            if line.macro:
                 self._macro(line)
+            else:
+                self._text(line)
         self._blocks.flush()
         title = f"{self._name}({self._section})" if self._section else self._name
         return f"{title} - {self._description}" if self._description else title

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..extracted import TextBuilder
-from .blocks import joined
+from .blocks import Blocks, joined
 from .lines import Line, unescaped
 
 _TAB = re.compile(r"tab\s*\(\s*(.)\s*\)")
@@ -14,7 +14,25 @@ _RULE = re.compile(r"[_=\s]+\Z|\\\^")
 _ALTERNATING = ("BR", "BI", "IB", "IR", "RB", "RI")
 
 
-def read_table(lines: Sequence[Line], builder: TextBuilder) -> None:
+def outside_tables(lines: Iterable[Line], blocks: Blocks, builder: TextBuilder) -> Iterator[Line]:
+    """The lines outside tables. Each table is written once its ``.TE`` comes, or the next table, or the page's end."""
+    table: list[Line] | None = None
+    for line in lines:
+        if line.macro == "TS":
+            blocks.flush()
+            _read_table(table or (), builder)
+            table = []
+        elif line.macro == "TE" and table is not None:
+            _read_table(table, builder)
+            table = None
+        elif table is not None:
+            table.append(line)
+        else:
+            yield line
+    _read_table(table or (), builder)
+
+
+def _read_table(lines: Sequence[Line], builder: TextBuilder) -> None:
     """Write a table, whose lines stand between ``.TS`` and ``.TE``."""
     if not lines:
         return

@@ -193,3 +193,11 @@ def test_a_page_that_multiplies_itself_is_refused() -> None:
 def test_a_page_that_only_points_to_another_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"only points to 'man1/b\.1'"):
         man.read(".so man1/b.1\n", "a.1")
+
+
+@pytest.mark.parametrize("page", [".TH A 1\n.SH KEYS\n", ".Dd May 1, 2020\n.Dt A 1\n.Sh KEYS\n"], ids=["man", "mdoc"])
+@pytest.mark.parametrize("end", ["", ".TS\nl l.\nDown\tbelow\n.TE\n"], ids=["at the end", "before another"])
+def test_a_table_that_is_not_closed_is_read(page: str, end: str) -> None:
+    text = man.read(f"{page}Moves:\n.TS\nl l.\nUp\tabove\n{end}", "a").text
+    assert ("Up" in text, "above" in text) == (True, True)
+    assert ("below" in text) == bool(end)
