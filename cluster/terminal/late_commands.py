@@ -52,6 +52,16 @@ class _Commands(Mapping[str, Any]):
         return len(self._table)
 
 
+def late_group(table: Mapping[str, Late], description: str) -> typer.Typer:
+    """A command that has only these subcommands; `description` is its help."""
+    group = typer.Typer(
+        cls=group_of(table), help=description, no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
+    )
+    # typer needs a callback to make a group, because the subcommands are added late
+    group.callback()(lambda: None)
+    return group
+
+
 def group_of(table: Mapping[str, Late]) -> type[typer.core.TyperGroup]:
     """The class (`cls` of a Typer) of groups with these subcommands."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from ...terminal.late_commands import PASSED_ON, Late, group_of
+from ...terminal.late_commands import PASSED_ON, Late, late_group
 
 _COMMANDS = {
     **{name: Late(f"{__package__}.{name}", name, PASSED_ON) for name in ("mine", "train", "export", "evaluate")},
@@ -12,15 +10,7 @@ _COMMANDS = {
     "list": Late(f"{__package__}.list", "list_readers"),
 }
 
-model = typer.Typer(
-    cls=group_of(_COMMANDS),
-    help="Train and export a reader, load it onto the shards, and choose which of the loaded ones answers.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
+model = late_group(
+    _COMMANDS,
+    "Train and export a reader, load it onto the shards, and choose which of the loaded ones answers.",
 )
-
-
-@model.callback()
-def _subcommands() -> None:
-    """Does nothing: typer needs this callback to make a group, because the subcommands are added late."""
