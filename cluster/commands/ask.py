@@ -84,13 +84,9 @@ def show(result: AskResult) -> None:
 
 def where(found: Answer | Hit) -> str:
     """Section and place of what was found: ``OPTIONS > -f, line 120``; empty if neither is known."""
-    number = None
-    if found.source is not None:
-        number = (
-            f"line {found.source.line}"
-            if found.source.line
-            else f"page {found.source.page}"
-            if found.source.page
-            else None
-        )
-    return ", ".join(filter(None, (" > ".join(found.section), number)))
+    place = ""
+    if found.source is not None and found.source.line:
+        place = f"line {found.source.line}"
+    elif found.source is not None and found.source.page:
+        place = f"page {found.source.page}"
+    return ", ".join(filter(None, (" > ".join(found.section), place)))
