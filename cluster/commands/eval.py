@@ -23,7 +23,7 @@ from ..evaluation.plain import PlainPlan, measure_plain
 from ..readers.reader_files import budget_of, read_reader
 from ..servers.signals import until_signal
 from ..terminal import console
-from .shared_options import CollectionOption, load_settings
+from .shared_options import CollectionOption, Json, load_settings
 
 MAX_K = 64
 
@@ -70,7 +70,6 @@ Limit = Annotated[
     int | None, typer.Option(help="How many questions to ask, spread over the file.", min=1, show_default="all")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed of the confidence intervals.", min=0)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Out = Annotated[
     Path | None, typer.Option(help="Write JSON with every question's answers to this file.", dir_okay=False)
 ]

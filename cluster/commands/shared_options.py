@@ -11,6 +11,7 @@ from qa_cluster.config import Loaded, load
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import check_collection
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FilterOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import typer
 
 from ...terminal import console
-from ..documents.options import Json, client_of
-from .create import Name
+from ..shared_client import client_of
+from ..shared_options import Json
+from .options import Name
 
 
 def count(context: typer.Context, name: Name, json: Json = False) -> None:

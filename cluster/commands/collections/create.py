@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ...terminal import console
-from ..documents.options import client_of
-from ..shared_options import collection_name
-
-Name = Annotated[
-    str,
-    typer.Argument(
-        help="Its name: a-z, 0-9, _ and -, 64 characters at most, the first a letter or a digit.",
-        parser=collection_name,
-        metavar="NAME",
-    ),
-]
+from ..shared_client import client_of
+from .options import Name
 
 
 def create(context: typer.Context, name: Name) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from ...terminal import console
-from ..documents.options import Json, client_of
-from .create import Name
+from ..shared_client import client_of
+from ..shared_options import Json
+from .options import Name
 
 _FAILED = 1
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import typer
 
 from ...terminal import console, tables
-from ..documents.options import Json, client_of
+from ..shared_client import client_of
+from ..shared_options import Json
 
 
 def list_collections(context: typer.Context, json: Json = False) -> None:

@@ -9,8 +9,9 @@ import typer
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_options import CollectionOption, FilterOption
-from .options import Json, Prefix, client_of, usage
+from ..shared_client import client_of
+from ..shared_options import CollectionOption, FilterOption, Json
+from .options import Prefix, usage
 
 
 def count(  # noqa: PLR0917 - one parameter is one option

@@ -11,8 +11,9 @@ from qa_cluster.errors import NotFound
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_options import CollectionOption, FilterOption
-from .options import Json, Prefix, client_of, usage
+from ..shared_client import client_of
+from ..shared_options import CollectionOption, FilterOption, Json
+from .options import Prefix, usage
 
 _FAILED = 1
 

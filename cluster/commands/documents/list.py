@@ -12,8 +12,9 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import DocumentEntry, DocumentPage
 
 from ...terminal import console, tables
-from ..shared_options import CollectionOption, FilterOption
-from .options import Json, Prefix, client_of, usage
+from ..shared_client import client_of
+from ..shared_options import CollectionOption, FilterOption, Json
+from .options import Prefix, usage
 
 _MOST_ID_CHARS = 60
 

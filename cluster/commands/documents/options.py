@@ -1,4 +1,4 @@
-"""The options that the commands about documents share, and the client that they use."""
+"""The options that the commands about documents share."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InvalidInput
 
-from ...servers.local import with_cluster
-from ..shared_options import load_settings
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Prefix = Annotated[str, typer.Option(help=f"Only documents whose ids begin with it, {MAX_ID_BYTES} bytes at most.")]
 
 
@@ -26,8 +21,3 @@ def usage(option: str) -> Iterator[None]:
         yield
     except InvalidInput as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
-
-
-def client_of(context: typer.Context) -> ClusterClient:
-    """A client of the cluster, to be used in a `with` block."""
-    return ClusterClient(with_cluster(load_settings(context).settings))

@@ -10,8 +10,8 @@ import typer
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console, tables
-from ..shared_options import CollectionOption
-from .options import Json, client_of
+from ..shared_client import client_of
+from ..shared_options import CollectionOption, Json
 
 
 def show(

@@ -11,7 +11,8 @@ from qa_cluster.errors import ConfigError
 
 from ...readers import reader_bench, reader_listing
 from ...terminal import console, tables
-from .place import Json, place_of
+from ..shared_options import Json
+from .place import place_of
 
 
 def bench(

@@ -9,7 +9,8 @@ import typer
 from ...readers import reader_listing
 from ...readers.shard_readers import ShardReader
 from ...terminal import console, tables
-from .place import Json, Timeout, place_of
+from ..shared_options import Json
+from .place import Timeout, place_of
 
 
 def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 30.0) -> None:

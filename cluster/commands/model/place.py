@@ -14,7 +14,6 @@ from ...terminal import console
 from ..shared_options import load_settings
 
 Timeout = Annotated[float, typer.Option("--timeout", help="Longest time for all of it, in seconds.", min=1)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LoadedName = Annotated[str, typer.Argument(help="A loaded reader, an id or id@revision (`qa-cluster model list`).")]
 TIMEOUT_SECONDS = 300.0
 
