@@ -63,3 +63,20 @@ def test_what_was_started_ends_in_any_case(tmp_path: Path) -> None:
         assert process.wait(60) == 143
     eventually(lambda: not [pid for pid in found if Path(f"/proc/{pid}").exists()])
     assert os.getpid() not in found
+
+
+def test_a_round_that_is_ended_leaves_no_server(tmp_path: Path) -> None:
+    """A server has a session of its own, and outlives the test run that a signal ends."""
+    sleep = "import time; time.sleep(600)"
+    start = f"subprocess.Popen([sys.executable, '-S', '-c', '{sleep}'], start_new_session=True)"
+    script = tmp_path / "round.py"
+    script.write_text(f"import subprocess, sys\n{start}\n{sleep}\n")
+    command = [sys.executable, "-m", "tests.harness.rounds", "--log", str(tmp_path / "log.txt"), "--busy", "0"]
+    with subprocess.Popen([*command, sys.executable, "-S", str(script)], cwd=ROOT) as process:
+        found = eventually(lambda: len(below := descendants(process.pid)) == 2 and below)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    # what has ended is a zombie until its new parent looks
+    assert not [
+        pid for pid in found if (status := Path(f"/proc/{pid}/status")).exists() and "Z (" not in status.read_text()
+    ]

@@ -1,7 +1,8 @@
-"""The descendants of a process, as Linux lists them."""
+"""Processes by what started them, as Linux lists them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -24,4 +25,17 @@ def descendants(root: int) -> dict[int, str]:
     while level:
         level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
         found.update({pid: names[pid] for pid in level})
+    return found
+
+
+def started_with(variable: str) -> list[int]:
+    """The live processes with this ``NAME=value`` in the environment they were started with, except this one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has just ended, or is another user's
+        if variable.encode() in environment and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
     return found

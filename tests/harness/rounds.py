@@ -12,14 +12,17 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.harness.processes import started_with
 
 # The process ends when its parent is gone, however that ended.
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
@@ -28,6 +31,8 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 LINE = re.compile(r"^round (\d+): .*?(\d+) failed")
 GRACE_SECONDS = 60
 LOOK_SECONDS = 0.2
+# Each process of a round has it in its environment, also a server, which has a session of its own.
+MARK = "ROUND_OF_TESTS"
 MAKES_OWN = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS", "ARGS")
 
 
@@ -82,10 +87,26 @@ def _end_of(process: subprocess.Popen[bytes]) -> int:
             continue
 
 
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End a command, and then whatever it started and left."""
+    os.killpg(process.pid, signal.SIGINT)  # pytest ends its servers then
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    while left := started_with(f"{MARK}={mark}"):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(LOOK_SECONDS)
+
+
 def run(command: list[str], output: Path) -> int:
     """The exit status of a command whose output goes to a file; its processes end with this one."""
+    mark = secrets.token_hex(16)
     # A `make` that has started this passes its own variables, ARGS among them, to every `make` below it.
-    environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN}
+    environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN} | {MARK: mark}
     with output.open("wb") as file:
         process = subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=environment
@@ -93,12 +114,7 @@ def run(command: list[str], output: Path) -> int:
         try:
             return _end_of(process)
         except BaseException:
-            os.killpg(process.pid, signal.SIGINT)  # pytest ends its servers then
-            try:
-                process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _end(process, mark)
             raise
 
 
