@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from qa_cluster.errors import InputTooLong, InvalidInput
@@ -49,42 +50,32 @@ class Filter:
     canonical: Any
 
 
-def parse_filters(filters: object, where: str = "filters") -> Filter:
-    """A filter in the long form; InvalidInput names the place and what is wrong, InputTooLong the limit."""
-    count = [0]
-    canonical = _checked(filters, where, 1, count)
-    return _filter(canonical, where)
+def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
+    """What the options of a request say together; None when they say nothing.
 
+    `filters` has the long form, `short` conditions in the short form, all of which are to hold. InvalidInput names the
+    place and what is wrong, InputTooLong the limit.
 
-def parse_short(texts: Sequence[str], where: str = "filter") -> Filter:
-    """All of some conditions in the short form.
-
-    >>> parse_short(["year>=2020"]).canonical
+    >>> chosen_by(short=["year>=2020"]).canonical
     ['>=', 'year', 2020]
     """
-    return _filter(_all([_short(text, where) for text in texts]), where)
-
-
-def of_documents(document_ids: Sequence[str]) -> Filter:
-    """Only these documents."""
-    return _filter(["in", "", sorted({*document_ids})], "doc_id")
-
-
-def both(filters: Sequence[Filter]) -> Filter | None:
-    """What satisfies all of them; None for none."""
-    return _filter(_all([each.canonical for each in filters]), "filters") if filters else None
-
-
-def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
-    """What the options of a request say together; None when they say nothing."""
-    chosen: list[Filter] = []
+    size = _Size()
+    parts: dict[str, _Part] = {}
     if document_ids:
-        chosen.append(of_documents(document_ids))
+        parts["doc_id"] = lambda depth: size.counted(["in", "", sorted({*document_ids})], depth, "doc_id")
     if filters is not None:
-        chosen.append(parse_filters(filters))
+        parts["filters"] = lambda depth: _checked(filters, "filters", size, depth)
     if short:
-        chosen.append(parse_short(short))
-    return both(chosen)
+        conditions = [partial(_short, text, "filter", size) for text in short]
+        parts["filter"] = lambda depth: _all(conditions, "filter", depth, size)
+    if not parts:
+        return None
+    where = " and ".join(parts)
+    canonical = _all(list(parts.values()), where, 1, size)
+    packed = _pack(canonical)
+    if len(packed) > MAX_FILTER_BYTES:
+        raise InputTooLong(f"{where}: the filter takes {len(packed)} bytes, the limit is {MAX_FILTER_BYTES}")
+    return Filter(packed, canonical)
 
 
 def pack_fields(metadata: Mapping[str, Any]) -> bytes:
@@ -162,13 +153,38 @@ def _pack_value(value: str | float) -> bytes:
     return struct.pack("<cH", b"s", len(text)) + text
 
 
+# ---- The canonical form ----
+
+
+@dataclass
+class _Size:
+    """Counts conditions while they are made: a filter that is too large costs no more than one of the limit."""
+
+    nodes: int = 0
+
+    def counted(self, node: list[Any], depth: int, where: str) -> list[Any]:
+        """The condition; InputTooLong if it is one too many, or too deep."""
+        self.nodes += 1
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+            raise InputTooLong(f"{where}: a filter has at most {MAX_NODES} conditions, {MAX_DEPTH} deep")
+        return node
+
+
+# Makes a condition that stands at some depth; the outermost one is at 1.
+_Part = Callable[[int], list[Any]]
+
+
+def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[Any]:
+    """What is satisfied where all parts are."""
+    if len(parts) == 1:
+        return parts[0](depth)
+    return [*size.counted(["AND"], depth, where), *(part(depth + 1) for part in parts)]
+
+
 # ---- The long form ----
 
 
-def _checked(node: object, where: str, depth: int, count: list[int]) -> list[Any]:
-    count[0] += 1
-    if count[0] > MAX_NODES or depth > MAX_DEPTH:
-        raise InputTooLong(f"{where}: a filter has at most {MAX_NODES} conditions, {MAX_DEPTH} deep")
+def _checked(node: object, where: str, size: _Size, depth: int) -> list[Any]:
     if not isinstance(node, Mapping):
         raise InvalidInput(f"{where} must be an object with an operator, got {type(node).__name__}")
     operator = node.get("operator")
@@ -177,8 +193,11 @@ def _checked(node: object, where: str, depth: int, count: list[int]) -> list[Any
         conditions = node.get("conditions")
         if not isinstance(conditions, Sequence) or isinstance(conditions, str) or not conditions:
             raise InvalidInput(f"{where}/conditions must be a list that is not empty, for {operator}")
-        inner = [_checked(each, f"{where}/conditions/{i}", depth + 1, count) for i, each in enumerate(conditions)]
-        return ["NOT", _all(inner)] if operator == "NOT" else [operator, *inner]
+        joined = size.counted([operator], depth, where)
+        inner = [partial(_checked, each, f"{where}/conditions/{i}", size) for i, each in enumerate(conditions)]
+        if operator == "NOT":
+            return [*joined, _all(inner, where, depth + 1, size)]
+        return [*joined, *(part(depth + 1) for part in inner)]
     if operator not in (*_COMPARISONS, *_MEMBERSHIP):
         known = ", ".join((*_COMPARISONS, *_MEMBERSHIP, *_LOGIC, "NOT"))
         raise InvalidInput(f"{where}/operator must be one of {known}, got {operator!r}"[:300])
@@ -188,7 +207,7 @@ def _checked(node: object, where: str, depth: int, count: list[int]) -> list[Any
         raise InvalidInput(f"{where}/field must be a string, got {type(field).__name__}")
     if "value" not in node:
         raise InvalidInput(f"{where}/value is missing")
-    return _condition(field, operator, node["value"], where)
+    return size.counted(_condition(field, operator, node["value"], where), depth, where)
 
 
 def _only(node: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
@@ -238,14 +257,10 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _all(conditions: list[Any]) -> Any:
-    return conditions[0] if len(conditions) == 1 else ["AND", *conditions]
-
-
 # ---- The short form ----
 
 
-def _short(text: str, where: str) -> list[Any]:
+def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     """``name=value``, ``name=one,two`` (any of them), ``name!=value``, ``name<value`` and so on.
 
     A value is a number, true or false if it looks like one; in double quotes it is text, commas included.
@@ -260,8 +275,10 @@ def _short(text: str, where: str) -> list[Any]:
     if len(values) > 1:
         if operator not in ("=", "!="):
             raise InvalidInput(f"{where}: {operator} takes one value, got {text[:100]!r}")
-        return _condition(name, "in" if operator == "=" else "not in", values, where)
-    return _condition(name, "==" if operator == "=" else operator, values[0], where)
+        condition = _condition(name, "in" if operator == "=" else "not in", values, where)
+    else:
+        condition = _condition(name, "==" if operator == "=" else operator, values[0], where)
+    return size.counted(condition, depth, where)
 
 
 _VALUES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|\Z)', re.DOTALL)
@@ -292,26 +309,6 @@ def _short_value(text: str) -> Any:
 
 
 # ---- The binary form ----
-
-
-def _filter(canonical: Any, where: str) -> Filter:
-    nodes, depth = _size(canonical)
-    if nodes > MAX_NODES or depth > MAX_DEPTH:
-        raise InputTooLong(
-            f"{where}: {nodes} conditions, {depth} deep; a filter has at most {MAX_NODES}, {MAX_DEPTH} deep"
-        )
-    packed = _pack(canonical)
-    if len(packed) > MAX_FILTER_BYTES:
-        raise InputTooLong(f"{where} takes {len(packed)} bytes, the limit is {MAX_FILTER_BYTES}")
-    return Filter(packed, canonical)
-
-
-def _size(node: Any) -> tuple[int, int]:
-    """How many nodes there are, and how deep."""
-    if node[0] not in _LOGIC and node[0] != "NOT":
-        return 1, 1
-    inner = [_size(each) for each in node[1:]]
-    return 1 + sum(nodes for nodes, _ in inner), 1 + max(depth for _, depth in inner)
 
 
 def _pack(node: Any) -> bytes:

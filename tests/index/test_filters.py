@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.ranking.filters import both, of_documents, pack_fields, parse_filters, parse_short, seconds_of
+from qa_cluster.ranking.filters import Filter, chosen_by, pack_fields, seconds_of
 
 from .native_index import OK, NativeIndex
 
@@ -24,6 +24,13 @@ def index() -> Iterator[NativeIndex]:
     made = NativeIndex(5)
     yield made
     made.close()
+
+
+def chosen(filters: Any, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter:
+    """The filter of a request that has one."""
+    found = chosen_by(filters, short, document_ids)
+    assert found is not None
+    return found
 
 
 def put(index: NativeIndex, name: str, metadata: dict[str, Any]) -> None:
@@ -119,7 +126,7 @@ def test_the_index_admits_what_the_filter_says(index: NativeIndex, seed: int) ->
     for _ in range(400):
         filters = condition(chance)
         expected = [name for name, metadata in documents.items() if admits(filters, metadata)]
-        assert listed(index, parse_filters(filters).packed) == expected, filters
+        assert listed(index, chosen(filters).packed) == expected, filters
         sizes.add(len(expected))
     assert len(sizes) > 30
 
@@ -144,24 +151,25 @@ def test_the_index_admits_what_the_filter_says(index: NativeIndex, seed: int) ->
     ],
 )
 def test_the_short_form(short: str, long: tuple[Any, ...]) -> None:
-    assert parse_short([short]).canonical == list(long)
+    assert chosen(None, [short]).canonical == list(long)
 
 
 def test_several_are_all_to_hold() -> None:
-    assert parse_short(["a=1", "b<2"]).canonical == ["AND", ["==", "a", 1], ["<", "b", 2]]
-    joined = both([parse_short(["a=1"]), of_documents(["y", "x", "y"])])
-    assert joined is not None and joined.canonical == ["AND", ["==", "a", 1], ["in", "", ["x", "y"]]]
-    assert both([]) is None
+    assert chosen(None, ["a=1", "b<2"]).canonical == ["AND", ["==", "a", 1], ["<", "b", 2]]
+    all_three = chosen({"field": "b", "operator": ">", "value": 2}, ["a=1", "c=3"], ["y", "x", "y"])
+    short = ["AND", ["==", "a", 1], ["==", "c", 3]]
+    assert all_three.canonical == ["AND", ["in", "", ["x", "y"]], [">", "b", 2], short]
+    assert chosen_by() is None
 
 
 def test_documents_are_known_by_their_keys_name(index: NativeIndex) -> None:
     for name in ("50%25 %7Bdraft%7D", "other"):
         put(index, name, {})
-    assert listed(index, of_documents(["50% {draft}"]).packed) == ["50%25 %7Bdraft%7D"]
-    assert listed(index, parse_short(['id="50% {draft}"']).packed) == ["50%25 %7Bdraft%7D"]
+    assert listed(index, chosen(None, (), ["50% {draft}"]).packed) == ["50%25 %7Bdraft%7D"]
+    assert listed(index, chosen(None, ['id="50% {draft}"']).packed) == ["50%25 %7Bdraft%7D"]
     date = {"field": "id", "operator": "in", "value": ["2020-01-31"]}
     put(index, "2020-01-31", {})
-    assert listed(index, parse_filters(date).packed) == ["2020-01-31"]
+    assert listed(index, chosen(date).packed) == ["2020-01-31"]
 
 
 @pytest.mark.parametrize(
@@ -197,23 +205,23 @@ def test_documents_are_known_by_their_keys_name(index: NativeIndex) -> None:
 )
 def test_what_is_wrong_is_named_with_its_place(filters: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words.replace("(", r"\(")):
-        parse_filters(filters)
+        chosen(filters)
 
 
 @pytest.mark.parametrize("text", ["", "year", ">=3", "year>=1,2", 'lang="en', "=", "id>a"])
 def test_what_is_wrong_with_the_short_form(text: str) -> None:
     with pytest.raises(InvalidInput):
-        parse_short([text])
+        chosen(None, [text])
 
 
 def test_limits_are_those_of_the_index(index: NativeIndex) -> None:
     one: dict[str, Any] = {"field": "x", "operator": "==", "value": 1}
     most = {"operator": "AND", "conditions": [one] * 255}
-    assert listed(index, parse_filters(most).packed) == []
+    assert listed(index, chosen(most).packed) == []
     deep = one
     for _ in range(31):
         deep = {"operator": "NOT", "conditions": [deep]}
-    assert listed(index, parse_filters(deep).packed) == []
+    assert listed(index, chosen(deep).packed) == []
     for filters in (
         {"operator": "AND", "conditions": [one] * 256},
         {"operator": "NOT", "conditions": [deep]},
@@ -221,7 +229,22 @@ def test_limits_are_those_of_the_index(index: NativeIndex) -> None:
         {"field": "x", "operator": "in", "value": ["y" * 100] * 1000},
     ):
         with pytest.raises(InputTooLong):
-            parse_filters(filters)
+            chosen(filters)
+    assert listed(index, chosen(None, ["x=1"] * 255).packed) == []
+    assert listed(index, chosen({"operator": "AND", "conditions": [one] * 253}, (), ["d"]).packed) == []
+    for both in (
+        lambda: chosen(None, ["x=1"] * 256),
+        lambda: chosen({"operator": "AND", "conditions": [one] * 254}, (), ["d"]),
+        lambda: chosen(deep, (), ["d"]),
+        lambda: chosen({"operator": "NOT", "conditions": [one] * 255}),
+        lambda: chosen(
+            {"field": "x", "operator": "in", "value": ["y" * 600] * 100},
+            (),
+            [f"{number}{'z' * 600}" for number in range(100)],
+        ),
+    ):
+        with pytest.raises(InputTooLong):
+            both()
 
 
 def test_what_cannot_be_filtered_by_is_left_out(index: NativeIndex) -> None:
@@ -243,7 +266,7 @@ def test_what_cannot_be_filtered_by_is_left_out(index: NativeIndex) -> None:
         ("long", "x" * 1024, []),
     ):
         filters = {"field": name, "operator": "==", "value": value}
-        assert listed(index, parse_filters(filters).packed) == expected, name
+        assert listed(index, chosen(filters).packed) == expected, name
 
 
 def test_many_and_deep_fields_keep_within_the_limits(index: NativeIndex) -> None:
@@ -253,6 +276,6 @@ def test_many_and_deep_fields_keep_within_the_limits(index: NativeIndex) -> None
     put(index, "many", {f"field{number}": number for number in range(400)} | {"deep": deep})
     put(index, "large", {f"field{number}": ["x" * 1000] * 20 for number in range(40)})
     put(index, "twice", {"a.b": 1, "a": {"b": 2}})
-    assert listed(index, parse_short(["field255=255"]).packed) == ["many"]
-    assert listed(index, parse_short(["field256=256"]).packed) == []
-    assert listed(index, parse_short(["a.b=1"]).packed) == ["twice"]
+    assert listed(index, chosen(None, ["field255=255"]).packed) == ["many"]
+    assert listed(index, chosen(None, ["field256=256"]).packed) == []
+    assert listed(index, chosen(None, ["a.b=1"]).packed) == ["twice"]
