@@ -173,15 +173,37 @@ def _operation(
     return {"summary": summary, "responses": responses, **more}
 
 
+_SCHEMAS = {
+    "Result": _RESULT,
+    "Search": openapi_search.RESULT,
+    "Document": _DOCUMENT,
+    "Documents": openapi_documents.DOCUMENTS,
+    "DocumentCounts": openapi_documents.COUNTS,
+    "Removal": openapi_documents.REMOVAL,
+    "Collection": openapi_collections.COLLECTION,
+    "Collections": openapi_collections.COLLECTIONS,
+    "Created": openapi_collections.CREATED,
+    "Write": _WRITE,
+    "Models": _MODELS,
+    "PipelineAnswer": openapi_models.ANSWER,
+    "PipelineResult": openapi_models.RESULT,
+    "Problem": _PROBLEM_SCHEMA,
+}
+_STATE = {
+    "/livez": {"get": _operation("Whether the process runs", {"200": ("it runs", None)}, [])},
+    "/readyz": {
+        "get": _operation(
+            "Whether every shard can answer",
+            {"200": ("every shard can", None), "503": ("some cannot: what they lack", None)},
+            [],
+        )
+    },
+    "/metrics": {"get": _operation("Metrics for Prometheus", {"200": ("the metrics", None)}, [])},
+}
+
+
 def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: PipelineLimits) -> dict[str, Any]:
     """The whole description."""
-    ask = ask_fields(limits)
-    document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
-    asked = {"200": ("the answers; answerable is false if there is none", "Result")}
-    ask_problems = ["400", "404", "413", "422", "503", "504"]
-    found = {"200": ("the sentences, the best first; there may be none", "Search")}
-    search_problems = ["400", "404", "413", "422", "503", "504"]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -190,131 +212,133 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
             "description": "Questions answered where the text is stored.",
         },
         "paths": {
-            "/qa": {
-                "get": _operation("Ask a question", asked, ["304", *ask_problems], parameters=_parameters(ask)),
-                "post": _operation("Ask a question", asked, [*ask_problems, "415"], requestBody=_body(ask)),
-            },
-            "/search": {
-                "get": _operation(
-                    "Find sentences", found, search_problems, parameters=_parameters(search_fields(limits, "q"))
-                ),
-                "post": _operation(
-                    "Find sentences", found, [*search_problems, "415"], requestBody=_body(search_fields(limits))
-                ),
-            },
-            "/documents": {
-                "get": _operation(
-                    "List the documents",
-                    {"200": ("a page of the documents; it may be short, or empty, before the end", "Documents")},
-                    ["400", "404", "413", "422", "503", "504"],
-                    parameters=_parameters(list_parameters()),
-                ),
-                "delete": _operation(
-                    "Remove all documents with a prefix, or that a filter admits",
-                    {"200": ("how many were removed", "Removal")},
-                    ["400", "404", "413", "422", "503", "504"],
-                    parameters=_parameters(removal_parameters(limits)),
-                ),
-            },
-            "/documents/count": {
-                "get": _operation(
-                    "Count the documents",
-                    {"200": ("how many there are", "DocumentCounts")},
-                    ["400", "404", "422", "503", "504"],
-                    parameters=_parameters(count_parameters()),
-                )
-            },
-            "/documents/{id}": {
-                "parameters": [document_id],
-                "put": _operation(
-                    "Write a document",
-                    {"200": ("stored", "Write"), "201": ("stored, new", "Write")},
-                    ["400", "404", "412", "413", "415", "422", "503", "504"],
-                    parameters=[*_parameters(write_parameters(limits)), if_match],
-                    requestBody=_body(document_fields(max_body_bytes)),
-                ),
-                "get": _operation(
-                    "Read a document",
-                    {"200": ("the document", "Document")},
-                    ["304", "404", "422", "503", "504"],
-                    parameters=_parameters(document_parameters()),
-                ),
-                "delete": _operation(
-                    "Delete a document",
-                    {"204": ("deleted", None)},
-                    ["404", "412", "422", "503", "504"],
-                    parameters=[*_parameters(document_parameters()), if_match],
-                ),
-            },
-            "/collections": {
-                "get": _operation(
-                    "List the collections",
-                    {"200": ("all of them, the default one first", "Collections")},
-                    ["422", "503", "504"],
-                ),
-                "post": _operation(
-                    "Create a collection",
-                    {"200": ("it was there already", "Created"), "201": ("created", "Created")},
-                    ["400", "409", "415", "422", "503", "504"],
-                    requestBody=_body(collection_fields()),
-                ),
-            },
-            "/collections/{name}": {
-                "parameters": [openapi_collections.NAME],
-                "get": _operation(
-                    "Count what a collection holds",
-                    {"200": ("its documents and sentences", "Collection")},
-                    ["404", "422", "503", "504"],
-                ),
-                "delete": _operation(
-                    "Delete a collection with all its documents",
-                    {"200": ("how many documents were removed; deleting again goes on if not complete", "Removal")},
-                    ["404", "422", "503", "504"],
-                    parameters=_parameters(collection_removal_parameters(limits)),
-                ),
-            },
-            "/models": {
-                "get": _operation(
-                    "List the models", {"200": ("the models, the default first", "Models")}, ["503", "504"]
-                )
-            },
-            "/models/{id}": {
-                "parameters": [openapi_models.model_id()],
-                "post": _operation(
-                    "Read answers out of given contexts (Hugging Face's question-answering task)",
-                    {"200": ("the answers", "PipelineResult")},
-                    ["400", "404", "413", "415", "422", "503", "504"],
-                    parameters=_parameters(pipeline_parameters(limits)),
-                    requestBody=openapi_models.request_body(pipeline),
-                ),
-            },
-            "/livez": {"get": _operation("Whether the process runs", {"200": ("it runs", None)}, [])},
-            "/readyz": {
-                "get": _operation(
-                    "Whether every shard can answer",
-                    {"200": ("every shard can", None), "503": ("some cannot: what they lack", None)},
-                    [],
-                )
-            },
-            "/metrics": {"get": _operation("Metrics for Prometheus", {"200": ("the metrics", None)}, [])},
+            **_questions(limits),
+            **_documents(limits, max_body_bytes),
+            **_collections(limits),
+            **_models(limits, pipeline),
+            **_STATE,
         },
-        "components": {
-            "schemas": {
-                "Result": _RESULT,
-                "Search": openapi_search.RESULT,
-                "Document": _DOCUMENT,
-                "Documents": openapi_documents.DOCUMENTS,
-                "DocumentCounts": openapi_documents.COUNTS,
-                "Removal": openapi_documents.REMOVAL,
-                "Collection": openapi_collections.COLLECTION,
-                "Collections": openapi_collections.COLLECTIONS,
-                "Created": openapi_collections.CREATED,
-                "Write": _WRITE,
-                "Models": _MODELS,
-                "PipelineAnswer": openapi_models.ANSWER,
-                "PipelineResult": openapi_models.RESULT,
-                "Problem": _PROBLEM_SCHEMA,
-            }
+        "components": {"schemas": _SCHEMAS},
+    }
+
+
+def _questions(limits: AskLimits) -> dict[str, Any]:
+    """Questions and searches."""
+    ask = ask_fields(limits)
+    asked = {"200": ("the answers; answerable is false if there is none", "Result")}
+    found = {"200": ("the sentences, the best first; there may be none", "Search")}
+    problems = ["400", "404", "413", "422", "503", "504"]
+    return {
+        "/qa": {
+            "get": _operation("Ask a question", asked, ["304", *problems], parameters=_parameters(ask)),
+            "post": _operation("Ask a question", asked, [*problems, "415"], requestBody=_body(ask)),
+        },
+        "/search": {
+            "get": _operation("Find sentences", found, problems, parameters=_parameters(search_fields(limits, "q"))),
+            "post": _operation("Find sentences", found, [*problems, "415"], requestBody=_body(search_fields(limits))),
+        },
+    }
+
+
+def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
+    """Lists of documents, and one of them."""
+    document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
+    return {
+        "/documents": {
+            "get": _operation(
+                "List the documents",
+                {"200": ("a page of the documents; it may be short, or empty, before the end", "Documents")},
+                ["400", "404", "413", "422", "503", "504"],
+                parameters=_parameters(list_parameters()),
+            ),
+            "delete": _operation(
+                "Remove all documents with a prefix, or that a filter admits",
+                {"200": ("how many were removed", "Removal")},
+                ["400", "404", "413", "422", "503", "504"],
+                parameters=_parameters(removal_parameters(limits)),
+            ),
+        },
+        "/documents/count": {
+            "get": _operation(
+                "Count the documents",
+                {"200": ("how many there are", "DocumentCounts")},
+                ["400", "404", "422", "503", "504"],
+                parameters=_parameters(count_parameters()),
+            )
+        },
+        "/documents/{id}": {
+            "parameters": [document_id],
+            "put": _operation(
+                "Write a document",
+                {"200": ("stored", "Write"), "201": ("stored, new", "Write")},
+                ["400", "404", "412", "413", "415", "422", "503", "504"],
+                parameters=[*_parameters(write_parameters(limits)), if_match],
+                requestBody=_body(document_fields(max_body_bytes)),
+            ),
+            "get": _operation(
+                "Read a document",
+                {"200": ("the document", "Document")},
+                ["304", "404", "422", "503", "504"],
+                parameters=_parameters(document_parameters()),
+            ),
+            "delete": _operation(
+                "Delete a document",
+                {"204": ("deleted", None)},
+                ["404", "412", "422", "503", "504"],
+                parameters=[*_parameters(document_parameters()), if_match],
+            ),
+        },
+    }
+
+
+def _collections(limits: AskLimits) -> dict[str, Any]:
+    return {
+        "/collections": {
+            "get": _operation(
+                "List the collections",
+                {"200": ("all of them, the default one first", "Collections")},
+                ["422", "503", "504"],
+            ),
+            "post": _operation(
+                "Create a collection",
+                {"200": ("it was there already", "Created"), "201": ("created", "Created")},
+                ["400", "409", "415", "422", "503", "504"],
+                requestBody=_body(collection_fields()),
+            ),
+        },
+        "/collections/{name}": {
+            "parameters": [openapi_collections.NAME],
+            "get": _operation(
+                "Count what a collection holds",
+                {"200": ("its documents and sentences", "Collection")},
+                ["404", "422", "503", "504"],
+            ),
+            "delete": _operation(
+                "Delete a collection with all its documents",
+                {"200": ("how many documents were removed; deleting again goes on if not complete", "Removal")},
+                ["404", "422", "503", "504"],
+                parameters=_parameters(collection_removal_parameters(limits)),
+            ),
+        },
+    }
+
+
+def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
+    """The models, and the pipeline, which reads with one of them."""
+    return {
+        "/models": {
+            "get": _operation("List the models", {"200": ("the models, the default first", "Models")}, ["503", "504"])
+        },
+        "/models/{id}": {
+            "parameters": [openapi_models.model_id()],
+            "post": _operation(
+                "Read answers out of given contexts (Hugging Face's question-answering task)",
+                {"200": ("the answers", "PipelineResult")},
+                ["400", "404", "413", "415", "422", "503", "504"],
+                parameters=_parameters(pipeline_parameters(limits)),
+                requestBody=openapi_models.request_body(pipeline),
+            ),
         },
     }
 

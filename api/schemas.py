@@ -95,15 +95,15 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
             maximum=limits.retriever_k_max,
         ),
         _collection("whose documents the answers come from"),
-        Field(
-            "doc_id",
-            "string",
-            "only answers from this document; repeatable",
-            minimum=1,
-            maximum=MAX_ID_BYTES,
-            repeated=True,
-        ),
+        _document_ids("answers from"),
         *_filters("answers from"),
+        *_reading_fields(limits, options),
+    )
+
+
+def _reading_fields(limits: AskLimits, options: AskOptions) -> tuple[Field, ...]:
+    """How sentences are read, and what becomes of the answers."""
+    return (
         Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),
         _timeout(limits),
         Field(
@@ -143,14 +143,7 @@ def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
             maximum=MAX_RANK_COUNT,
         ),
         _collection("whose sentences are searched"),
-        Field(
-            "doc_id",
-            "string",
-            "only sentences of this document; repeatable",
-            minimum=1,
-            maximum=MAX_ID_BYTES,
-            repeated=True,
-        ),
+        _document_ids("sentences of"),
         *_filters("sentences of"),
         Field(
             "context",
@@ -173,6 +166,11 @@ def _collection(what: str) -> Field:
         minimum=1,
         maximum=MAX_COLLECTION_CHARS,
     )
+
+
+def _document_ids(what: str) -> Field:
+    help_text = f"only {what} this document; repeatable"
+    return Field("doc_id", "string", help_text, minimum=1, maximum=MAX_ID_BYTES, repeated=True)
 
 
 def _filters(what: str) -> tuple[Field, Field]:

@@ -58,15 +58,7 @@ def fit_waves(
     sentences = _sentences(examples)
     if len(asked) < MIN_QUESTIONS or len(sentences) < MIN_SENTENCES:
         return None
-    index = SentenceIndex(sentences)
-    ranked = [index.rank(example.question, ends[-1]) for example in asked]
-    pairs = [
-        Example(example.question, sentences[number], ())
-        for example, candidates in zip(asked, ranked, strict=True)
-        for number, _ in candidates
-    ]
-    predictions = iter(read(pairs))
-    readings = [[(next(predictions), value) for _, value in candidates] for candidates in ranked]
+    readings = _readings(asked, sentences, ends[-1], read)
     simulated = Simulation(asked, readings, rank_weight, no_answer_threshold, ends)
     threshold = simulated.lowest_threshold(seed)
     found, count = simulated.at(threshold)
@@ -136,6 +128,21 @@ def _sentences(examples: Sequence[Example]) -> list[str]:
     """The distinct sentences of all contexts, which may be overlapping windows of one text."""
     contexts = dict.fromkeys(example.context for example in examples)
     return list(dict.fromkeys(context[start:end] for context in contexts for start, end in split_sentences(context)))
+
+
+def _readings(
+    asked: Sequence[Example], sentences: Sequence[str], most: int, read: Read
+) -> list[list[tuple[Prediction, float]]]:
+    """The reading of each question's `most` best sentences, with the value by which they rank."""
+    index = SentenceIndex(sentences)
+    ranked = [index.rank(example.question, most) for example in asked]
+    pairs = [
+        Example(example.question, sentences[number], ())
+        for example, candidates in zip(asked, ranked, strict=True)
+        for number, _ in candidates
+    ]
+    predictions = iter(read(pairs))
+    return [[(next(predictions), value) for _, value in candidates] for candidates in ranked]
 
 
 def _answer(readings: Sequence[tuple[Prediction, float]], rank_weight: float, no_answer_threshold: float) -> str:

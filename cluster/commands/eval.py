@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 
 import typer
 
+from qa_cluster.config import Settings
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import spread
 from qa_cluster.evaluation.plain_questions import holds_plain_questions, load_plain_questions
@@ -20,7 +21,7 @@ from qa_cluster.reading.bundled import bundled_reader
 from ..evaluation import report_tables
 from ..evaluation.measuring import EvaluationPlan, measure
 from ..evaluation.plain import PlainPlan, measure_plain
-from ..readers.reader_files import budget_of, read_reader
+from ..readers.reader_files import ReaderFiles, budget_of, read_reader
 from ..servers.signals import until_signal
 from ..terminal import console
 from .shared_options import CollectionOption, Json, load_settings
@@ -83,6 +84,21 @@ class _Parts(TypedDict):
     system: bool
 
 
+class _Shared(TypedDict):
+    """What both kinds of plans have."""
+
+    file: Path
+    settings: Settings
+    reader: ReaderFiles
+    running: bool
+    collection: str
+    retriever_k: int
+    seed: int
+
+
+_Measured = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+
+
 def evaluate(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     file: QuestionFile,
@@ -138,39 +154,46 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         _check_labelled(documents, by)
     if running:
         _need_ingestable(file, context_tokens, plain=plain)
-    files = read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens)
-    _need_place(out)
-    if plain:
-        questions = load_plain_questions(file)
-        plan = PlainPlan(
-            file=file,
-            questions=spread(questions, limit) if limit is not None else questions,
-            documents=documents,
-            settings=settings,
-            reader=files,
-            running=running,
-            collection=collection,
-            retriever_k=retriever_k or settings.retriever_k,
-            seed=seed,
-            labels=by or [],
-        )
-        _report(lambda: measure_plain(plan), json=json, out=out)
-        return
-    labelled = EvaluationPlan(
+    shared = _Shared(
         file=file,
-        questions=load_question_set(file, limit=limit, max_bytes=settings.body_max_bytes),
         settings=settings,
-        folder=folder,
-        reader=files,
-        checkpoint=checkpoint,
+        reader=read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens),
         running=running,
         collection=collection,
         retriever_k=retriever_k or settings.retriever_k,
-        limit=limit,
         seed=seed,
     )
-    _need_gold(labelled, parts)
-    _report(lambda: measure(labelled, **parts), json=json, out=out)
+    _need_place(out)
+    if plain:
+        measured = _of_plain(shared, limit, documents, by or [])
+    else:
+        measured = _of_labelled(shared, limit, folder, checkpoint, parts)
+    _report(measured, json=json, out=out)
+
+
+def _of_plain(shared: _Shared, limit: int | None, documents: Path | None, by: list[str]) -> _Measured:
+    """The measuring of plain questions."""
+    questions = load_plain_questions(shared["file"])
+    plan = PlainPlan(
+        **shared,
+        questions=spread(questions, limit) if limit is not None else questions,
+        documents=documents,
+        labels=by,
+    )
+    return lambda: measure_plain(plan)
+
+
+def _of_labelled(shared: _Shared, limit: int | None, folder: Path, checkpoint: Path | None, parts: _Parts) -> _Measured:
+    """The measuring of questions with contexts."""
+    plan = EvaluationPlan(
+        **shared,
+        questions=load_question_set(shared["file"], limit=limit, max_bytes=shared["settings"].body_max_bytes),
+        folder=folder,
+        checkpoint=checkpoint,
+        limit=limit,
+    )
+    _need_gold(plan, parts)
+    return lambda: measure(plan, **parts)
 
 
 def _parts(**parts: Unpack[_Parts]) -> _Parts:
@@ -225,7 +248,7 @@ def _need_gold(plan: EvaluationPlan, parts: _Parts) -> None:
         )
 
 
-def _report(measured: Callable[[], tuple[dict[str, Any], dict[str, Any]]], *, json: bool, out: Path | None) -> None:
+def _report(measured: _Measured, *, json: bool, out: Path | None) -> None:
     """Measure, print the report, and write it with all answers."""
     with until_signal():
         report, answers = measured()
