@@ -17,6 +17,8 @@ import Stemmer
 
 ANALYZER_VERSION = f"4-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
+# What the index takes.
+MAX_QUESTION_TERMS = 32
 
 # Scripts without spaces between words, and Hangul, which attaches particles to words: their terms are pairs of
 # neighbouring characters.
@@ -77,7 +79,7 @@ def _term(word: str) -> str:
     return found
 
 
-def question_terms(question: str, limit: int = 32) -> list[str]:
+def question_terms(question: str, limit: int = MAX_QUESTION_TERMS) -> list[str]:
     """The first ``limit`` distinct terms of a question, in their order."""
     return list(dict.fromkeys(analyze(question)))[:limit]
 
