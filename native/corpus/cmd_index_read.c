@@ -3,8 +3,8 @@
 #include "corpus/cmd_index_read.h"
 
 #include <stdio.h>
-#include <string.h>
 
+#include "corpus/filter_argument.h"
 #include "corpus/index_type.h"
 #include "server/args.h"
 #include "server/commands.h"
@@ -35,28 +35,17 @@ static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index
 
 /* [FILTER bytes]. The caller frees the filter even after an error. */
 static const char *parse_filter(Cursor *cursor, IndexFilter **filter) {
+    const void *bytes;
     size_t length;
     *filter = NULL;
-    if (!cursor_accept(cursor, "FILTER")) return NULL;
-    if (cursor->at == cursor->argc) return "ERR FILTER must be followed by a filter";
-    const char *bytes = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &length);
-    *filter = index_filter_new(stored_index_none(), bytes, length);
-    return *filter ? NULL : "ERR filter is not valid";
+    const char *error = filter_argument(cursor, &bytes, &length);
+    return error || !bytes ? error : filter_compile(bytes, length, filter);
 }
-
-static void free_filter(IndexFilter *filter) { index_filter_free(stored_index_none(), filter); }
 
 typedef struct Terms {
     IndexTerm items[INDEX_MAX_QUESTION_TERMS];
     long long count;
 } Terms;
-
-static bool is_known(const Terms *terms, long long count, const IndexTerm *term) {
-    for (long long i = 0; i < count; i++)
-        if (terms->items[i].length == term->length && !memcmp(terms->items[i].bytes, term->bytes, term->length))
-            return true;
-    return false;
-}
 
 /* TERMS n (term [frequency]){n}, to the end of the arguments. */
 static const char *parse_terms(Cursor *cursor, bool with_frequencies, Terms *terms) {
@@ -65,13 +54,14 @@ static const char *parse_terms(Cursor *cursor, bool with_frequencies, Terms *ter
     if (!cursor_count(cursor, INDEX_MAX_QUESTION_TERMS, &terms->count))
         return "ERR number of terms must be between 0 and 32";
     if (cursor->argc - cursor->at != terms->count * words) return "ERR number of terms does not match the arguments";
+    int first = cursor->at;
     for (long long i = 0; i < terms->count; i++) {
         IndexTerm *term = &terms->items[i];
         long long frequency = 0;
         term->bytes = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &term->length);
         if (with_frequencies && !cursor_count(cursor, MAX_SENTENCES, &frequency))
             return "ERR document frequency must be between 0 and 281474976710655";
-        if (is_known(terms, i, term)) return "ERR a term comes twice";
+        if (arg_comes_twice(cursor->argv, first, words, first + (int)i * words)) return "ERR a term comes twice";
         term->frequency = (uint64_t)frequency;
     }
     return NULL;
@@ -156,7 +146,7 @@ static int QA_INDEX_RANK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     if (!error) error = open_stored(ctx, argv[1], &index, &identity);
     if (error) RedisModule_ReplyWithError(ctx, error);
     else rank(ctx, index, identity, &query);
-    free_filter(filter);
+    filter_free(filter);
     return REDISMODULE_OK;
 }
 
@@ -214,7 +204,7 @@ static int QA_INDEX_LIST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     if (!error) error = open_index(ctx, argv[1], &index);
     if (error) RedisModule_ReplyWithError(ctx, error);
     else list(ctx, index, (uint64_t)at, (size_t)count, filter);
-    free_filter(filter);
+    filter_free(filter);
     return REDISMODULE_OK;
 }
 

@@ -2,8 +2,8 @@
 #include "corpus/cmd_index_watch.h"
 
 #include <math.h>
-#include <string.h>
 
+#include "corpus/filter_argument.h"
 #include "corpus/index_type.h"
 #include "corpus/watched.h"
 #include "server/args.h"
@@ -39,22 +39,15 @@ static bool get_range(Cursor *cursor, uint64_t *fewest, uint64_t *most) {
     return get_number(cursor, fewest) && get_number(cursor, most) && *fewest <= *most;
 }
 
-static bool comes_twice(const IndexWatchedTerm *terms, const IndexWatchedTerm *term) {
-    for (; terms < term; terms++)
-        if (terms->length == term->length && !memcmp(terms->bytes, term->bytes, term->length)) return true;
-    return false;
-}
-
 /* [FILTER bytes] */
 static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
-    if (!cursor_accept(cursor, "FILTER")) return NULL;
-    if (cursor->at == cursor->argc) return "ERR FILTER must be followed by a filter";
-    question->filter = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &question->filter_length);
+    const char *error = filter_argument(cursor, &question->filter, &question->filter_length);
+    if (error || !question->filter) return error;
     if (question->filter_length > MAX_FILTER_BYTES) return "ERR the filter of a question must have 65536 bytes at most";
-    IndexFilter *filter = index_filter_new(stored_index_none(), question->filter, question->filter_length);
-    if (!filter) return "ERR filter is not valid";
-    index_filter_free(stored_index_none(), filter);
-    return NULL;
+    IndexFilter *filter;
+    error = filter_compile(question->filter, question->filter_length, &filter);
+    filter_free(filter);
+    return error;
 }
 
 /* TERMS n (term frequency fewest most){n} */
@@ -63,6 +56,7 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in another place";
     if (!cursor_count(cursor, INDEX_MAX_QUESTION_TERMS, &count)) return "ERR number of terms must be between 0 and 32";
     if (cursor->argc - cursor->at < count * 4) return "ERR number of terms does not match the arguments";
+    int first = cursor->at;
     for (long long i = 0; i < count; i++) {
         IndexWatchedTerm *term = &arguments->terms[i];
         term->bytes = RedisModule_StringPtrLen(cursor->argv[cursor->at++], &term->length);
@@ -70,7 +64,7 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
         if (!get_number(cursor, &term->frequency)) return "ERR document frequency must be a number from 0 to 2^53 - 1";
         if (!get_range(cursor, &term->fewest, &term->most))
             return "ERR the bounds of a term must be two ascending numbers from 0 to 2^53 - 1";
-        if (comes_twice(arguments->terms, term)) return "ERR a term comes twice";
+        if (arg_comes_twice(cursor->argv, first, 4, first + (int)i * 4)) return "ERR a term comes twice";
     }
     arguments->question.terms = arguments->terms;
     arguments->question.term_count = (size_t)count;

@@ -15,6 +15,16 @@ int arg_count(RedisModuleString *argument, long long max, long long *value) {
     return RedisModule_StringToLongLong(argument, value) == REDISMODULE_OK && *value >= 0 && *value <= max;
 }
 
+int arg_comes_twice(RedisModuleString **argv, int first, int step, int at) {
+    size_t length, other_length;
+    const char *text = RedisModule_StringPtrLen(argv[at], &length);
+    for (; first < at; first += step) {
+        const char *other = RedisModule_StringPtrLen(argv[first], &other_length);
+        if (length == other_length && !memcmp(text, other, length)) return 1;
+    }
+    return 0;
+}
+
 int cursor_accept(Cursor *cursor, const char *word) {
     if (cursor->at >= cursor->argc || !arg_is(cursor->argv[cursor->at], word)) return 0;
     cursor->at++;

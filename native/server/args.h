@@ -12,6 +12,9 @@ int arg_is(RedisModuleString *argument, const char *word);
 /* Reads a non-negative integer of at most `max`. 1 when it is one. */
 int arg_count(RedisModuleString *argument, long long max, long long *value);
 
+/* 1: argv[at] is the same as argv[first], argv[first + step] or another before it. */
+int arg_comes_twice(RedisModuleString **argv, int first, int step, int at);
+
 /* Steps over argv. */
 typedef struct Cursor {
     RedisModuleString **argv;
