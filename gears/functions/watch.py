@@ -73,6 +73,8 @@ async def _watch() -> None:
 async def _look() -> None:
     watching = state.of(_Watching)
     view = slots.current(0)
+    # Before anything waits for other shards: when the shard's slots change meanwhile, the keys have another tag.
+    loaded.if_loaded()
     if await partitions.follow():
         sweep.request()
     tags = frozenset(await partitions.local_tags())
