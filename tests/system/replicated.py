@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -73,16 +73,17 @@ class Replicated(Shards):
 
 
 @contextmanager
-def replicated(binary: Path) -> Iterator[Replicated]:
-    """Start it all; every replica is in sync and warm when this returns."""
+def replicated(binary: Path, own: Mapping[str, object] | None = None) -> Iterator[Replicated]:
+    """Start it all, with settings of the test's own; every replica is in sync and warm when this returns."""
+    settings = SETTINGS | dict(own or {})
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster(binary, SETTINGS, worker=WORKER))
+        cluster = stack.enter_context(Cluster(binary, settings, worker=WORKER))
         shards = Replicated(cluster, [])
         for node in cluster.nodes:
             node.wait_ready(60)
         shards.set_up()
         shards.load_reader()
-        shards.replicas = [stack.enter_context(Server(binary, SETTINGS, worker=WORKER)) for _ in cluster.nodes]
+        shards.replicas = [stack.enter_context(Server(binary, settings, worker=WORKER)) for _ in cluster.nodes]
         for replica, primary in zip(shards.replicas, shards.nodes, strict=True):
             shards.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
         for server in shards.servers:
