@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from qa_cluster.hashtags import hashtag_for_slot
-from tests.harness.clusters import Cluster
+from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
@@ -136,9 +136,8 @@ def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, ser
     )
     with Server(server_binary, {"cluster-enabled": "yes"}, worker=WORKER) as joining:
         joining.wait_ready(30)
-        execute(joining, "CLUSTER MEET", "127.0.0.1", own_cluster.nodes[0].port)
+        meet(joining, own_cluster.nodes[0])
         name = execute(joining, "CLUSTER", "MYID")
-        eventually(lambda: name in str(execute(own_cluster.nodes[0], "CLUSTER", "NODES")))
         eventually(lambda: len(execute(joining, "CLUSTER", "SHARDS")) == 4)
         owner = execute(own_cluster.nodes[0], "CLUSTER", "MYID")
         execute(joining, "CLUSTER", "SETSLOT", 0, "IMPORTING", owner)
