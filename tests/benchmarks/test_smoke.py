@@ -149,7 +149,7 @@ def test_living_runs(tmp_path: Path) -> None:
     corpus, kept = report.tables
     assert corpus["rows"][0][0] == "27"
     still, written = kept["rows"]
-    assert float(still[2]) == 100
+    assert 0 < float(still[2]) <= 100
     assert float(written[1]) > 0
 
 

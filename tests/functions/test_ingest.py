@@ -165,13 +165,13 @@ def test_a_corpus_of_the_layout_before_is_taken_over_once(shards: Shards) -> Non
     answer = shards.ask(name, 1, "Who swam?")
     assert answer is not None
     assert (answer["sentence"], answer["sentence_start"]) == ("They swam.", 26)
-    assert "is of an earlier version" in node.output()
-    taken = node.output().count("documents are taken over (")
+    assert "is of an earlier version" in node.log.read_text(errors="replace")
+    taken = node.log.read_text(errors="replace").count("documents are taken over (")
     assert taken
     shards.register("UPGRADE")
     shards.put(name, text + " Nobody sees them.")
     shards.wait_tokenized(name)
-    assert node.output().count("documents are taken over (") == taken
+    assert node.log.read_text(errors="replace").count("documents are taken over (") == taken
     shards.delete(name)
 
 

@@ -153,7 +153,9 @@ def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized
         waits.append(time.monotonic() - asked)
     long.join()
     whole = time.monotonic() - begun
-    assert max(waits) < whole / 2, (waits, whole)
+    # the longest may be one in which the machine did other things
+    assert len(waits) >= 5
+    assert sorted(waits)[len(waits) // 2] < whole / 6, (waits, whole)
 
 
 async def test_a_shard_takes_as_many_requests_as_a_service_may_be_set_to_and_no_more(

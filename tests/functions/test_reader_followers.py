@@ -10,6 +10,7 @@ from qa_cluster import keys
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.functions.running_shards import SECONDS, sentence_name
 from tests.functions.tiny_shards import FIRST, LAST, READER_KEYS, tiny_shards
+from tests.harness.clusters import meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.workers import WORKER
@@ -23,9 +24,8 @@ def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary:
     ):
         (primary,) = shards.nodes
         shards.written("replica")
-        shards.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
+        meet(replica, primary)
         primary_id = shards.on(primary, "CLUSTER", "MYID")
-        eventually(lambda: primary_id in shards.on(replica, "CLUSTER", "NODES"), SECONDS)
         eventually(lambda: shards.on(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", SECONDS, ignore=Exception)
         shards.load("last", beside=True)
         eventually(lambda: shards.compilations(replica) >= 2, SECONDS)
@@ -51,9 +51,8 @@ def test_a_shard_without_slots_follows_the_others_and_takes_each_reader_once(
     with tiny_shards(server_binary, tmp_path, 1) as shards, Server(server_binary, settings, worker=WORKER) as young:
         (old,) = shards.nodes
         young.wait_ready(60)
-        shards.on(young, "CLUSTER", "MEET", "127.0.0.1", old.port)
+        meet(young, old)
         identity = shards.on(young, "CLUSTER", "MYID")
-        eventually(lambda: identity in shards.on(old, "CLUSTER", "NODES"), SECONDS)
         eventually(lambda: "cluster_slots_assigned:16384" in shards.on(young, "CLUSTER", "INFO"), SECONDS)
         for node in (old, young):
             shards.on(node, "RG.REFRESHCLUSTER")

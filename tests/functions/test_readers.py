@@ -226,10 +226,11 @@ def test_keys_that_do_not_make_a_reader_are_not_copied_to_again_and_again(shards
     shards.written("halves")
     node = shards.nodes[0]
     own = shards.tag_of(node)
-    shards.on(node, "DEL", keys.manifest_key(own))
     model = (shards.folder / "last" / "reader.onnx").read_bytes()
     words = (keys.model_key(own), "ONNX", "CPU", "TAG", shards.last.name, "BLOB", model)
+    # in this order: without its manifest, the worker would make the reader whole before the other model comes
     shards.on(node, "AI.MODELSTORE", *words)
+    shards.on(node, "DEL", keys.manifest_key(own))
 
     def told(text: str) -> int:
         return node.log.read_text(errors="replace").count(text)

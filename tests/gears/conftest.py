@@ -16,12 +16,17 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
 
+LEASE_MS = 4000
+"""The lease of atomic blocks on the shared server: a busy machine may take a second for a few commands."""
+IDLE_MS = 60_000
+"""`ExecutionMaxIdleTime` of the shared cluster: a test in which runs end as idle sets its own."""
+
 
 @pytest.fixture(scope="module")
 def shared_shard(shared_binary: Path) -> Iterator[Server]:
     """A standalone server with a ready worker, for all tests of a file."""
-    with Server(shared_binary, worker=WORKER) as running:
-        running.wait_ready(30)
+    with Server(shared_binary, {"qa.atomic-lease-ms": LEASE_MS}, worker=WORKER) as running:
+        running.wait_ready()
         yield running
 
 
@@ -58,6 +63,8 @@ def own_cluster(server_binary: Path) -> Iterator[Cluster]:
 def shared_cluster(shared_binary: Path) -> Iterator[Cluster]:
     """One cluster for all tests of a file."""
     with ready_cluster(shared_binary) as running:
+        for node in running.nodes:
+            execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", IDLE_MS)
         yield running
 
 
@@ -70,7 +77,7 @@ def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
         execute(first, "RG.UNREGISTER", entry[1])
     for node in shared_cluster.nodes:
         eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [])  # type: ignore[misc]
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", IDLE_MS)
         execute(node, "ACL", "DELUSER", "tenant")
         execute(node, "FLUSHALL")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ SECONDS = 30.0
 @pytest.fixture(scope="module")
 def few_threads(shared_binary: Path) -> Iterator[Server]:
     """A server whose worker has few function threads."""
-    with Server(shared_binary, {"qa.function-threads": THREADS}, worker=WORKER) as running:
+    # the lease is long enough for a worker that has to wait for a processor
+    with Server(shared_binary, {"qa.function-threads": THREADS, "qa.atomic-lease-ms": 3000}, worker=WORKER) as running:
         running.wait_ready(SECONDS)
         yield running
 
@@ -59,6 +60,23 @@ def count(server: Server, key: str) -> int:
     return int(execute(server, "GET", key) or 0)
 
 
+@contextmanager
+def call_into_c(server: Server, file: str) -> Iterator[str]:
+    """A run whose function is in one call into C from the beginning of the block to its end; its execution id.
+
+    That the call itself makes a file shows that an abortion finds the function in it, and not before it.
+    """
+    begun, over = (server.directory / f"{file}-{moment}" for moment in ("begun", "over"))
+    waits = f"touch {begun}; while [ -e {begun} -a ! -e {over} ]; do sleep 0.05; done"
+    script = f"import os\nGB('ShardsIDReader').foreach(lambda r: os.system({waits!r})).run()"
+    try:
+        name = str(execute(server, "RG.PYEXECUTE", script, "UNBLOCKING"))
+        eventually(begun.exists, SECONDS)
+        yield name
+    finally:
+        over.touch()
+
+
 def test_functions_that_block_run_beside_each_other_and_beside_models_and_triggers(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 'served').register(trigger='other')")
     for name in ("one", "two"):
@@ -83,6 +101,7 @@ def test_an_aborted_function_ends_and_its_execution_stays_listed(shard: Server, 
 import time
 def block(r):
     try:
+        execute('SET', 'begun', 1)
         while True:
             {loop}
     except Exception:
@@ -92,7 +111,7 @@ def block(r):
 GB('ShardsIDReader').map(block).run()
 """
     name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
-    eventually(lambda: shard.field("worker_functions_running") == 1, SECONDS)
+    eventually(lambda: execute(shard, "GET", "begun") == "1", SECONDS)
     assert execute(shard, "RG.ABORTEXECUTION", name) == "OK"
     eventually(lambda: states(shard)[name] == "aborted")
     eventually(lambda: execute(shard, "GET", "ended") == "1")
@@ -117,13 +136,11 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
 
 
 def test_a_call_that_never_returns_costs_a_thread_and_no_one_else(shard: Server) -> None:
-    script = "import time\nGB('ShardsIDReader').foreach(lambda r: time.sleep(6)).run()"
-    name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
-    eventually(lambda: shard.field("worker_functions_running") == 1, SECONDS)
-    execute(shard, "RG.ABORTEXECUTION", name)
-    eventually(lambda: states(shard)[name] == "aborted")
-    eventually(lambda: shard.field("worker_functions_stuck") == 1, SECONDS)
-    assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
+    with call_into_c(shard, "stuck") as name:
+        execute(shard, "RG.ABORTEXECUTION", name)
+        eventually(lambda: states(shard)[name] == "aborted")
+        eventually(lambda: shard.field("worker_functions_stuck") == 1, SECONDS)
+        assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
     eventually(lambda: shard.field("worker_functions_stuck") == 0, SECONDS)
 
 
@@ -131,8 +148,8 @@ def test_threads_are_bounded_and_calls_that_wait_are_counted(shard: Server) -> N
     with ExitStack() as stack:
         for number in range(2 * THREADS):
             execute(shard, "RG.PYEXECUTE", BLOCKING % f"run{number}", "UNBLOCKING")
-        eventually(lambda: shard.field("worker_functions_waiting") == THREADS, SECONDS)
-        assert shard.field("worker_functions_running") == THREADS
+        counts = ("worker_functions_waiting", "worker_functions_running")
+        eventually(lambda: shard.fields(*counts) == (THREADS, THREADS), SECONDS)
         script = BLOCKING.replace("run()", "register(trigger='slow')").replace("ShardsID", "Command") % "slow"
         execute(shard, "RG.PYEXECUTE", script)
         for _ in range(2 * THREADS):
@@ -185,12 +202,14 @@ GB('ShardsIDReader').map(block).run()
 
 
 def test_a_function_that_blocks_in_an_atomic_block_stops_the_server_for_its_lease_only(shard: Server) -> None:
-    script = """
-import time
+    over = shard.directory / "over"
+    script = f"""
+import os, time
 def hold(r):
     with atomic():
         execute('SET', 'held', 1)
-        time.sleep(4)
+        while not os.path.exists({str(over)!r}):
+            time.sleep(0.02)
         execute('SET', 'late', 1)
 GB('ShardsIDReader').foreach(hold).run()
 """
@@ -200,6 +219,7 @@ GB('ShardsIDReader').foreach(hold).run()
     assert execute(shard, "RG.PYEXECUTE", other) == [["1"], []]
     assert states(shard)[name] == "running"
     assert execute(shard, "RG.PYEXECUTE", other) == [["2"], []]
+    over.touch()
     _, errors = execute(shard, "RG.GETRESULTSBLOCKING", name)
     assert "atomic block exceeded its lease" in errors[0]
     assert execute(shard, "GET", "late") is None
@@ -207,22 +227,25 @@ GB('ShardsIDReader').foreach(hold).run()
 
 
 def test_triggers_in_order_wait_for_one_that_does_not_end(shard: Server) -> None:
-    script = """
-import time
+    over = shard.directory / "first-over"
+    script = f"""
+import os
 def step(r):
     execute('RPUSH', 'seen', r[1] + ' begins')
     try:
-        time.sleep(1.5 if r[1] == 'first' else 0)
+        if r[1] == 'first':
+            os.system('while [ -d {over.parent} -a ! -e {over} ]; do sleep 0.05; done')
     finally:
         execute('RPUSH', 'seen', r[1] + ' ends')
-GB('CommandReader').foreach(step).register(trigger='step', inorder=True, mode='async_local', timeout=%d)
+GB('CommandReader').foreach(step).register(trigger='step', inorder=True, mode='async_local', timeout=2000)
 """
-    assert execute(shard, "RG.PYEXECUTE", script % 400) == "OK"
+    assert execute(shard, "RG.PYEXECUTE", script) == "OK"
     with Pending(shard, "RG.TRIGGER", "step", "first") as first:
         assert b"DEADLINE" in first.reply()
     assert execute(shard, "LRANGE", "seen", 0, -1) == ["first begins"]
     with pytest.raises(redis.ResponseError, match="DEADLINE"):
         execute(shard, "RG.TRIGGER", "step", "second")
+    over.touch()
     eventually(lambda: execute(shard, "LRANGE", "seen", 0, -1) == ["first begins", "first ends"], SECONDS)
     execute(shard, "RG.TRIGGER", "step", "third")
     assert execute(shard, "LRANGE", "seen", 2, -1) == ["third begins", "third ends"]
@@ -248,15 +271,11 @@ GB('CommandReader').map(lambda r: execute('GET', 'begun')).register(trigger='beg
 
 
 def test_a_worker_with_more_stuck_functions_than_threads_is_replaced(server_binary: Path) -> None:
-    script = "import time\nGB('ShardsIDReader').foreach(lambda r: time.sleep(600)).run()"
     limits = {"qa.function-threads": 1, "qa.cancel-grace-ms": 500, "qa.worker-backoff-ms": 1}
-    with Server(server_binary, limits, worker=WORKER) as own:
+    with Server(server_binary, limits, worker=WORKER) as own, ExitStack() as stuck:
         own.wait_ready(SECONDS)
-        for _ in range(2):
-            name = execute(own, "RG.PYEXECUTE", script, "UNBLOCKING")
-            eventually(lambda: own.field("worker_functions_running") == 1, SECONDS)
-            execute(own, "RG.ABORTEXECUTION", name)
-            eventually(lambda: own.field("worker_functions_running") == 0, SECONDS)
+        for number in range(2):
+            execute(own, "RG.ABORTEXECUTION", stuck.enter_context(call_into_c(own, f"stuck{number}")))
         eventually(lambda: own.field("worker_number") == 2, SECONDS)
         assert "functions do not end although they were aborted" in own.log.read_text()
 

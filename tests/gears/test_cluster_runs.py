@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from qa_cluster.hashtags import hashtag_for_slot
-from tests.harness.clusters import Cluster
+from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
@@ -100,12 +100,12 @@ def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> N
 
 def test_a_function_that_says_it_is_at_work_is_not_idle(cluster: Cluster) -> None:
     for node in cluster.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "1500")
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "3000")
     script = """
 from qa_cluster.gears.scripting.api import still_working
 async def f(r):
     for _ in range(20):
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.4)
         still_working()
     return 1
 GB('ShardsIDReader').map(f).run()
@@ -116,7 +116,7 @@ GB('ShardsIDReader').map(f).run()
 def test_run_without_progress_ends(cluster: Cluster) -> None:
     own = execute(cluster.nodes[0], "CLUSTER", "MYID")
     for node in cluster.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "1000")
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "3000")
     script = f"""
 async def f(r):
     if r != '{own}':
@@ -136,9 +136,8 @@ def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, ser
     )
     with Server(server_binary, {"cluster-enabled": "yes"}, worker=WORKER) as joining:
         joining.wait_ready(30)
-        execute(joining, "CLUSTER MEET", "127.0.0.1", own_cluster.nodes[0].port)
+        meet(joining, own_cluster.nodes[0])
         name = execute(joining, "CLUSTER", "MYID")
-        eventually(lambda: name in str(execute(own_cluster.nodes[0], "CLUSTER", "NODES")))
         eventually(lambda: len(execute(joining, "CLUSTER", "SHARDS")) == 4)
         owner = execute(own_cluster.nodes[0], "CLUSTER", "MYID")
         execute(joining, "CLUSTER", "SETSLOT", 0, "IMPORTING", owner)
@@ -150,7 +149,6 @@ def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, ser
 
 def test_records_that_cannot_travel_are_errors_and_the_others_arrive(cluster: Cluster) -> None:
     first, second, _ = cluster.nodes
-    execute(first, "RG.CONFIGSET", "ExecutionMaxIdleTime", 30_000)
     script = f"""
 import threading
 def record(shard):
@@ -219,10 +217,12 @@ def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> Non
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
         # a server that sees the cluster go down ends its clients' waits with CLUSTERDOWN
         execute(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
-    script = "async def slow(r):\n    await asyncio.sleep(2)\n    return r\nGB('ShardsIDReader').map(slow).run()"
+    dying = execute(second, "CLUSTER", "MYID")
+    waits = f"if r == '{dying}':\n        await asyncio.sleep(3600)"
+    script = f"async def slow(r):\n    {waits}\n    return r\nGB('ShardsIDReader').map(slow).run()"
     execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
     # wait until it takes part: a shard that is gone when the run begins gives another error
-    eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")], pause=0.005)
+    eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")])
     second.stop(signal.SIGKILL)
     results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
     assert errors == ["Execution max idle reached"]

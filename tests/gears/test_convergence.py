@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.clusters import Cluster, ready_cluster
+from tests.harness.clusters import Cluster, meet, ready_cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Later, Server, execute
 from tests.harness.workers import WORKER
@@ -148,12 +148,7 @@ def test_a_shard_that_was_cut_off_is_corrected(own_cluster: Cluster) -> None:
 def replicate(replica: Server, primary: Server) -> None:
     """Makes a server outside the cluster the replica of one in it."""
     primary_id = execute(primary, "CLUSTER", "MYID")
-
-    def knows() -> bool:  # a server forgets a handshake that fails
-        execute(replica, "CLUSTER MEET", "127.0.0.1", primary.port)
-        return primary_id in str(execute(replica, "CLUSTER", "NODES"))
-
-    eventually(knows, 60, pause=2)
+    meet(replica, primary)
     eventually(lambda: execute(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", ignore=redis.ResponseError)
 
 

@@ -27,7 +27,7 @@ def pairs(flat: list[Any]) -> dict[str, Any]:
 def test_a_plan_is_told_with_its_durations(shard: Server) -> None:
     script = """
 async def slow(r):
-    await asyncio.sleep(0.25)
+    await asyncio.sleep(1)
     return 1 // (r - 1)
 GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
 """
@@ -37,14 +37,14 @@ GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
         (entry,) = execute(shard, "RG.GETEXECUTION", execution_id, *where)
         plan = pairs(pairs(entry)["execution_plan"])
         assert (plan["status"], plan["results"], len(plan["errors"])) == ("done", 1, 1)
-        assert 200 <= plan["total_duration"] < 20_000
-        assert plan["read_duration"] < 250
+        assert 950 <= plan["total_duration"] < 900_000
         steps = [pairs(step) for step in plan["steps"]]
         assert [(step["type"], step["name"]) for step in steps] == [
             *(("map", "slow"), ("filter", "bool")),
             *(("map", "str"), ("collect", "")),
         ]
-        assert 200 <= steps[0]["duration"] <= plan["total_duration"]
+        assert 950 <= steps[0]["duration"] <= plan["total_duration"]
+        assert plan["read_duration"] < steps[0]["duration"]
     with pytest.raises(redis.ResponseError, match="expected SHARD or CLUSTER"):
         execute(shard, "RG.GETEXECUTION", execution_id, "GALAXY")
     assert execute(shard, "RG.DROPEXECUTION", execution_id) == "OK"

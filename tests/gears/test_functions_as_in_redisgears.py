@@ -306,10 +306,12 @@ GB('CommandReader').map(waits).register(trigger='short', mode='async_local', tim
 """
     execute(shard, "RG.PYEXECUTE", script)
     assert "DEADLINE RG.TRIGGER took longer than 0.1 s" in refusal(shard, "RG.TRIGGER", "late")
+    # the trigger that it waited for ends a little later
+    eventually(lambda: running(shard) == [])
     with ThreadPoolExecutor(1) as pool:
         outer = pool.submit(refusal, shard, "RG.TRIGGER", "outer")
         eventually(lambda: len(running(shard)) == 2)
-        execute(shard, "RG.ABORTEXECUTION", min(running(shard)))
+        execute(shard, "RG.ABORTEXECUTION", min(running(shard), key=lambda name: int(name.rpartition("-")[2])))
         assert "aborted" in outer.result()
     eventually(lambda: running(shard) == [])
     eventually(lambda: shard.field("worker_functions_running") == 0)

@@ -164,7 +164,8 @@ def test_functions_ask_about_executions_of_all_shards(cluster: Cluster) -> None:
     told = refusal(first, "RG.TRIGGER", "in_coroutine", "RG.TRIGGER", "everywhere")
     assert "runs on other threads, for which a coroutine may not wait" in told
     for way in ("inside", "in_thread"):
-        assert len(execute(first, "RG.TRIGGER", way, "RG.GETEXECUTION", done)[0]) == 3
+        # the reply leaves out a shard that answers too late
+        eventually(lambda way=way: len(execute(first, "RG.TRIGGER", way, "RG.GETEXECUTION", done)[0]) == 3)  # type: ignore[misc]
         assert execute(first, "RG.TRIGGER", way, "RG.TRIGGER", "everywhere") == [["3"]]
     assert execute(first, "RG.TRIGGER", "in_coroutine", "RG.DROPEXECUTION", done) == ["OK"]
     for node in cluster.nodes:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.gears.conftest import LEASE_MS
 from tests.harness.polling import eventually
 from tests.harness.servers import Pending, Server, execute
 
@@ -80,6 +81,7 @@ def test_client_that_leaves_cancels_its_function(shard: Server) -> None:
 import asyncio
 async def slow(record):
     try:
+        execute('SET', 'begun', 1)
         await asyncio.sleep(30)
     except asyncio.CancelledError:
         execute('SET', 'cancelled', record['key'])
@@ -88,7 +90,7 @@ GB('KeysReader').map(slow).register(prefix='slow*', commands=['get'], eventTypes
 """
     execute(shard, "RG.PYEXECUTE", script)
     with Pending(shard, "GET", "slow:1"):
-        eventually(lambda: shard.field("in_flight") == 1)
+        eventually(lambda: execute(shard, "GET", "begun"))
     assert eventually(lambda: execute(shard, "GET", "cancelled")) == "slow:1"
 
 
@@ -112,20 +114,20 @@ def long(r):
     import time
     with atomic():
         execute('SET', 'kept', 1)
-        time.sleep(1.3)
+        time.sleep(%s)
 def fails(r):
     with atomic():
         execute('INCR', 'word')
 for f in (increment, twice, waits, long, fails):
     GB('CommandReader').map(f).register(trigger=f.__name__, convertToStr=False)
 """
-    execute(shard, "RG.PYEXECUTE", script)
+    execute(shard, "RG.PYEXECUTE", script % (LEASE_MS / 1000 + 0.3))
     assert [execute(shard, "RG.TRIGGER", "increment") for _ in range(3)] == [[1], [2], [3]]
     execute(shard, "SET", "word", "x")
     for trigger, message in (
         ("twice", "Already inside an atomic block"),
         ("waits", "await is not allow inside atomic block"),
-        ("long", "exceeded its lease of 1000 ms"),
+        ("long", f"exceeded its lease of {LEASE_MS} ms"),
         ("fails", "value is not an integer"),
     ):
         with pytest.raises(redis.ResponseError, match=message):

@@ -14,7 +14,8 @@ from tests.harness.workers import WORKER
 pytestmark = pytest.mark.one_server("the limits are the worker's; tests/module restarts workers on both")
 
 # long enough for a worker that has to wait for a processor, so that the module does not replace it, too
-LIMITS = {"qa.job-timeout-ms": 1500, "qa.cancel-grace-ms": 700, "qa.worker-backoff-ms": 1}
+GRACE = {"qa.cancel-grace-ms": 20_000, "qa.worker-backoff-ms": 1}
+LIMITS = {**GRACE, "qa.job-timeout-ms": 1500}
 SECONDS = 30.0
 
 
@@ -38,7 +39,7 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
 
 def test_a_loop_that_nobody_waits_for_any_more_is_ended(server_binary: Path) -> None:
     """Its deadline may be minutes away."""
-    with Server(server_binary, {"qa.cancel-grace-ms": 1000, "qa.worker-backoff-ms": 1}, worker=WORKER) as shard:
+    with Server(server_binary, GRACE, worker=WORKER) as shard:
         shard.wait_ready(SECONDS)
         with Pending(shard, "RG.PYEXECUTE", "while True: pass") as waiting:
             eventually(lambda: shard.field("worker_functions_running") == 1, SECONDS)
@@ -56,7 +57,7 @@ def test_a_loop_that_nobody_waits_for_any_more_is_ended(server_binary: Path) -> 
 
 def test_a_coroutine_that_waits_too_long_ends_alone(server_binary: Path) -> None:
     script = "async def f(r):\n    await asyncio.sleep(60)\nGB('CommandReader').map(f).register(trigger='f')"
-    with Server(server_binary, {**LIMITS, "qa.cancel-grace-ms": 5000}, worker=WORKER) as shard:
+    with Server(server_binary, LIMITS, worker=WORKER) as shard:
         shard.wait_ready(SECONDS)
         assert execute(shard, "RG.PYEXECUTE", script) == "OK"
         with pytest.raises(redis.ResponseError, match="DEADLINE"):
@@ -94,7 +95,7 @@ def block():
 registerTE(0.1, block)
 GB('CommandReader').map(lambda r: 'served').register(trigger='other')
 """
-    with Server(server_binary, LIMITS, worker=WORKER) as shard:
+    with Server(server_binary, GRACE, worker=WORKER) as shard:
         shard.wait_ready(SECONDS)
         assert execute(shard, "RG.PYEXECUTE", script) == "OK"
         eventually(lambda: shard.field("worker_functions_running") == 1, SECONDS)

@@ -57,5 +57,5 @@ async def test_an_answered_request_is_sent_once() -> None:
 async def test_a_silent_worker_is_not_waited_for_longer_than_said() -> None:
     bus = Bus(lost=1000)
     with pytest.raises(GearsError, match="shard b did not answer within 1 s"):
-        await ask(bus, 1.0, 0.3)
-    assert 2 <= bus.sent <= 5
+        await ask(bus, 1.0, 0.05)
+    assert 2 <= bus.sent <= 21

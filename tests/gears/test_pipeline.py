@@ -22,6 +22,7 @@ from qa_cluster.gears.shard.atomic import guarded
 from qa_cluster.gears.shard.executions import Execution
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.scripts import plan_of
+from tests.harness.polling import eventually_async
 
 NO_BLOCK: Any = SimpleNamespace(entered_here=False)
 
@@ -248,10 +249,12 @@ def test_a_state_takes_one_record_at_a_time_and_states_wait_together() -> None:
 
 
 async def test_what_waits_ends_with_its_run() -> None:
+    begun: list[int] = []
     ended: list[int] = []
 
     async def waits(x: int) -> None:
         try:
+            begun.append(x)
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0)
@@ -260,7 +263,7 @@ async def test_what_waits_ends_with_its_run() -> None:
     task = asyncio.create_task(
         run_local(stream([1, 2]), plan_of(lambda gb: gb.map(waits)).steps, Execution("x", None), NO_BLOCK)
     )
-    await asyncio.sleep(0.01)
+    await eventually_async(lambda: len(begun) == 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

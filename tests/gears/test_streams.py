@@ -285,6 +285,7 @@ def test_unregistering_stops_reading(client: Any) -> None:
     register(client, COLLECT % "prefix='in'")
     client.xadd("in", {"n": 1})
     eventually(lambda: client.lrange("seen", 0, -1) == ["1"])
+    eventually(lambda: client.xlen("in") == 0)
     (entry,) = client.execute_command("RG.DUMPREGISTRATIONS")
     client.execute_command("RG.UNREGISTER", entry[1])
     client.xadd("in", {"n": 2})

@@ -85,6 +85,26 @@ class Cluster:
         self._end(kind is not None)
 
 
+def meet(young: Server, known: Server) -> None:
+    """Makes a server and one of a cluster know each other."""
+    names = []
+    for server in (young, known):
+        with server.client() as client:
+            names.append(client.execute_command("CLUSTER", "MYID"))
+    told_at = -MEET_AGAIN_SECONDS
+
+    def met() -> bool:
+        nonlocal told_at
+        with young.client() as ours, known.client() as theirs:
+            if time.monotonic() - told_at >= MEET_AGAIN_SECONDS:  # a server forgets a handshake that fails
+                told_at = time.monotonic()
+                ours.execute_command("CLUSTER MEET", "127.0.0.1", known.port)
+            nodes = [str(client.execute_command("CLUSTER", "NODES")) for client in (ours, theirs)]
+        return names[1] in nodes[0] and names[0] in nodes[1]
+
+    eventually(met, 60)
+
+
 def reaches(node: Server, shards: int) -> bool:
     """Whether a run that starts on this node gets the records of all shards (a young bus loses messages)."""
     with node.client() as client:

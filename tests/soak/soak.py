@@ -56,13 +56,17 @@ BUSY_FIELDS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The length of a run, its number of rests, and its least number of faults, even if these take longer."""
+    """The length of a run and its number of rests.
+
+    It takes longer until it has so many faults, and until each of these kinds of requests got a right answer.
+    """
 
     seconds: float
     rests: int
     calm_seconds: float
     calm_rests: int
     faults: int = 0
+    right: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, seconds: float) -> Plan:
@@ -102,6 +106,7 @@ class Soak:
         eventually(lambda: self.faults.counts.total() >= plan.faults, RECOVERY_SECONDS)
         self.faults.stop()
         self.go_on(plan.calm_seconds, plan.calm_rests, calm=True)
+        eventually(lambda: all(map(self.load.verdicts.right, plan.right)), RECOVERY_SECONDS)
         self.load.stop()
         self.problems += self.load.broken
         self.problems += self.load.verdicts.wrong

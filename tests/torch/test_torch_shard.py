@@ -13,6 +13,7 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.torch import models
+from tests.torch.conftest import JOB_TIMEOUT_MS
 
 ENTRY = "(tensors: List[Tensor], keys: List[str], args: List[str]):\n    "
 SCRIPT = (
@@ -35,7 +36,7 @@ ENTRY_POINTS = ("bar", "count", "listed", "wrong", "through", "endless")
 
 
 def run(server: Server, *words: object) -> Any:
-    with server.client() as client:
+    with server.client(socket_timeout=JOB_TIMEOUT_MS / 1000) as client:
         return client.execute_command(*words)
 
 
@@ -70,7 +71,7 @@ def test_a_batch_that_cannot_be_split_fails_all(shard: Server) -> None:
     with ThreadPoolExecutor(2) as pool:
         for outcome in [pool.submit(run, shard, *words) for _ in range(2)]:
             with pytest.raises(redis.ResponseError, match="Model did not generate the expected batch size"):
-                outcome.result(20)
+                outcome.result(60)
 
 
 def test_a_script_by_commands(shard: Server) -> None:
@@ -197,9 +198,9 @@ def test_what_never_ends_costs_its_worker_and_nobody_else(shard: Server) -> None
             run(shard, "AI.SCRIPTEXECUTE", "scr", "endless", "INPUTS", 1, "a", "OUTPUTS", 1, "c")
     finally:
         # the next worker needs longer, because it has to import and to load
-        run(shard, "CONFIG", "SET", "qa.job-timeout-ms", 20000)
+        run(shard, "CONFIG", "SET", "qa.job-timeout-ms", JOB_TIMEOUT_MS)
         run(shard, "CONFIG", "SET", "qa.cancel-grace-ms", 2000)
-    eventually(lambda: shard.field("worker_pid") not in (0, before), 30)
-    shard.wait_ready(30)
+    eventually(lambda: shard.field("worker_pid") not in (0, before), 60)
+    shard.wait_ready()
     assert run(shard, "AI.SCRIPTEXECUTE", "scr", "bar", "INPUTS", 2, "a", "b", "OUTPUTS", 1, "c") == "OK"
     np.testing.assert_array_equal(run(shard, "AI.TENSORGET", "c", "VALUES"), [4.0, 6.0])
