@@ -147,11 +147,10 @@ async def test_a_document_that_is_written_between_the_pipelines_is_ranked_and_it
             await client.put_document("tamandua 2", "Tamanduas eat termites and nothing else.")
 
         with between(client.engine, monkeypatch, {2: write}):
-            first = await client.ask(question, no_answer=False, top_k=5)
-        second = await client.ask(question, no_answer=False, top_k=5)
-        third = await client.ask(question, no_answer=False, top_k=5)
-    for result in (first, second, third):
-        assert {answer.document_id for answer in result.answers} >= {"tamandua", "tamandua 2"}
+            first = await client.ask(question, no_answer=False)
+        second = await client.ask(question, no_answer=False)
+        third = await client.ask(question, no_answer=False)
+    assert [result.usage.candidates for result in (first, second, third)] == [2, 2, 2]
     assert [result.cache.status for result in (first, second, third)] == ["miss", "miss", "hit"]
 
 
