@@ -23,7 +23,7 @@ import orjson
 
 from qa_cluster.documents import FoundDocument, parse_hits, read_hits
 from qa_cluster.errors import ClusterError, DeadlineExceeded, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, index_key, parse_sentence, partition_tags
+from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, parse_sentence, partition_tags, slot
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import hit_of
@@ -40,7 +40,7 @@ from qa_cluster.ranking.terms import ANALYZER_VERSION, question_terms
 from qa_cluster.reading.places import Placed
 from qa_cluster.routing.shards import NotWhole, Shards, passes
 from qa_cluster.shard_functions import RANK_TRIGGER
-from qa_cluster.topology import Address, Shard
+from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
 from .collections import Collections
@@ -88,6 +88,7 @@ class Ranker:
     def set_partitions(self, partitions: int) -> None:
         """Expect this number of partitions in later rankings."""
         self._partitions = frozenset(partition_tags(partitions))
+        self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
 
     async def rank(
         self, text: str, count: int, chosen: Filter | None = None, collection: str = DEFAULT_COLLECTION
@@ -117,9 +118,7 @@ class Ranker:
             _log.warning("questions are ranked by the shards' workers, which takes longer: %s", why)
 
     async def _by_indexes(self, terms: list[str], count: int, packed: bytes, collection: str) -> Ranking:
-        on_shard: dict[Address, list[str]] = {}
-        for tag in self._partitions:
-            on_shard.setdefault(self._shards.shard_of_key(index_key(tag)).address, []).append(tag)
+        on_shard = self._tags_on_shards()
         tags = [tag for found in on_shard.values() for tag in found]
         asked = {
             address: [*statistics_commands(found, terms, collection), *analyzer_commands(found)]
@@ -138,6 +137,16 @@ class Ranker:
         replies = [reply for each in await self._asked(asked, admitted=True) for reply in each]
         with _readable():
             return merge([rank_reply(statistics, replies, count)], count)
+
+    def _tags_on_shards(self) -> Mapping[Address, list[str]]:
+        """The partitions on each shard, by the topology that is known now."""
+        topology, found = self._placed
+        if topology is not self._shards.topology:
+            topology, found = self._shards.topology, {}
+            for tag in self._partitions:
+                found.setdefault(topology.shard_of(slot(tag)).address, []).append(tag)
+            self._placed = topology, found
+        return found
 
     async def _asked(self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False) -> list[list[Any]]:
         """The replies of each server; `_CannotAskIndexes` for an error that no new try would cure."""
