@@ -72,6 +72,8 @@ class Telemetry:
             ("qa_near_cache_evictions", "Answers evicted from the near cache to make room", lambda: near.evictions),
             ("qa_invalidations", "Pushes of changes received from the shards", lambda: freshness.pushes),
             ("qa_tracking_ready", "Whether every shard reports its changes to this process", lambda: freshness.ready),
+            ("qa_rankings_by_indexes", "Rankings of the indexes by this process", lambda: engine.rankings["indexes"]),
+            ("qa_rankings_by_triggers", "Rankings by the workers (qa.rank)", lambda: engine.rankings["triggers"]),
             ("qa_flights", "Questions being worked out", lambda: engine.asker.flights),
             ("qa_shards", "Shards of the cluster", lambda: len(engine.shards.all)),
         ):

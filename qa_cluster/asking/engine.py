@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qa_cluster.config import Settings
@@ -138,6 +138,11 @@ class Engine:
     async def search(self, text: object, options: SearchOptions | None = None) -> Found:
         """The sentences that match a query best. It needs no model."""
         return await self.searcher.search(text, options)
+
+    @property
+    def rankings(self) -> Mapping[str, int]:
+        """How many rankings were made, by ``indexes`` and by ``triggers`` (`Ranker`)."""
+        return self._ranker.rankings
 
     async def models(self) -> list[LoadedModel]:
         """The models on the shards now, the default one first."""

@@ -1,4 +1,4 @@
-"""Finds the best sentences of the corpus: every shard ranks its partitions, and a search fetches the best sentences.
+"""Finds the best sentences of the corpus: the indexes of all partitions rank, and a search fetches the best sentences.
 
 A search shows sentences as they are when they are fetched. A document may change between ranking and fetching: a
 sentence is shown only if the epoch of its partition is still the same, or if its text still has the weights that it was
@@ -8,26 +8,39 @@ ranked by. Otherwise the corpus is ranked again; after `MAX_VERSION_TRIES` ranki
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 from math import inf
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 from typing import Any
 
 import orjson
 
 from qa_cluster.documents import FoundDocument, parse_hits, read_hits
 from qa_cluster.errors import ClusterError, DeadlineExceeded, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, parse_sentence, partition_tags
+from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, parse_sentence, partition_tags, slot
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import hit_of
-from qa_cluster.ranking.terms import question_terms
+from qa_cluster.ranking.shard_ranking import (
+    Command,
+    Statistics,
+    analyzer_commands,
+    parse_statistics,
+    rank_commands,
+    rank_reply,
+    statistics_commands,
+)
+from qa_cluster.ranking.terms import ANALYZER_VERSION, question_terms
 from qa_cluster.reading.places import Placed
-from qa_cluster.routing.shards import NotWhole, Shards
+from qa_cluster.routing.shards import NotWhole, Shards, passes
 from qa_cluster.shard_functions import RANK_TRIGGER
-from qa_cluster.topology import Shard
+from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
 from .collections import Collections
@@ -40,18 +53,42 @@ NOTHING: _Read = (None, ())
 MAX_VERSION_TRIES = 3
 # Most sentences that one script reads, with their neighbours: it then holds its shard for less than a millisecond.
 MAX_SCRIPT_SENTENCES = 100
+# A longer filter goes to each shard once, to its worker, not once for each partition.
+MAX_SENT_FILTER_BYTES = 4096
+# What keeps the indexes from being asked may end: rights are given, a shard gets a newer module, a sweep ends.
+ASK_INDEXES_AGAIN_SECONDS = 5.0
+
+_ANALYZER = ANALYZER_VERSION.encode()
+_log = logging.getLogger(__name__)
 
 
 class Ranker:
-    """The ranking of one cluster."""
+    """The ranking of one cluster.
+
+    It asks the indexes of all partitions itself, twice: for how common the terms are in the whole corpus, and with the
+    sums for their best sentences. Between the two a write may come: the ranking then has the new sentences under the
+    older frequencies, as the one of a shard's worker has, and tells how far it went (`Part.next_id`); an answer made
+    from it is kept only if the indexes still agree with all of that (``QA.INDEX.WATCH``). A partition that moves in
+    between refuses the second question, and all is ranked again.
+
+    Where that cannot be, the shards' workers rank (trigger ``qa.rank``): the user may not run the commands or read the
+    keys, a shard has an older module, or its sentences were made by another analyzer than this process has.
+
+    Attributes:
+        rankings: how many have been made, by ``indexes`` and by ``triggers``.
+    """
 
     def __init__(self, shards: Shards, partitions: int) -> None:
         self._shards = shards
+        self.rankings = Counter(indexes=0, triggers=0)
+        self._triggers_until = -inf
+        self._complaint = ""
         self.set_partitions(partitions)
 
     def set_partitions(self, partitions: int) -> None:
         """Expect this number of partitions in later rankings."""
         self._partitions = frozenset(partition_tags(partitions))
+        self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
 
     async def rank(
         self, text: str, count: int, chosen: Filter | None = None, collection: str = DEFAULT_COLLECTION
@@ -60,7 +97,69 @@ class Ranker:
 
         It raises NotWhole when no shard, or two, ranked a partition: the caller then tries again.
         """
-        packed = "" if chosen is None else chosen.packed.hex()
+        packed = b"" if chosen is None else chosen.packed
+        if len(packed) <= MAX_SENT_FILTER_BYTES and monotonic() >= self._triggers_until:
+            try:
+                ranking = await self._by_indexes(question_terms(text), count, packed, collection)
+            except _CannotAskIndexes as why:
+                self._use_triggers(str(why))
+            else:
+                self._complaint = ""
+                self.rankings["indexes"] += 1
+                return ranking
+        ranking = await self._by_triggers(text, count, packed.hex(), collection)
+        self.rankings["triggers"] += 1
+        return ranking
+
+    def _use_triggers(self, why: str) -> None:
+        self._triggers_until = monotonic() + ASK_INDEXES_AGAIN_SECONDS
+        if why != self._complaint:
+            self._complaint = why
+            _log.warning("questions are ranked by the shards' workers, which takes longer: %s", why)
+
+    async def _by_indexes(self, terms: list[str], count: int, packed: bytes, collection: str) -> Ranking:
+        on_shard = self._tags_on_shards()
+        tags = [tag for found in on_shard.values() for tag in found]
+        asked = {
+            address: [*statistics_commands(found, terms, collection), *analyzer_commands(found)]
+            for address, found in on_shard.items()
+        }
+        replies: list[Any] = []
+        analyzers: list[Any] = []
+        for each, found in zip(await self._asked(asked), on_shard.values(), strict=True):
+            replies += each[: -len(found)]
+            analyzers += each[-len(found) :]
+        with _readable():
+            statistics = parse_statistics(tags, terms, replies, collection)
+            _check_analyzers(statistics, analyzers)
+            commands = iter(rank_commands(statistics, count, packed))
+            asked = {address: list(islice(commands, len(found))) for address, found in on_shard.items()}
+        replies = [reply for each in await self._asked(asked, admitted=True) for reply in each]
+        with _readable():
+            return merge([rank_reply(statistics, replies, count)], count)
+
+    def _tags_on_shards(self) -> Mapping[Address, list[str]]:
+        """The partitions on each shard, by the topology that is known now."""
+        topology, found = self._placed
+        if topology is not self._shards.topology:
+            topology, found = self._shards.topology, {}
+            for tag in self._partitions:
+                found.setdefault(topology.shard_of(slot(tag)).address, []).append(tag)
+            self._placed = topology, found
+        return found
+
+    async def _asked(self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False) -> list[list[Any]]:
+        """The replies of each server; `_CannotAskIndexes` for an error that no new try would cure."""
+        replies = await self._shards.execute_pipelines(commands, admitted=admitted)
+        for address, each in zip(commands, replies, strict=True):
+            for reply in each:
+                if isinstance(reply, ReplyError):
+                    if passes(reply):
+                        raise reply
+                    raise _CannotAskIndexes(f"{address}: {reply}"[:300])
+        return replies
+
+    async def _by_triggers(self, text: str, count: int, packed: str, collection: str) -> Ranking:
         given = (packed,) if packed else ()
         arguments = (text, *given) if collection == DEFAULT_COLLECTION else (text, packed, collection)
         replies = await asyncio.gather(
@@ -79,6 +178,29 @@ class Ranker:
         if missing := self._partitions.difference(ranking.epochs):
             raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
         return ranking
+
+
+class _CannotAskIndexes(Exception):
+    """The shards' workers must rank; it says why."""
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Another version of the module may reply in another form."""
+    try:
+        yield
+    except (TypeError, ValueError, IndexError, AttributeError, ClusterError) as error:
+        raise _CannotAskIndexes(f"a shard's replies cannot be read: {error!r}"[:300]) from error
+
+
+def _check_analyzers(statistics: Statistics, analyzers: Sequence[Any]) -> None:
+    """A partition without sentences may have any."""
+    for tag, sentences, analyzer in zip(statistics.tags, statistics.sentences, analyzers, strict=True):
+        if sentences and analyzer != _ANALYZER:
+            made_by = analyzer.decode(errors="replace") if isinstance(analyzer, bytes) else "an unknown analyzer"
+            raise _CannotAskIndexes(
+                f"partition {tag} has terms of {made_by}, this process has the analyzer {ANALYZER_VERSION}"
+            )
 
 
 async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:

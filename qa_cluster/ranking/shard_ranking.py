@@ -1,8 +1,9 @@
-"""How a shard ranks: what it asks the indexes of its partitions, and what it replies to ``qa.rank``.
+"""How partitions are ranked: what their indexes are asked, and what becomes of the replies.
 
 Each partition has an index of its own. They are asked twice: for how common the question's terms are, and then, with
-the sums, for their best sentences, so that the best of all replies are the best of the shard. This file makes the
-commands and reads their replies; who sends them is the caller's affair.
+the sums, for their best sentences, so that the best of all replies are the best of these partitions. A shard's worker
+asks those of its shard, for ``qa.rank``; a service asks those of all shards itself. This file makes the commands and
+reads their replies; who sends them is the caller's affair.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qa_cluster.keys import DEFAULT_COLLECTION, collection_prefix, epoch_key, flight_key, index_key
+from qa_cluster.keys import DEFAULT_COLLECTION, collection_prefix, epoch_key, flight_key, index_key, layout_key
 
 Command = tuple[str | int | bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a collection's partitions on a shard hold of a question's terms; `frequencies` has a row for each."""
+    """What a collection's partitions hold of a question's terms; `frequencies` has a row for each partition."""
 
     tags: tuple[str, ...]
     terms: tuple[str, ...]
@@ -29,7 +30,7 @@ class Statistics:
 
     @property
     def sums(self) -> list[int]:
-        """How many sentences of the shard hold each term."""
+        """How many sentences of these partitions hold each term."""
         return [sum(column) for column in zip(*self.frequencies, strict=True)] or [0] * len(self.terms)
 
 
@@ -43,6 +44,11 @@ def statistics_commands(
         commands.append(("MGET", epoch_key(tag, collection), flight_key(tag)))
         commands.append(("QA.INDEX.STATS", index_key(tag, collection), "TERMS", len(terms), *terms))
     return commands
+
+
+def analyzer_commands(tags: Sequence[str]) -> list[Command]:
+    """Which version of the analyzer made the terms of each partition; nil where no sweep has ended yet."""
+    return [("HGET", layout_key(tag), "analyzer") for tag in tags]
 
 
 def parse_statistics(
@@ -85,10 +91,14 @@ def rank_reply(statistics: Statistics, replies: Sequence[Any], count: int) -> di
     parts: dict[str, Any] = {}
     hits: list[tuple[float, str, list[float], int]] = []
     prefix = collection_prefix(statistics.collection)
+    scores = sorted((float(hit[2]) for reply in replies for hit in reply[3]), reverse=True)
+    least = scores[:count][-1] if scores else 0.0
     rows = zip(statistics.tags, statistics.sentences, statistics.frequencies, replies, strict=True)
     for tag, sentences, frequencies, (_, _, _, found, (identity, next_id), places) in rows:
         parts[tag] = [sentences, frequencies, identity, next_id]
         for (document, number, score, weights), place in zip(found, places, strict=True):
+            if float(score) < least:
+                break  # an index names its best first
             key = f"{prefix}{_text(document)}:{{{tag}}}:{number}"
             hits.append((-float(score), key, [float(weight) for weight in weights], place))
     hits.sort(key=lambda hit: hit[:2])

@@ -2,7 +2,8 @@
 
 Each shard has one shared connection, on which short commands are pipelined, and a bounded pool for commands that block
 (`RG.TRIGGER`): the server runs no other command on a connection while that one waits for a function, so each of them
-needs a connection of its own. A cancelled blocking command closes its connection, and the shard drops the job.
+needs a connection of its own. So does each ranking, and that bounds their number. A cancelled command of the pool
+closes its connection, and the shard drops the job.
 
 After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command tried again, for as
 long as the caller's deadline allows, or for `RETRY_SECONDS` without one. After ASK, it goes to the named server.
@@ -12,20 +13,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from qa_cluster.errors import ClusterError, QueueFull, ReplyError, from_reply
 from qa_cluster.keys import slot as slot_of
 from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
 
-from .connection import Argument, Connection, ConnectionLost, Login
+from .connection import MAX_PENDING, Argument, Connection, ConnectionLost, Login
 
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
 # UNBLOCKED: a primary becomes a replica while a command waits there for a function.
 _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY", "UNBLOCKED"})
+
+
+def passes(error: ReplyError) -> bool:
+    """Whether a new topology or a pause may cure an error: `Shards.retrying` then tries again."""
+    return error.code == "MOVED" or error.code in _WAIT_AND_RETRY
 
 
 class NotWhole(ClusterError):
@@ -62,7 +68,18 @@ class ShardPool:
 
     async def execute_blocking(self, *command: Argument) -> Any:
         """Run a command that may block, on a connection of its own; QueueFull when too many commands wait for one."""
-        if self._slots.locked() and self._waiting >= self._max_waiting:
+        (reply,) = await self.execute_pipeline([command])
+        if isinstance(reply, ReplyError | ConnectionLost):
+            raise reply
+        return reply
+
+    async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:
+        """Run commands one after the other on a connection of their own; QueueFull as `execute_blocking`.
+
+        An error reply or `ConnectionLost` stands in the place of its reply. Work that has been `admitted` before, with
+        earlier commands, waits however many others do: they are no more than were admitted.
+        """
+        if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:
             raise QueueFull(
                 f"{self._size} questions are at shard {self.address} and {self._waiting} wait for a connection"
             )
@@ -77,7 +94,10 @@ class ShardPool:
                 connection = self._idle.pop()
             if connection is None or connection.closed:
                 connection = await Connection.open(self.address.host, self.address.port, self._login)
-            return await connection.execute(*command)
+            replies: list[Any] = []
+            for first in range(0, len(commands), MAX_PENDING):
+                replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
+            return replies
         except asyncio.CancelledError:
             if connection is not None:
                 connection.close()
@@ -224,6 +244,22 @@ class Shards:
         """Run a command once, on this shard only; a redirection is an error like any other."""
         return await self._execute_here(shard.address, command, blocking=blocking)
 
+    async def execute_pipelines(
+        self, commands: Mapping[Address, Sequence[tuple[Argument, ...]]], *, admitted: bool = False
+    ) -> list[list[Any]]:
+        """Run the commands for each server once, in a pipeline on a connection of its own, all servers at once.
+
+        The replies are in the order of the servers. An error reply stands in the place of its reply, a redirection too;
+        a lost connection is raised.
+        """
+        replies = await asyncio.gather(
+            *(self.pool(address).execute_pipeline(wanted, admitted=admitted) for address, wanted in commands.items())
+        )
+        lost = next((reply for each in replies for reply in each if isinstance(reply, ConnectionLost)), None)
+        if lost is not None:
+            raise lost
+        return list(replies)
+
     async def _execute_here(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
         if blocking:
             return await self.pool(address).execute_blocking(*command)
@@ -283,7 +319,7 @@ class Shards:
                 self.redirects[error.code] += 1
                 if error.code == "MOVED" and moved < 5:
                     moved += 1
-                elif error.code not in _WAIT_AND_RETRY and error.code != "MOVED":
+                elif not passes(error):
                     raise from_reply(str(error)) from error
                 else:
                     backoff = await self._pause(backoff, until, seconds, error)

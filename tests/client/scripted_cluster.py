@@ -1,4 +1,7 @@
-"""A cluster of real servers with scripted functions: a test can make them slow, refuse, or lie."""
+"""A cluster of real servers with scripted functions: a test can make them slow, refuse, or lie.
+
+Questions are ranked by the real indexes, unless a test puts a function of its own in the place of ``qa.rank``.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.errors import ReplyError
 from qa_cluster.hashtags import hashtag_for_slot
+from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.routing.connection import Connection, Login
 from qa_cluster.topology import Address
@@ -60,6 +64,8 @@ class Node(Proxy):
         match [word.decode(errors="replace") for word in command]:
             case ["RG.TRIGGER", *arguments]:
                 return partial(self._trigger, arguments)
+            case ["QA.INDEX.STATS", *_] if self.cluster.triggers["qa.rank"] != self.cluster.rank:
+                return _unknown  # a test has written a ranking function: it is the one to be used
             case ["RG.DUMPREGISTRATIONS"]:
                 return partial(_constant, [b"qa.rank", b"qa.read"])
             case ["INFO", "qa"]:
@@ -84,6 +90,10 @@ class Node(Proxy):
         for key in (keys.model_key(self.tag, name), keys.tokenizer_key(self.tag, name)):
             await self.commands.execute("SET", key, "x")
         await self.commands.execute("SET", keys.manifest_key(self.tag, name), model.to_json())
+
+
+async def _unknown() -> Reply:
+    raise ReplyError("ERR unknown command 'QA.INDEX.STATS'")
 
 
 async def _constant(reply: Reply) -> Reply:
@@ -133,15 +143,20 @@ class ScriptedCluster:
         self.epoch += 1  # answers kept for earlier documents never hold again
         for node in self.nodes:
             await node.commands.execute("FLUSHALL")
-        for key, value in [(keys.epoch_key(tag), self.epoch) for tag in keys.partition_tags(PARTITIONS)]:
-            await self.set(key, value)
+        for tag in keys.partition_tags(PARTITIONS):
+            await self.set(keys.epoch_key(tag), self.epoch)
+            await self.at(keys.layout_key(tag), "HSET", keys.layout_key(tag), "analyzer", ANALYZER_VERSION)
         await self.set(keys.PARTITIONS_KEY, PARTITIONS)
         await self.set_manifest("a")
 
     async def set(self, key: str, value: object) -> None:
         """SET on the shard that serves the key."""
+        await self.at(key, "SET", key, str(value))
+
+    async def at(self, key: str, *command: str) -> Any:
+        """A command on the shard that serves the key."""
         number = next(n for n in reversed(range(SHARDS)) if keys.slot(key) >= n * (16384 // SHARDS))
-        await self.nodes[number].commands.execute("SET", key, str(value))
+        return await self.nodes[number].commands.execute(*command)
 
     async def set_manifest(self, revision: str, context_tokens: int = 0) -> None:
         """Store another default model."""

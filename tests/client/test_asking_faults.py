@@ -98,6 +98,7 @@ async def test_too_many_questions_at_a_shard_are_refused_while_others_wait(clust
 
     async with opened(cluster, connections_per_shard=2, max_waiting_per_shard=2) as engine:
         cluster.triggers["qa.rank"] = wait
+        engine._ranker._use_triggers("all questions wait in the same place")
         asked = [asyncio.create_task(ask(engine, f"Who sang number {n}?")) for n in range(4)]
         pools = [engine.shards.pool(shard.address) for shard in engine.shards.all]
         await eventually_async(lambda: cluster.count("qa.rank") == 6 and all(pool._waiting == 2 for pool in pools))
@@ -178,9 +179,13 @@ async def test_without_a_model_documents_can_be_written_and_questions_say_why_no
 
 
 async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster, engine: Engine) -> None:
+    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
+        return await cluster.rank(node, arguments)
+
+    cluster.triggers["qa.rank"] = rank  # it still ranks the old ones
     async with noticed(engine):
         await cluster.set(PARTITIONS_KEY, 24)
-    with pytest.raises(DeadlineExceeded):  # the scripted shards still rank the old ones
+    with pytest.raises(DeadlineExceeded):
         await ask(engine, QUESTION, timeout_ms=1000)
     assert engine.partitions == engine.documents.partitions == 24
     assert engine._answers.watches.partitions == 24

@@ -22,11 +22,21 @@ def moved(shards: Shards, slot: int, source: Server, target: Server) -> Iterator
 
 
 def move(shards: Shards, slot: int, source: Server, target: Server) -> None:
+    begun_move(shards, slot, source, target)
+    end_move(shards, slot, source, target)
+
+
+def begun_move(shards: Shards, slot: int, source: Server, target: Server) -> None:
+    """All keys of the slot are on the target; nobody owns it alone before `end_move`."""
     source_id, target_id = (shards.on(node, "CLUSTER", "MYID") for node in (source, target))
     shards.on(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
     shards.on(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
     while names := shards.on(source, "CLUSTER", "GETKEYSINSLOT", slot, 100):
         shards.on(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 10_000, "REPLACE", "KEYS", *names)
+
+
+def end_move(shards: Shards, slot: int, source: Server, target: Server) -> None:
+    target_id = shards.on(target, "CLUSTER", "MYID")
     for node in (target, source, *shards.nodes):
         shards.on(node, "CLUSTER", "SETSLOT", slot, "NODE", target_id)
     shards.client.nodes_manager.initialize()

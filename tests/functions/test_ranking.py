@@ -1,0 +1,189 @@
+"""A client asks the indexes itself: it finds what the shards' workers find, whatever happens between its questions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from qa_cluster import keys
+from qa_cluster.asking.engine import Engine
+from qa_cluster.cluster_client import AsyncClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.ranking.bm25 import Ranking
+from qa_cluster.ranking.filters import Filter, parse_short
+
+from .running_shards import Shards, tag
+from .test_moved_partition import begun_move, end_move
+
+WORDS = [f"quagga{number}" for number in range(30)]
+COLLECTION = "ranked"
+
+
+@pytest.fixture
+async def client(shards: Shards) -> AsyncIterator[AsyncClusterClient]:
+    async with AsyncClusterClient(f"redis://127.0.0.1:{shards.nodes[0].port}") as made:
+        yield made
+
+
+@pytest.fixture
+async def corpus(client: AsyncClusterClient) -> AsyncIterator[AsyncClusterClient]:
+    """Documents with random sentences, in the default collection and in another one."""
+    chance = random.Random(7)
+    await client.create_collection(COLLECTION)
+    for number in range(80):
+        text = " ".join(
+            " ".join(WORDS[int(30 * chance.random() ** 2)] for _ in range(chance.randint(2, 12))).capitalize() + "."
+            for _ in range(chance.randint(1, 8))
+        )
+        collection = COLLECTION if number % 4 == 0 else keys.DEFAULT_COLLECTION
+        metadata = {"year": 2000 + number % 10}
+        await client.put_document(f"random {number}", text, f"T {number}", metadata=metadata, collection=collection)
+    yield client
+    await client.delete_documents(prefix="random ")
+    await client.delete_collection(COLLECTION)
+
+
+async def both(engine: Engine, *arguments: Any) -> tuple[Ranking, Ranking]:
+    """The ranking by the indexes, and the one by the workers."""
+    count, packed, collection = arguments[1], arguments[2].packed if arguments[2] else b"", arguments[3]
+    before = dict(engine.rankings)
+    own = await engine._ranker.rank(*arguments)
+    assert engine.rankings == before | {"indexes": before["indexes"] + 1}
+    return own, await engine._ranker._by_triggers(arguments[0], count, packed.hex(), collection)
+
+
+@pytest.mark.parametrize("collection", [keys.DEFAULT_COLLECTION, COLLECTION])
+@pytest.mark.parametrize("condition", ["", "year>=2007", "year<1900"])
+async def test_the_same_sentences_with_the_same_scores(
+    corpus: AsyncClusterClient, collection: str, condition: str
+) -> None:
+    chosen: Filter | None = parse_short([condition]) if condition else None
+    chance = random.Random(11)
+    for _ in range(25):
+        question = " ".join(chance.sample(WORDS, chance.randint(1, 5)))
+        own, others = await both(corpus.engine, question, 1000, chosen, collection)
+        assert own == others
+        best, others = await both(corpus.engine, question, 5, chosen, collection)
+        # Which of several with the last score are among the best is open.
+        assert [item.score for item in best.candidates] == [item.score for item in own.candidates[:5]]
+        assert [item.score for item in others.candidates] == [item.score for item in own.candidates[:5]]
+        assert set(best.candidates) <= set(own.candidates)
+        assert (best.terms, best.frequencies, best.sentences) == (own.terms, own.frequencies, own.sentences)
+        assert (best.epochs, best.parts) == (own.epochs, own.parts)
+
+
+@pytest.mark.parametrize("question", ["", "the of", "nothing has this"])
+async def test_no_term_that_is_stored_is_no_candidate(client: AsyncClusterClient, question: str) -> None:
+    own, others = await both(client.engine, question, 8, None, keys.DEFAULT_COLLECTION)
+    assert own == others
+    assert own.candidates == []
+    assert len(own.parts) == len(own.epochs) == 12
+
+
+@contextmanager
+def between(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, happens: Mapping[int, Callable[[], Awaitable[object]]]
+) -> Iterator[list[int]]:
+    """Something happens before the pipelines of a ranking with these numbers, from 1; the numbers so far."""
+    ask_all = engine.shards.execute_pipelines
+    numbers: list[int] = []
+
+    async def asked(commands: Any, **options: bool) -> list[list[Any]]:
+        numbers.append(len(numbers) + 1)
+        if change := happens.get(numbers[-1]):
+            await change()
+        return await ask_all(commands, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.shards, "execute_pipelines", asked)
+        yield numbers
+
+
+@pytest.mark.parametrize("ends_before", [2, 3, 5])
+async def test_a_slot_that_moves_between_the_pipelines_is_ranked_where_it_comes_to_rest(
+    shards: Shards, client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch, ends_before: int
+) -> None:
+    """It has moved before the second pipeline, or is on its way meanwhile."""
+    await client.put_document("dugong", "Dugongs graze on seagrass.")
+    slot = keys.slot(tag("dugong"))
+    source = shards.node_of(keys.document_key("dugong", tag("dugong")))
+    target = next(node for node in shards.nodes if node is not source)
+
+    async def begin() -> None:
+        begun_move(shards, slot, source, target)
+        if ends_before == 2:
+            await end()
+
+    async def end() -> None:
+        end_move(shards, slot, source, target)
+
+    before = dict(client.engine.rankings)
+    with between(client.engine, monkeypatch, {2: begin, ends_before if ends_before > 2 else 0: end}) as numbers:
+        result = await client.search("dugongs", timeout_ms=20_000)
+    try:
+        assert [hit.document_id for hit in result.hits] == ["dugong"]
+        assert len(numbers) >= 4
+        assert client.engine.rankings == before | {"indexes": before["indexes"] + 1}
+        await client.put_document("dugong", "Dugongs sleep.")
+        assert [hit.text for hit in (await client.search("dugongs")).hits] == ["Dugongs sleep."]
+    finally:
+        begun_move(shards, slot, target, source)
+        end_move(shards, slot, target, source)
+
+
+async def test_a_document_that_is_written_between_the_pipelines_is_ranked_and_its_answer_is_not_kept(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}", answer_drift=0.0)
+    question = "What do tamanduas eat?"
+    async with AsyncClusterClient(settings) as client:
+        await client.put_document("tamandua", "Tamanduas eat ants.")
+
+        async def write() -> None:
+            await client.put_document("tamandua 2", "Tamanduas eat termites and nothing else.")
+
+        with between(client.engine, monkeypatch, {2: write}):
+            first = await client.ask(question, no_answer=False)
+        second = await client.ask(question, no_answer=False)
+        third = await client.ask(question, no_answer=False)
+    assert [result.usage.candidates for result in (first, second, third)] == [2, 2, 2]
+    assert [result.cache.status for result in (first, second, third)] == ["miss", "miss", "hit"]
+
+
+async def test_a_document_that_is_removed_between_the_pipelines_is_not_ranked(
+    client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.put_document("solenodon", "Solenodons are venomous.")
+    with between(client.engine, monkeypatch, {2: lambda: client.delete_document("solenodon")}):
+        assert (await client.search("solenodons")).hits == ()
+
+
+@pytest.mark.parametrize("refused", ["-qa.index.rank", "-qa.index.stats", "-qa.index.rank -qa.index.stats"])
+async def test_a_user_without_the_commands_gets_the_workers_ranking(shards: Shards, refused: str) -> None:
+    for node in shards.nodes:
+        shards.on(node, "ACL", "SETUSER", "narrow", "reset", "on", ">secret", "~*", "&*", "+@all", *refused.split())
+    try:
+        async with AsyncClusterClient(f"redis://narrow:secret@127.0.0.1:{shards.nodes[0].port}") as client:
+            await client.put_document("aye-aye", "Aye-ayes tap on wood.")
+            for _ in range(2):
+                assert [hit.document_id for hit in (await client.search("ayes tap")).hits] == ["aye-aye"]
+            assert client.engine.rankings == {"indexes": 0, "triggers": 2}
+    finally:
+        for node in shards.nodes:
+            shards.on(node, "ACL", "DELUSER", "narrow")
+
+
+async def test_a_user_without_the_trigger_needs_only_to_read_the_indexes(shards: Shards) -> None:
+    for node in shards.nodes:
+        shards.on(node, "ACL", "SETUSER", "reader", "reset", "on", ">secret", "~*", "&*", "+@all", "-rg.trigger")
+    try:
+        async with AsyncClusterClient(f"redis://reader:secret@127.0.0.1:{shards.nodes[0].port}") as client:
+            await client.put_document("indri", "Indris sing.")
+            assert [hit.document_id for hit in (await client.search("indris")).hits] == ["indri"]
+    finally:
+        for node in shards.nodes:
+            shards.on(node, "ACL", "DELUSER", "reader")
