@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from qa_cluster.asking.questions import AskLimits
+from qa_cluster.config import PARTIAL
 from qa_cluster.huggingface.request import PipelineLimits
 
 from . import openapi_collections, openapi_documents, openapi_models, openapi_search
@@ -35,7 +36,7 @@ _STATUS_TEXT = {
     "413": "question or body too long",
     "415": "the body is not JSON",
     "422": "a field is not valid",
-    "503": "at capacity, or a shard is not ready; see Retry-After",
+    "503": "at capacity, or a shard is not ready or down; see Retry-After",
     "504": "the request was not answered in time",
 }
 
@@ -173,9 +174,11 @@ def _operation(
     return {"summary": summary, "responses": responses, **more}
 
 
-def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: PipelineLimits) -> dict[str, Any]:
+def describe(
+    version: str, limits: AskLimits, max_body_bytes: int, pipeline: PipelineLimits, coverage: str = PARTIAL
+) -> dict[str, Any]:
     """The whole description."""
-    ask = ask_fields(limits)
+    ask = ask_fields(limits, coverage)
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
     asked = {"200": ("the answers; answerable is false if there is none", "Result")}
@@ -196,10 +199,16 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
             },
             "/search": {
                 "get": _operation(
-                    "Find sentences", found, search_problems, parameters=_parameters(search_fields(limits, "q"))
+                    "Find sentences",
+                    found,
+                    search_problems,
+                    parameters=_parameters(search_fields(limits, "q", coverage)),
                 ),
                 "post": _operation(
-                    "Find sentences", found, [*search_problems, "415"], requestBody=_body(search_fields(limits))
+                    "Find sentences",
+                    found,
+                    [*search_problems, "415"],
+                    requestBody=_body(search_fields(limits, coverage=coverage)),
                 ),
             },
             "/documents": {
