@@ -36,6 +36,7 @@ def service_options(settings: Settings) -> ServiceOptions:
         settings.http_max_requests,
         settings.body_max_bytes,
         pipeline,
+        coverage=settings.coverage,
         page_questions=tuple(line.strip() for line in settings.page_questions.splitlines() if line.strip()),
     )
 

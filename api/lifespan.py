@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskLimits
+from qa_cluster.config import PARTIAL
 from qa_cluster.errors import ClusterError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
 
@@ -33,6 +34,7 @@ class ServiceOptions:
     body_max_bytes: int = 8 * 1024 * 1024
     pipeline: PipelineLimits = field(default_factory=PipelineLimits)
     page_questions: tuple[str, ...] = ()
+    coverage: str = PARTIAL
 
     @property
     def limits(self) -> AskLimits:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from qa_cluster.asking.questions import AskLimits
+from qa_cluster.config import PARTIAL
 from qa_cluster.huggingface.request import PipelineLimits
 
 from . import openapi_collections, openapi_documents, openapi_models, openapi_search
@@ -35,7 +36,7 @@ _STATUS_TEXT = {
     "413": "question or body too long",
     "415": "the body is not JSON",
     "422": "a field is not valid",
-    "503": "at capacity, or a shard is not ready; see Retry-After",
+    "503": "at capacity, or a shard is not ready or down; see Retry-After",
     "504": "the request was not answered in time",
 }
 
@@ -202,7 +203,9 @@ _STATE = {
 }
 
 
-def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: PipelineLimits) -> dict[str, Any]:
+def describe(
+    version: str, limits: AskLimits, max_body_bytes: int, pipeline: PipelineLimits, coverage: str = PARTIAL
+) -> dict[str, Any]:
     """The whole description."""
     return {
         "openapi": "3.1.0",
@@ -212,7 +215,7 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
             "description": "Questions answered where the text is stored.",
         },
         "paths": {
-            **_questions(limits),
+            **_questions(limits, coverage),
             **_documents(limits, max_body_bytes),
             **_collections(limits),
             **_models(limits, pipeline),
@@ -222,9 +225,11 @@ def describe(version: str, limits: AskLimits, max_body_bytes: int, pipeline: Pip
     }
 
 
-def _questions(limits: AskLimits) -> dict[str, Any]:
+def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
     """Questions and searches."""
-    ask = ask_fields(limits)
+    ask = ask_fields(limits, coverage)
+    search = search_fields(limits, "q", coverage)
+    posted = search_fields(limits, coverage=coverage)
     asked = {"200": ("the answers; answerable is false if there is none", "Result")}
     found = {"200": ("the sentences, the best first; there may be none", "Search")}
     problems = ["400", "404", "413", "422", "503", "504"]
@@ -234,8 +239,8 @@ def _questions(limits: AskLimits) -> dict[str, Any]:
             "post": _operation("Ask a question", asked, [*problems, "415"], requestBody=_body(ask)),
         },
         "/search": {
-            "get": _operation("Find sentences", found, problems, parameters=_parameters(search_fields(limits, "q"))),
-            "post": _operation("Find sentences", found, [*problems, "415"], requestBody=_body(search_fields(limits))),
+            "get": _operation("Find sentences", found, problems, parameters=_parameters(search)),
+            "post": _operation("Find sentences", found, [*problems, "415"], requestBody=_body(posted)),
         },
     }
 

@@ -10,7 +10,15 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 _STRING, _INTEGER, _NUMBER, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
-INDEX = _object({"version": _STRING, "shards_total": _INTEGER, "shards_answered": _INTEGER, "partial": _BOOLEAN})
+INDEX = _object(
+    {
+        "version": _STRING,
+        "shards_total": _INTEGER,
+        "shards_answered": _INTEGER,
+        "partial": {**_BOOLEAN, "description": "whether shards were down, so that their documents had no part in this"},
+        "missing": {"type": "array", "items": _STRING, "description": "the addresses of these shards"},
+    }
+)
 SECTION = {"type": "array", "items": _STRING, "description": "the headings above, the outermost first"}
 SOURCE = {
     **_object({"file": _STRING, "line": {"type": ["integer", "null"]}, "page": {"type": ["integer", "null"]}}),

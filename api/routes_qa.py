@@ -30,8 +30,8 @@ class QuestionRoute:
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._fields = ask_fields(state.options.limits)
-        self._aliases: OrderedDict[bytes, tuple[str, bytes]] = OrderedDict()
+        self._fields = ask_fields(state.options.limits, state.options.coverage)
+        self._aliases: OrderedDict[bytes, tuple[str, bytes, str]] = OrderedDict()
 
     async def near(self, scope: Scope, request_id: str, send: Send) -> int | None:
         """Answer a GET from the near cache and return the status, or do nothing and return None."""
@@ -40,8 +40,8 @@ class QuestionRoute:
         engine = self._state.engine_or_none
         if alias is None or engine is None:
             return None
-        digest, head = alias
-        found = engine.asker.near_hit(digest)
+        digest, head, coverage = alias
+        found = engine.asker.near_hit(digest, coverage)
         if found is None:
             return None
         body, etag, use, answerable = found
@@ -81,7 +81,9 @@ class QuestionRoute:
             raise HttpProblem(
                 "method-not-allowed", f"/qa has GET and POST, not {method}", headers=[(b"allow", b"GET, HEAD, POST")]
             )
-        outcome = await self._ask_while_connected(receive, values["question"], ask_options(values))
+        outcome = await self._ask_while_connected(
+            receive, values["question"], ask_options(values, self._state.options.coverage)
+        )
         if method == "GET":
             self._remember(scope["query_string"], outcome)
         await self._respond(scope, send, outcome)
@@ -105,6 +107,7 @@ class QuestionRoute:
     async def _respond(self, scope: Scope, send: Send, outcome: Outcome) -> None:
         use, timings = outcome.cache, outcome.timings
         self._state.metrics.question(use, timings, outcome.answerable)
+        self._state.metrics.partial.inc("qa", by=outcome.partial)
         if use.status == "hit":
             status = b"qa-cluster; hit; ttl=%d; detail=%b" % (use.ttl_s, use.tier.encode())
         else:
@@ -128,7 +131,7 @@ class QuestionRoute:
         if question.options.cache not in ("use", "only") or len(query) > MAX_ALIAS_BYTES:
             return
         head = orjson.dumps({"question": question.text, "normalized_question": question.folded})[1:-1]
-        self._aliases[query] = (outcome.digest, head)
+        self._aliases[query] = (outcome.digest, head, question.options.coverage)
         self._aliases.move_to_end(query)
         if len(self._aliases) > MAX_ALIASES:
             self._aliases.popitem(last=False)

@@ -16,8 +16,8 @@ class SearchRoute:
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._parameters = search_fields(state.options.limits, "q")
-        self._fields = search_fields(state.options.limits)
+        self._parameters = search_fields(state.options.limits, "q", state.options.coverage)
+        self._fields = search_fields(state.options.limits, coverage=state.options.coverage)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Search, and stop if the client disconnects."""
@@ -40,9 +40,10 @@ class SearchRoute:
                 headers=[(b"allow", b"GET, HEAD, POST")],
             )
         metrics = self._state.metrics
-        searching = self._state.engine.search(query, search_options(values))
+        searching = self._state.engine.search(query, search_options(values, self._state.options.coverage))
         found = await while_connected(receive, searching, metrics.disconnects.inc)
         metrics.searches.inc("hits" if found.hits else "no_hits")
+        metrics.partial.inc("search", by=found.index.partial)
         timings = found.timings
         timing = f"rank;dur={timings.rank:.3f}, fetch;dur={timings.fetch:.3f}, total;dur={timings.total:.3f}"
         headers: RawHeaders = [

@@ -31,7 +31,9 @@ def status_routes(state: ServiceState) -> list[Route]:
     """The routes."""
     readiness = Readiness(state)
     options = state.options
-    description = describe(version("qa-cluster"), options.limits, options.body_max_bytes, options.pipeline)
+    description = describe(
+        version("qa-cluster"), options.limits, options.body_max_bytes, options.pipeline, options.coverage
+    )
 
     async def livez(request: Request) -> Response:
         return _json({"alive": True})

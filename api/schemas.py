@@ -24,6 +24,7 @@ from qa_cluster.asking.questions import (
     AskOptions,
     SearchOptions,
 )
+from qa_cluster.config import COVERAGES, PARTIAL
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
@@ -72,8 +73,8 @@ class Field:
         return schema
 
 
-def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
-    """The fields of a question."""
+def ask_fields(limits: AskLimits, coverage: str = PARTIAL) -> tuple[Field, ...]:
+    """The fields of a question; `coverage` is the default of that field."""
     options = AskOptions()
     return (
         Field("question", "string", "the question", required=True, minimum=1, maximum=limits.question_max_chars),
@@ -97,11 +98,11 @@ def ask_fields(limits: AskLimits) -> tuple[Field, ...]:
         _collection("whose documents the answers come from"),
         _document_ids("answers from"),
         *_filters("answers from"),
-        *_reading_fields(limits, options),
+        *_reading_fields(limits, options, coverage),
     )
 
 
-def _reading_fields(limits: AskLimits, options: AskOptions) -> tuple[Field, ...]:
+def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tuple[Field, ...]:
     """How sentences are read, and what becomes of the answers."""
     return (
         Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),
@@ -113,6 +114,7 @@ def _reading_fields(limits: AskLimits, options: AskOptions) -> tuple[Field, ...]
             default=options.cache,
             choices=CACHE_MODES,
         ),
+        _coverage(coverage),
         Field(
             "no_answer",
             "boolean",
@@ -129,8 +131,11 @@ def _reading_fields(limits: AskLimits, options: AskOptions) -> tuple[Field, ...]
     )
 
 
-def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
-    """The fields of a search; `query` is the name of the text to search for, ``q`` in query strings."""
+def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTIAL) -> tuple[Field, ...]:
+    """The fields of a search; `query` is the name of the text to search for, ``q`` in query strings.
+
+    `coverage` is the default of that field.
+    """
     options = SearchOptions()
     return (
         Field(query, "string", "what to search for", required=True, minimum=1, maximum=limits.question_max_chars),
@@ -154,6 +159,17 @@ def search_fields(limits: AskLimits, query: str = "query") -> tuple[Field, ...]:
             maximum=MAX_NEIGHBOURS,
         ),
         _timeout(limits),
+        _coverage(coverage),
+    )
+
+
+def _coverage(default: str) -> Field:
+    return Field(
+        "coverage",
+        "string",
+        "while a shard is down: partial answers from the others and says so in index; full is refused",
+        default=default,
+        choices=COVERAGES,
     )
 
 
@@ -334,14 +350,14 @@ def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
     return _checked({name: document[name] for name in document if name in by_name}, fields, errors, "pointer")
 
 
-def ask_options(values: Mapping[str, Any]) -> AskOptions:
-    """The options among the values of a question."""
-    return AskOptions(**_options(values, "question"))
+def ask_options(values: Mapping[str, Any], coverage: str = PARTIAL) -> AskOptions:
+    """The options among the values of a question; `coverage` is the default of that one."""
+    return AskOptions(**({"coverage": coverage} | _options(values, "question")))
 
 
-def search_options(values: Mapping[str, Any]) -> SearchOptions:
-    """The options among the values of a search."""
-    return SearchOptions(**_options(values, "q", "query"))
+def search_options(values: Mapping[str, Any], coverage: str = PARTIAL) -> SearchOptions:
+    """The options among the values of a search; `coverage` is the default of that one."""
+    return SearchOptions(**({"coverage": coverage} | _options(values, "q", "query")))
 
 
 def _options(values: Mapping[str, Any], *others: str) -> dict[str, Any]:

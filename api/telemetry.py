@@ -39,6 +39,9 @@ class Telemetry:
             "qa_question_waves", "Waves in which sentences were read", bounds=(0, 1, 2, 3, 4, 8)
         )
         self.searches = self.registry.counter("qa_searches_total", "Searches, by outcome", ("outcome",))
+        self.partial = self.registry.counter(
+            "qa_partial_results_total", "Questions and searches answered without the shards that were down", ("route",)
+        )
         self.refused = self.registry.counter(
             "qa_http_refused_total", "Requests refused because too many were under way"
         )
@@ -75,7 +78,14 @@ class Telemetry:
             ("qa_rankings_by_indexes", "Rankings of the indexes by this process", lambda: engine.rankings["indexes"]),
             ("qa_rankings_by_triggers", "Rankings by the workers (qa.rank)", lambda: engine.rankings["triggers"]),
             ("qa_flights", "Questions being worked out", lambda: engine.asker.flights),
+            ("qa_questions_waiting", "Questions that wait for their turn", lambda: engine.asker.admission.waiting),
+            (
+                "qa_questions_late",
+                "Questions refused because they would have ended too late",
+                lambda: engine.asker.admission.refused,
+            ),
             ("qa_shards", "Shards of the cluster", lambda: len(engine.shards.all)),
+            ("qa_shards_down", "Shards that do not answer this process", lambda: len(engine.shards.down)),
         ):
             self.registry.gauge(name, help, read)
 

@@ -9,7 +9,7 @@ import redis
 import typer
 
 from qa_cluster import __version__
-from qa_cluster.errors import CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
+from qa_cluster.errors import CannotWrite, CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
 
 from .commands.shared_options import SharedOptions
 from .terminal import console
@@ -110,6 +110,8 @@ def exit_code(error: BaseException) -> int:
     """The exit code of the process for an error."""
     if isinstance(error, ConfigError):
         return USAGE
+    if isinstance(error, CannotWrite):
+        return FAILURE
     if isinstance(error, CapacityError | redis.exceptions.TimeoutError):
         return OVERLOADED
     if isinstance(error, ClusterError | NoWorker | WorkerLost | redis.exceptions.ConnectionError):

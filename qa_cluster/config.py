@@ -30,6 +30,9 @@ FILE_NAME = "qa-cluster.toml"
 _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
+# What is done while a shard is down: it is answered without it, or refused.
+PARTIAL, FULL = "partial", "full"
+COVERAGES = (PARTIAL, FULL)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 # Earlier names of settings, and their present ones.
 _RENAMED = {"answer_ttl_s": "whole_answer_ttl_s", "sentence_ttl_s": "sentence_answer_ttl_s"}
@@ -189,6 +192,12 @@ class Settings:
     )
     jobs_port: int = _of(
         0, "loopback port of that own jobs server; 0: it listens on a unix socket only", minimum=0, maximum=65535
+    )
+    coverage: str = _of(
+        PARTIAL,
+        "what the REST service does while a shard is down and a request does not say: partial answers from the others,"
+        " full refuses",
+        choices=COVERAGES,
     )
     log_level: str = _of("info", "least important log messages shown", choices=_LOG_LEVELS)
 

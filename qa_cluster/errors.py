@@ -17,6 +17,7 @@
     ├── ModelError              MODEL      503  a model, manifest or tokenizer is missing or unusable
     ├── ProtocolError           PROTOCOL   502  module and worker do not speak the same version
     ├── ClusterError            CLUSTER    503  the cluster cannot be reached or lacks something
+    │   └── CannotWrite         CLUSTER    503  a server takes no writes: disk, memory or replicas
     └── ConfigError             CONFIG     500  a setting is wrong; raised at start
 
 Each leaf carries the code it has on the wire (RESP), its HTTP status and whether the same request may succeed when it
@@ -24,6 +25,8 @@ is sent again. `from_reply` turns the text of a RESP error back into the class.
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 
 class ReplyError(Exception):
@@ -152,6 +155,20 @@ class ClusterError(QAError):
     retry_after_seconds = 1.0
 
 
+class CannotWrite(ClusterError):
+    """A server answers, but takes no writes and runs no functions: disk or memory is full, or replicas are missing.
+
+    `address` is where it listens, as text; None where that is not known.
+    """
+
+    address: object = None
+
+    def at(self, address: object) -> Self:
+        """The same of the server there."""
+        self.address = address
+        return self
+
+
 class ConfigError(QAError):
     """A setting is unknown, of the wrong type or out of range."""
 
@@ -174,20 +191,42 @@ LEAVES: tuple[type[QAError], ...] = (
 )
 
 _BY_CODE = {leaf.resp_code: leaf for leaf in LEAVES}
+# Error codes of a server that takes no writes, and what an operator can do about each.
+_REMEDIES = {
+    "MISCONF": "its log and `dir` show what is wrong there; it writes again as soon as its disk does",
+    "NOREPLICAS": "bring its replicas back, or lower min-replicas-to-write",
+    "OOM": "raise its maxmemory, or add shards",
+}
+_DISK_FULL = "No space left on device"
 # Error codes of a server that is itself at fault, not the command.
 _SERVER_CODES = frozenset({"BUSY", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"})
+
+
+def remedy(refusal: str) -> str:
+    """The text of a server's refusal to write in words, and what can be done about it.
+
+    >>> remedy("MISCONF Errors writing to the AOF file: No space left on device")
+    'disk is full (MISCONF): free space on the disk of its `dir`; it then writes again by itself'
+    """
+    code, _, rest = refusal.partition(" ")
+    if code == "MISCONF" and _DISK_FULL in rest:
+        return "disk is full (MISCONF): free space on the disk of its `dir`; it then writes again by itself"
+    names = {"MISCONF": "saving to disk fails", "NOREPLICAS": "too few replicas", "OOM": "memory is full"}
+    return f"{names[code]} ({code}{': ' + rest if rest else ''}): {_REMEDIES[code]}"
 
 
 def from_reply(text: str) -> QAError:
     """The error that the text of a RESP error reply stands for.
 
     A leading ``ERR`` may be missing (redis-py strips it). An error of the server itself becomes `ClusterError`, any
-    other code `InvalidInput`, both with the whole text.
+    other code `InvalidInput`, both with the whole text; one that takes no writes `CannotWrite`, with what to do.
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')
     """
     code, _, rest = text.partition(" ")
+    if code in _REMEDIES:
+        return CannotWrite(f"a shard cannot write: {remedy(text)}")
     if code in _SERVER_CODES:
         return ClusterError(text)
     leaf = _BY_CODE.get(code)

@@ -15,6 +15,7 @@ PIPELINE_TRIGGER = "qa.pipeline"
 READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
 SENTENCES_TRIGGER = "qa.sentences"
+PARTITIONS_TRIGGER = "qa.partitions"
 # Argument of `qa.models` that adds the manifest of each reader to the reply.
 WITH_MANIFESTS = "manifests"
 

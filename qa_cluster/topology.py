@@ -57,9 +57,13 @@ class Shard:
 
 
 class Topology:
-    """The primaries of a cluster and the slots they serve."""
+    """The primaries of a cluster and the slots they serve.
 
-    def __init__(self, ranges: Iterable[tuple[int, int, Shard]]) -> None:
+    `spared` are the shards that have a replica, which takes over when the primary fails.
+    """
+
+    def __init__(self, ranges: Iterable[tuple[int, int, Shard]], spared: Iterable[Shard] = ()) -> None:
+        self.spared = frozenset(spared)
         ordered = sorted(ranges, key=lambda entry: entry[0])
         self._starts = [start for start, _, _ in ordered]
         self._ranges = ordered
@@ -96,13 +100,17 @@ def _text(value: object) -> str:
 def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
     """Read the reply of `CLUSTER SLOTS`; a node listed without a host is at the host that was asked."""
     ranges: list[tuple[int, int, Shard]] = []
+    spared: set[Shard] = set()
     for entry in reply:
-        start, end, primary = entry[0], entry[1], entry[2]
+        start, end, primary, *replicas = entry
         host, port, node_id = _text(primary[0]), int(primary[1]), _text(primary[2])
-        ranges.append((int(start), int(end), Shard(node_id, Address(asked.host if host in ("", "?") else host, port))))
+        shard = Shard(node_id, Address(asked.host if host in ("", "?") else host, port))
+        ranges.append((int(start), int(end), shard))
+        if replicas:  # the reply leaves out those that have failed
+            spared.add(shard)
     if not ranges:
         raise ClusterError(f"{asked} serves a cluster without slots: create it first (qa-cluster up)")
-    return Topology(ranges)
+    return Topology(ranges, spared)
 
 
 def parse_redirect(text: str, asked: Address) -> tuple[int, Address]:

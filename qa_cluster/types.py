@@ -91,12 +91,18 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The state of the documents that was searched. `version` changes with every change of any document."""
+    """The state of the documents that was searched. `version` changes with every change of any document.
+
+    Attributes:
+        partial: whether some shards could not be asked, so that their documents had no part in this.
+        missing: the addresses of these shards.
+    """
 
     version: str
     shards_total: int
     shards_answered: int
     partial: bool = False
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,7 @@ class AskResult:
                 no_answer_score=value["no_answer_score"],
                 answers=tuple(Answer.from_dict(answer) for answer in value["answers"]),
                 cache=_pick(CacheUse, value["cache"]),
-                index=_pick(Index, value["index"]),
+                index=_index(value["index"]),
                 usage=_pick(Usage, value["usage"]),
                 timings_ms=_pick(Timings, {**timings, "read": tuple(timings["read"])}),
             )
@@ -298,7 +304,7 @@ class SearchResult:
                 terms=tuple(value["terms"]),
                 hits=tuple(Hit.from_dict(hit) for hit in value["hits"]),
                 sentences=value["sentences"],
-                index=_pick(Index, value["index"]),
+                index=_index(value["index"]),
                 timings_ms=_pick(SearchTimings, value["timings_ms"]),
             )
         except (KeyError, TypeError, AttributeError) as error:
@@ -473,6 +479,11 @@ def _read(kind: type[_Kind], value: Mapping[str, Any], what: str) -> _Kind:
 def _pick(kind: Any, value: Mapping[str, Any]) -> Any:
     known = {entry.name for entry in fields(kind)}
     return kind(**{name: item for name, item in value.items() if name in known})
+
+
+def _index(value: Mapping[str, Any]) -> Index:
+    found: Index = _pick(Index, {**value, "missing": tuple(value.get("missing", ()))})
+    return found
 
 
 def _origin(value: Mapping[str, Any]) -> dict[str, Any]:

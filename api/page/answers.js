@@ -92,8 +92,16 @@ function times(found, seen) {
       fact("reader", `${found.model.id}, ${found.model.precision}`)));
 }
 
+// A better answer may be where nobody could be asked.
+function partial(index) {
+  if (!index.partial) return null;
+  return element("p", { class: "partial", role: "note" },
+    `Part of the documents could not be asked: ${index.missing.length} of ${counted(index.shards_total, "shard")} `
+    + `(${index.missing.join(", ")}).`);
+}
+
 export async function result(found, seen, collection, signal) {
-  const shown = [];
+  const shown = [partial(found.index)];
   if (found.answerable) {
     shown.push(best(found.answers[0], collection), others(found.answers.slice(1), collection));
   } else if (found.usage.candidates) {

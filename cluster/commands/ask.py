@@ -8,14 +8,14 @@ import typer
 
 from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.cluster_client import ClusterClient
-from qa_cluster.config import Settings
+from qa_cluster.config import PARTIAL, Settings
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
-from qa_cluster.types import Answer, AskResult, Hit
+from qa_cluster.types import Answer, AskResult, Hit, Index
 
 from ..servers.local import with_cluster
 from ..terminal import console, tables
-from .shared_options import CollectionOption, FilterOption, load_settings
+from .shared_options import CollectionOption, CoverageOption, FilterOption, load_settings
 
 
 def ask(  # noqa: PLR0917 - one parameter is one option
@@ -27,9 +27,12 @@ def ask(  # noqa: PLR0917 - one parameter is one option
     ] = "",
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
+    coverage: CoverageOption = PARTIAL,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
 ) -> None:
     """Ask the cluster a question. The exit code is 0 also when the documents hold no answer.
+
+    While a shard is down, the others answer, and a notice says so; with --coverage full the exit code is then 3.
 
     Examples:
 
@@ -40,10 +43,11 @@ def ask(  # noqa: PLR0917 - one parameter is one option
         qa-cluster ask "When is a finally clause executed?" --filter lang=en --filter "year>=2020"
     """
     settings = load_settings(context).settings
-    _check(settings, question, AskOptions(top_k=top_k, filter=tuple(filter or ()), model=model, collection=collection))
+    options = AskOptions(top_k=top_k, filter=tuple(filter or ()), model=model, collection=collection, coverage=coverage)
+    _check(settings, question, options)
     settings = with_cluster(settings)
     with ClusterClient(settings) as client:
-        result = client.ask(question, top_k=top_k, filter=filter, model=model, collection=collection)
+        result = client.ask(question, top_k=top_k, filter=filter, model=model, collection=collection, coverage=coverage)
     if json:
         console.say_json(result.to_dict())
     else:
@@ -61,6 +65,7 @@ def _check(settings: Settings, question: str, options: AskOptions) -> None:
 
 def show(result: AskResult) -> None:
     """Print the answers, except those with a score of 0.00 that are not the best."""
+    notice_partial(result.index)
     placed = any(where(answer) for answer in result.answers)
     if not result.answerable:
         console.say("no answer in the documents")
@@ -80,6 +85,15 @@ def show(result: AskResult) -> None:
         minor=("where", "document"),
     )
     console.say(f"{result.timings_ms.total:.1f} ms, cache: {result.cache.tier}")
+
+
+def notice_partial(index: Index) -> None:
+    """Say which shards could not be asked, if any."""
+    if index.partial:
+        console.notice(
+            f"part of the documents could not be asked: {len(index.missing)} of {index.shards_total} shards"
+            f" ({', '.join(index.missing)}), see `qa-cluster status`"
+        )
 
 
 def where(found: Answer | Hit) -> str:

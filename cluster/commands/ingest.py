@@ -17,7 +17,7 @@ from qa_cluster.sources.limited import Extractor
 from qa_cluster.types import Document
 
 from ..provision.preview import preview
-from ..provision.storing import Stored, remove_gone, store
+from ..provision.storing import Stored, check_storable, remove_gone, store
 from ..servers.local import with_cluster
 from ..terminal import console
 from .shared_options import CollectionOption, load_settings
@@ -112,6 +112,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     paths = paths or []
     _check(paths, on_error, prefix, sync)
     settings = with_cluster(load_settings(context).settings)
+    check_storable(settings)
     extractor = None if raw else Extractor(forced=format)
     source = _Source(settings, paths, prefix, collection, extractor, stop=on_error == "stop")
     try:

@@ -10,7 +10,7 @@ import typer
 
 from qa_cluster.asking.questions import AskLimits, SearchOptions, check_search
 from qa_cluster.cluster_client import ClusterClient
-from qa_cluster.config import Settings
+from qa_cluster.config import PARTIAL, Settings
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
@@ -19,8 +19,8 @@ from qa_cluster.types import Hit, SearchResult
 
 from ..servers.local import with_cluster
 from ..terminal import console
-from .ask import where
-from .shared_options import CollectionOption, FilterOption, load_settings
+from .ask import notice_partial, where
+from .shared_options import CollectionOption, CoverageOption, FilterOption, load_settings
 
 _SPACE = re.compile(r"\s")
 
@@ -39,9 +39,12 @@ def search(  # noqa: PLR0917 - one parameter is one option
         int,
         typer.Option("--context", help="Show this many sentences before and after each.", min=0, max=MAX_NEIGHBOURS),
     ] = 0,
+    coverage: CoverageOption = PARTIAL,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
 ) -> None:
     """Find the sentences that match best, without a reader. The exit code is 0 also when there are none.
+
+    While a shard is down, the others are searched, and a notice says so; with --coverage full the exit code is then 3.
 
     Examples:
 
@@ -53,7 +56,12 @@ def search(  # noqa: PLR0917 - one parameter is one option
     """
     settings = load_settings(context).settings
     options = SearchOptions(
-        top_k=top_k, collection=collection, doc_id=tuple(doc_id or ()), filter=tuple(filter or ()), context=around
+        top_k=top_k,
+        collection=collection,
+        doc_id=tuple(doc_id or ()),
+        filter=tuple(filter or ()),
+        context=around,
+        coverage=coverage,
     )
     _check(settings, words, options)
     with ClusterClient(with_cluster(settings)) as client:
@@ -64,6 +72,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
             doc_id=options.doc_id,
             filter=options.filter,
             context=options.context,
+            coverage=options.coverage,
         )
     if json:
         console.say_json(result.to_dict())
@@ -81,6 +90,7 @@ def _check(settings: Settings, words: str, options: SearchOptions) -> None:
 
 def show(result: SearchResult) -> None:
     """Print each hit as a line about it and a line of text, with matching words in bold."""
+    notice_partial(result.index)
     if not result.hits:
         console.say("no sentence in the documents holds any of these words")
     for hit in result.hits:

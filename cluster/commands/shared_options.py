@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.config import Loaded, load
+from qa_cluster.config import COVERAGES, Loaded, load
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import check_collection
 
@@ -35,6 +35,23 @@ CollectionOption = Annotated[
     str,
     typer.Option(
         help="The collection of the documents (`qa-cluster collections list`).", parser=collection_name, metavar="NAME"
+    ),
+]
+
+
+def coverage_name(text: str) -> str:
+    """What to do while a shard is down; anything else is wrong usage."""
+    if text not in COVERAGES:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(COVERAGES)}")
+    return text
+
+
+CoverageOption = Annotated[
+    str,
+    typer.Option(
+        help="While a shard is down: partial asks the others, full refuses.",
+        parser=coverage_name,
+        metavar="partial|full",
     ),
 ]
 

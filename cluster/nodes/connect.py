@@ -65,7 +65,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
     for address in _place(settings, url).seeds:
         client = server_client(settings, url, address, **changes)
         try:
-            client.ping()
+            _answers(client)
             return client
         except redis.exceptions.AuthenticationError as error:
             client.close()
@@ -74,6 +74,15 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
             client.close()
             problems.append(f"{address}: {error}")
     raise NotRunning(f"no server of the cluster answers: {'; '.join(problems)}")
+
+
+def _answers(client: redis.Redis) -> None:
+    """Raise unless the server answers; one that cannot write to its disk refuses a PING, but does answer."""
+    try:
+        client.ping()
+    except redis.exceptions.ResponseError as error:
+        if not str(error).startswith("MISCONF"):
+            raise
 
 
 def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from ..nodes.connect import ShardClient, seed_client, server_client
 from ..nodes.formation import UNREACHABLE, incomplete
 from ..nodes.node import Node, command, nodes_of, primaries
 from ..readers.shard_readers import model_mark
+from .writability import write_refusal
 
 # A server that is up answers in milliseconds; users should not wait long for one that is down.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
@@ -32,7 +33,9 @@ _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER
 
 @dataclass(frozen=True)
 class ShardReport:
-    """One shard. `problems` names what is missing; it is empty if the shard can answer.
+    """One shard. `problems` names what is missing; it is empty if the shard can answer and be written to.
+
+    `obstacles` are those of them that also keep documents from being stored.
 
     `collections` has the documents and sentences by collection, whose sums are `documents` and `sentences`.
     """
@@ -54,11 +57,15 @@ class ShardReport:
     progress: dict[str, str] = field(default_factory=dict)
     module_info: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    obstacles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """The whole cluster. `partitions` is 0 if their number is not set, None if its shard is down."""
+    """The whole cluster. `partitions` is 0 if their number is not set, None if its shard is down.
+
+    `hints` name settings that will matter once something fails; nothing is missing now.
+    """
 
     address: str
     server: str
@@ -66,6 +73,7 @@ class ClusterReport:
     shards: tuple[ShardReport, ...]
     down: tuple[str, ...]
     problems: tuple[str, ...]
+    hints: tuple[str, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -126,7 +134,23 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
             f"the shards use different readers ({', '.join(sorted(answering))}): `qa-cluster model use NAME`"
         )
     version = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
-    return ClusterReport(found[0].address if found else url, version, partitions, shards, down, tuple(problems))
+    address = found[0].address if found else url
+    return ClusterReport(address, version, partitions, shards, down, tuple(problems), tuple(_hints(connected)))
+
+
+def _hints(shards: Sequence[ShardClient]) -> Iterator[str]:
+    """Settings of the first server that can be read that will keep shards from answering when another one fails."""
+    for _, client in shards if len(shards) > 1 else ():
+        try:
+            found = client.config_get("cluster-require-full-coverage")
+        except redis.exceptions.RedisError:  # down, or the login may not read settings
+            continue
+        if found.get("cluster-require-full-coverage") == "yes":
+            yield (
+                "cluster-require-full-coverage is yes: while one shard is down, the others will refuse all questions;"
+                " set it to no on every server"
+            )
+        return
 
 
 def missing_commands(client: redis.Redis) -> list[str]:
@@ -165,18 +189,21 @@ def _text(value: Any) -> Any:
 def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | None) -> ShardReport:
     facts: dict[str, Any] = {}
     problems: list[str] = []
+    obstacles: list[str] = []
     try:
         absent = missing_commands(client)
         facts["memory_bytes"] = int(client.info("memory")["used_memory"])
         facts["keys"] = int(client.dbsize())
         if absent:
-            problems.append(f"the native module is not loaded (no {', '.join(absent)})")
+            obstacles.append(f"the native module is not loaded (no {', '.join(absent)})")
         else:
-            _look_at_functions(node, client, facts, problems)
+            if refused := write_refusal(client):
+                obstacles.append(refused)
+            _look_at_functions(node, client, facts, problems, obstacles)
             _look_at_corpus(node, client, partitions, facts)
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         facts["reachable"] = False
-        problems.append(f"does not answer, so no question is answered from its documents: {error}")
+        obstacles.append(f"does not answer, so no question is answered from its documents: {error}")
     except redis.exceptions.RedisError as error:
         problems.append(f"cannot be read: {error}")
     return ShardReport(
@@ -185,12 +212,15 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
         tag=node.tag,
         slots=node.slot_count,
         replicas=replicas,
-        problems=tuple(problems),
+        problems=(*obstacles, *problems),
+        obstacles=tuple(obstacles),
         **facts,
     )
 
 
-def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
+def _look_at_functions(
+    node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str], obstacles: list[str]
+) -> None:
     before = len(problems)
     facts["model"] = model_mark(client, node.tag)
     in_use = "" if facts["model"] else reader_in_use(client)
@@ -202,7 +232,7 @@ def _look_at_functions(node: Node, client: redis.Redis, facts: dict[str, Any], p
         facts["has_reader"] = len(problems) == before
     facts["registrations"] = len(registrations(client))
     if not facts["registrations"]:
-        problems.append("no functions are registered")
+        obstacles.append("no functions are registered, so no document is indexed: run `qa-cluster up`")
     info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
     facts["module_info"] = info
     if info.get("qa_worker_state", "ready") != "ready":

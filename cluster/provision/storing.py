@@ -14,13 +14,15 @@ from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.cluster_client import ClusterClient, OnRefused
 from qa_cluster.config import Settings
 from qa_cluster.documents import parse_record, read_record
-from qa_cluster.errors import ClusterError, DeadlineExceeded, NotFound
+from qa_cluster.errors import CannotWrite, ClusterError, DeadlineExceeded, NotFound
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import Document, WriteResult
 
 from ..nodes.connect import cluster_client
 from ..nodes.polling import HEAVY_POLL_SECONDS
 from ..terminal import console
+from .inspection import inspect_cluster
+from .writability import WRITE_REFUSED
 
 _BATCH = 500
 
@@ -55,6 +57,25 @@ class Stored:
     def source_of(self, document: Document) -> str:
         """The source of a document that is to be stored."""
         return self.sources.get(document.id, "")
+
+
+def check_storable(settings: Settings) -> None:
+    """Raise at once if documents cannot be stored and found: CannotWrite, or ClusterError, names each shard and why.
+
+    A shard that is down but has a replica is no reason: that will soon take over.
+    """
+    report = inspect_cluster(settings, settings.cluster_url)
+    found = [
+        f"shard {shard.address}: {text}"
+        for shard in report.shards
+        if shard.reachable or not shard.replicas
+        for text in shard.obstacles
+    ]
+    if found:
+        full = any(WRITE_REFUSED in text for text in found)
+        raise (CannotWrite if full else ClusterError)(
+            f"nothing was stored; {'; '.join(found)}; see `qa-cluster status`"
+        )
 
 
 def store(

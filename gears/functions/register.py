@@ -12,9 +12,11 @@ from qa_cluster.gears.functions import watch
 from qa_cluster.gears.functions.answering import answer, pipeline, rank, sentences
 from qa_cluster.gears.functions.indexing import split, tokenize
 from qa_cluster.gears.functions.readers import report
+from qa_cluster.gears.functions.shard import partitions
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.shard_functions import (
     MODELS_TRIGGER,
+    PARTITIONS_TRIGGER,
     PIPELINE_TRIGGER,
     RANK_TRIGGER,
     READ_TRIGGER,
@@ -37,6 +39,7 @@ def register_all() -> None:
     _on_trigger(PIPELINE_TRIGGER, pipeline.on_pipeline, "read given contexts", flat=False)
     _on_trigger(SENTENCES_TRIGGER, sentences.on_sentences, "show the sentences of a document", flat=True)
     _on_trigger(MODELS_TRIGGER, report.on_models, "list the readers", flat=False)
+    _on_trigger(PARTITIONS_TRIGGER, partitions.on_partitions, "tell the number of partitions", flat=False)
 
 
 def _on_keys(prefix: str, function: Callable[[Any], Any], description: str) -> None:

@@ -34,12 +34,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer from the cache: the JSON of its constant part, its age and how long it may still be used."""
+    """An answer from the cache: the JSON of its constant part, its age and how long it may still be used.
+
+    `shards` are the names of those that have the documents it shows.
+    """
 
     body: bytes
     age_seconds: float
     ttl_seconds: float
     answerable: bool
+    shards: frozenset[str]
 
 
 class Watches:
@@ -121,12 +125,13 @@ class AnswerCache:
             stored = orjson.loads(raw)
             made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]
             answerable = answer["answerable"]
+            shards = frozenset(shown["shard"] for shown in answer.get("answers", ()))
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return None
         age = max(0.0, time.time() - made)
         if of != tokens or age >= ttl:
             return None
-        return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable))
+        return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable), shards)
 
     def put(self, digest: str, body: bytes, tokens: Mapping[str, int], collection: str = DEFAULT_COLLECTION) -> None:
         """Store an answer in the background; drop it when `MAX_STORES` stores are under way already."""

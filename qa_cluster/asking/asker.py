@@ -4,6 +4,10 @@ The constant part of an answer is one JSON object (`Outcome.body`); it leaves ou
 next, so a cached answer is not encoded again. Identical questions that are asked at the same time, with no write in
 between, share one task (a *flight*); it is cancelled when the last of their callers has gone. When slots move or a
 primary fails meanwhile, the whole question is tried again within its deadline.
+
+While shards are down, a question with ``coverage=partial`` is answered by the others. No cache keeps such an answer.
+Whole answers that this process has kept stand meanwhile, if all their documents are on shards that are up: nobody else
+can have changed them unnoticed, and what they lack is what the new answer would lack, too.
 """
 
 from __future__ import annotations
@@ -12,16 +16,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from math import inf
 from time import perf_counter, time
 
 import orjson
 
+from qa_cluster.config import PARTIAL
 from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
 from qa_cluster.keys import document_key
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading, parse_readings
+from qa_cluster.routing.admission import Admission
 from qa_cluster.routing.shards import Shards
 from qa_cluster.shard_functions import READ_TRIGGER
 from qa_cluster.topology import Shard
@@ -35,16 +40,16 @@ from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, Question, check_question
-from .searcher import Ranker, index_version, trigger
+from .searcher import Ranker, index_of, retrying_without, shards_without, trigger
 
 MAX_VERSION_TRIES = 3
 # When a shard lacks the model, another model may have replaced it a moment ago: the question is tried again.
 MAX_MODEL_TRIES = 3
 MODEL_PAUSE_SECONDS = 0.05
 
-# Digest, generation and writes, cache mode, whether it is the last try, and a number that no other flight has where it
-# may not be joined.
-_FlightKey = tuple[str, int, int, str, bool, int]
+# Digest, generation and writes, cache mode, coverage, whether it is the last try, and a number that no other flight has
+# where it may not be joined.
+_FlightKey = tuple[str, int, int, str, str, bool, int]
 
 
 class CacheMiss(NotFound):
@@ -82,6 +87,7 @@ class Outcome:
     timings: Timings
     answerable: bool
     digest: str
+    partial: bool = False
 
     def encode(self, request_id: str) -> bytes:
         """The whole result as JSON, as `AskResult` reads it."""
@@ -111,6 +117,21 @@ class _Made:
     answerable: bool
     cache: CacheUse
     clock: Clock
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """An answer of the shards: its JSON, the reader's revision, and the tokens by which it may be kept, None for never.
+
+    `without` are the shards that were not asked.
+    """
+
+    assembled: Assembled
+    body: bytes
+    revision: str
+    tokens: Mapping[str, int] | None
+    without: frozenset[Shard]
 
 
 class _Flight:
@@ -137,6 +158,7 @@ class Asker:
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         waves: Sequence[int],
+        admission: Admission,
     ) -> None:
         self._shards = shards
         self._freshness = freshness
@@ -150,6 +172,7 @@ class Asker:
         self._follow = follow
         self._readers = readers
         self.limits = limits
+        self.admission = admission
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
         """Answer a question within its deadline."""
@@ -175,20 +198,23 @@ class Asker:
 
     async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
         # The answer must take account of every change before the question, of the model's too.
-        cacheable = await self._freshness.drain()
+        options = question.options
+        fresh = await self._freshness.drain(without_down=options.coverage == PARTIAL)
         await self._follow()
-        await self._collections.check(question.options.collection)
-        manifest = await self._readers.find(question.options.model)
+        await self._collections.check(options.collection, shards_without(self._shards, options.coverage))
+        manifest = await self._readers.find(options.model)
         digest = self._digest(question, manifest)
-        if question.options.cache in ("use", "only"):
-            found = self.near_hit(digest) if cacheable else None
+        if options.cache in ("use", "only"):
+            found = self.near_hit(digest, options.coverage) if fresh else None
             clock.cache = perf_counter() - begun
             if found is not None:
                 body, etag, use, answerable = found
                 return Outcome(question, body, etag, use, clock.timings(begun), answerable, digest)
-        made = await self._fly(question, manifest, digest, joint=cacheable, last_try=last_try)
+        made = await self._fly(question, manifest, digest, joint=fresh, last_try=last_try)
         clock = replace(made.clock, cache=max(made.clock.cache, clock.cache))
-        return Outcome(question, made.body, made.etag, made.cache, clock.timings(begun), made.answerable, digest)
+        return Outcome(
+            question, made.body, made.etag, made.cache, clock.timings(begun), made.answerable, digest, made.partial
+        )
 
     def _digest(self, question: Question, manifest: Manifest) -> str:
         """The name of the question's answer in caches."""
@@ -198,12 +224,18 @@ class Asker:
         numbers = (manifest.no_answer_threshold, manifest.wave_threshold, manifest.rank_weight)
         return question.digest(reader, self._waves, (*numbers, calibration.a, calibration.b))
 
-    def near_hit(self, digest: str) -> tuple[bytes, str, CacheUse, bool] | None:
-        """The near cache's answer, if it is certain that it is still valid."""
+    def near_hit(self, digest: str, coverage: str) -> tuple[bytes, str, CacheUse, bool] | None:
+        """The near cache's answer, if it is certain that it is still valid.
+
+        With ``coverage=partial`` it may be one that was kept before a shard went down, if no document of it is there.
+        """
+        away: frozenset[str] = frozenset()
         if not self._freshness.drained():
-            return None
+            if coverage != PARTIAL or not (down := self._shards.down) or not self._freshness.drained_without_down():
+                return None
+            away = frozenset(shard.name for shard in down)
         entry = self._near.get(digest, self._freshness.generation)
-        if entry is None:
+        if entry is None or entry.shards & away:
             return None
         use = CacheUse("hit", "near", self._near.age(entry), self._near.ttl(entry))
         return entry.body, entry.etag, use, entry.answerable
@@ -217,7 +249,8 @@ class Asker:
         # A request may join a flight only if it is certain that nothing has changed since the flight began.
         self._solo += not joint
         now = (self._freshness.generation, self._freshness.writes)
-        key = (digest, *now, question.options.cache, last_try, 0 if joint else self._solo)
+        mode = (question.options.cache, question.options.coverage)
+        key = (digest, *now, *mode, last_try, 0 if joint else self._solo)
         flight = self._flights.get(key)
         if flight is None:
             flight = _Flight(asyncio.create_task(self._make(question, manifest, digest, last_try=last_try)))
@@ -252,19 +285,25 @@ class Asker:
                     return self._stored(digest, stored, clock, None if keeping.dropped else generation)
             if mode == "only":
                 raise CacheMiss("the question is not cached, and cache=only asks for nothing else")
-            assembled, body, revision, tokens = await self._shards.retrying(
-                lambda: self._answer(question, manifest, clock, digest if cacheable else ""), inf
-            )
-            if revision != manifest.reading_revision and not last_try:
+            shards_without(self._shards, question.options.coverage)  # it is not to wait for a refusal
+            async with self.admission.turn(question.timeout_seconds - (perf_counter() - begun)):
+                answered: _Answered = await retrying_without(
+                    self._shards,
+                    question.options.coverage,
+                    lambda without: self._answer(question, manifest, clock, digest if cacheable else "", without),
+                )
+            assembled, body, tokens = answered.assembled, answered.body, answered.tokens
+            if answered.revision != manifest.reading_revision and not last_try:
                 raise ModelError(
                     f"{manifest.name} should have read with {manifest.reading_revision}, but the shards read with"
-                    f" {revision}"
+                    f" {answered.revision}"
                 )
             etag = _etag(digest, body)
             status = {"off": "off", "refresh": "refresh"}.get(mode, "miss")
             # While some shards still have the previous reader, the answer is not what the digest names: it is not kept.
-            if tokens is None or keeping.dropped or revision != manifest.reading_revision:
-                return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, 0), clock)
+            if tokens is None or keeping.dropped or answered.revision != manifest.reading_revision:
+                use = CacheUse(status, "none", 0, 0)
+                return _Made(body, etag, assembled.answerable, use, clock, bool(answered.without))
             self._answers.put(digest, body, tokens, collection)
             ttl = self._answers.ttl_seconds
             self._near.put(
@@ -275,6 +314,7 @@ class Asker:
                 age_seconds=0,
                 ttl_seconds=ttl,
                 answerable=assembled.answerable,
+                shards=frozenset(answer.shard for answer in assembled.answers),
             )
             return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, ttl), clock)
 
@@ -290,23 +330,25 @@ class Asker:
                 age_seconds=stored.age_seconds,
                 ttl_seconds=stored.ttl_seconds,
                 answerable=stored.answerable,
+                shards=stored.shards,
             )
         use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
         return _Made(stored.body, etag, stored.answerable, use, clock)
 
     async def _answer(
-        self, question: Question, manifest: Manifest, clock: Clock, kept_as: str
-    ) -> tuple[Assembled, bytes, str, Mapping[str, int] | None]:
+        self, question: Question, manifest: Manifest, clock: Clock, kept_as: str, without: frozenset[Shard]
+    ) -> _Answered:
         """Rank and read; once more when a document changed between the two.
 
-        With `kept_as`, the answer's name, its question is watched from before the first sentence is read; the last of
-        the results are the tokens, None when the answer may not be kept.
+        It asks all shards but those `without`. With `kept_as`, the answer's name, its
+        question is watched from before the first sentence is read.
         """
+        kept_as = "" if without else kept_as
         for attempt in range(MAX_VERSION_TRIES):
             clock.read.clear()
             begun = perf_counter()
             ranking = await self._ranker.rank(
-                question.text, question.retriever_k, question.chosen, question.options.collection
+                question.text, question.retriever_k, question.chosen, question.options.collection, without
             )
             clock.rank = perf_counter() - begun
             (readings, waves), tokens = await asyncio.gather(
@@ -327,24 +369,10 @@ class Asker:
             break
         assembled = assemble(kept, records, manifest, question.options)
         revisions = {reading.model for reading in readings} or {manifest.reading_revision}
-        body = orjson.dumps(
-            {
-                "model": Model(manifest.model_id, _weights(revisions), manifest.precision),
-                "answerable": assembled.answerable,
-                "no_answer_score": assembled.no_answer_score,
-                "answers": [answer.to_dict() for answer in assembled.answers],
-                "index": Index(index_version(ranking), len(self._shards.all), len(self._shards.all)),
-                "usage": Usage(
-                    len(ranking.candidates),
-                    len(readings),
-                    sum(reading.cached for reading in readings),
-                    waves,
-                    any(reading.truncated for reading in readings),
-                    sum(reading.windows for reading in readings),
-                ),
-            }
-        )
-        return assembled, body, "+".join(sorted(revisions)), tokens
+        model = Model(manifest.model_id, _weights(revisions), manifest.precision)
+        usage = _usage(ranking, readings, waves)
+        body = _body(assembled, model, index_of(ranking, self._shards, without), usage)
+        return _Answered(assembled, body, "+".join(sorted(revisions)), tokens, without)
 
     async def _watch(self, kept_as: str, ranking: Ranking, question: Question) -> Mapping[str, int] | None:
         if not kept_as:
@@ -402,6 +430,31 @@ class Asker:
             if record is not None:
                 records[document_id] = record
         return records
+
+
+def _body(assembled: Assembled, model: Model, index: Index, usage: Usage) -> bytes:
+    """The constant part of a result."""
+    return orjson.dumps(
+        {
+            "model": model,
+            "answerable": assembled.answerable,
+            "no_answer_score": assembled.no_answer_score,
+            "answers": [answer.to_dict() for answer in assembled.answers],
+            "index": index,
+            "usage": usage,
+        }
+    )
+
+
+def _usage(ranking: Ranking, readings: Sequence[SentenceReading], waves: int) -> Usage:
+    return Usage(
+        len(ranking.candidates),
+        len(readings),
+        sum(reading.cached for reading in readings),
+        waves,
+        any(reading.truncated for reading in readings),
+        sum(reading.windows for reading in readings),
+    )
 
 
 def _etag(digest: str, body: bytes) -> str:

@@ -9,7 +9,7 @@ was interrupted. The default collection is in no list and always there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from qa_cluster.errors import InvalidInput, NotFound, RequestError
@@ -24,6 +24,7 @@ from qa_cluster.keys import (
 )
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts import ScriptCall
+from qa_cluster.topology import Shard
 from qa_cluster.types import CollectionEntry
 
 from .freshness import Freshness
@@ -55,10 +56,10 @@ class Collections:
         self._states: Mapping[str, str] = {}
         self._generation = -1
 
-    async def check(self, name: str) -> None:
+    async def check(self, name: str, without: Collection[Shard] = ()) -> None:
         """Do nothing if there is such a collection; else NotFound says what to do.
 
-        It asks the shards only after one of them has reported a change.
+        It asks the shards only after one of them has reported a change, and never those `without`.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -66,7 +67,7 @@ class Collections:
         fresh = await self._freshness.drain()
         generation = self._freshness.generation
         if not fresh or generation != self._generation:
-            self._states = await self._read()
+            self._states = await self._read(without)
             self._generation = generation if fresh else -1
         state = self._states.get(name)
         if state is None:
@@ -144,9 +145,11 @@ class Collections:
         keys = map(collections_key, partition_tags(self.partitions))
         return await self._shards.execute_many([(key, (command, key, name, *value)) for key in keys])
 
-    async def _read(self) -> dict[str, str]:
-        """The state of every collection by name, in the order of names."""
+    async def _read(self, without: Collection[Shard] = ()) -> dict[str, str]:
+        """The state of every collection by name, in the order of names, from the lists on all shards but these."""
         keys = list(map(collections_key, partition_tags(self.partitions)))
+        if without:
+            keys = [key for key in keys if self._shards.shard_of_key(key) not in without]
         replies = await self._shards.execute_many([(key, ("HGETALL", key)) for key in keys])
         found: dict[str, list[str]] = {}
         for reply in replies:

@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qa_cluster.config import Settings
-from qa_cluster.errors import ClusterError, ModelError
+from qa_cluster.errors import ClusterError, ModelError, ReplyError
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.routing.admission import Admission
 from qa_cluster.routing.connection import Login
-from qa_cluster.routing.shards import Shards
+from qa_cluster.routing.shards import ShardDown, Shards
+from qa_cluster.shard_functions import PARTITIONS_TRIGGER
 from qa_cluster.topology import Address
 
 from .answer_cache import AnswerCache, Watches
@@ -26,7 +28,7 @@ from .document_list import DocumentList
 from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
 from .freshness import Freshness
-from .loaded_readers import LoadedModel, LoadedReaders, list_models, read_manifest
+from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedModel, LoadedReaders, list_models, read_manifest
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
@@ -46,6 +48,8 @@ class EngineOptions:
         waves: how many sentences have been read after each wave.
         connections_per_shard: most questions at one shard at the same time.
         max_waiting_per_shard: most questions that wait for such a connection.
+        questions_at_once: most questions that the shards work on at the same time, for this process.
+        max_waiting_questions: most questions that wait for that.
         pipeline_max_requests: most requests with contexts of their own at the shards at the same time.
     """
 
@@ -58,6 +62,8 @@ class EngineOptions:
     limits: AskLimits = field(default_factory=AskLimits)
     connections_per_shard: int = 64
     max_waiting_per_shard: int = 256
+    questions_at_once: int = 64
+    max_waiting_questions: int = 1024
     pipeline_max_requests: int = Settings.pipeline_max_requests
 
 
@@ -93,6 +99,7 @@ class Engine:
             follow=self._follow,
             limits=options.limits,
             waves=options.waves,
+            admission=Admission(options.questions_at_once, options.max_waiting_questions),
         )
         self.searcher = Searcher(
             shards, self._ranker, collections=self.collections, follow=self._follow, limits=options.limits
@@ -117,8 +124,9 @@ class Engine:
         freshness = Freshness(shards)
         try:
             await shards.open()
+            await freshness.start()  # it finds out which shards are down
             partitions = await _partitions(shards)
-            await freshness.start(partition_tags(partitions))
+            freshness.set_tags(partition_tags(partitions))
             return cls(shards, freshness, partitions, await read_manifest(shards), options)
         except BaseException:
             await freshness.aclose()
@@ -179,7 +187,25 @@ class Engine:
 
 
 async def _partitions(shards: Shards) -> int:
-    raw = await shards.execute(PARTITIONS_KEY, "GET", PARTITIONS_KEY)
+    try:
+        raw = await shards.execute(PARTITIONS_KEY, "GET", PARTITIONS_KEY)
+    except ShardDown:
+        raw = await _remembered_partitions(shards)
+        if raw is None:
+            raise
     if raw is None or not raw.isdigit() or not 1 <= int(raw) <= MAX_PARTITIONS:
         raise ClusterError(f"the cluster has no {PARTITIONS_KEY}: it was not set up for questions (qa-cluster up)")
     return int(raw)
+
+
+async def _remembered_partitions(shards: Shards) -> bytes | None:
+    """The number of partitions as a worker remembers it, for while the shard of its key is down; None if none does."""
+    for shard in shards.up:
+        try:
+            async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
+                reply = await shards.execute_on(shard, "RG.TRIGGER", PARTITIONS_TRIGGER, blocking=True)
+        except (ReplyError, ClusterError, TimeoutError):
+            continue
+        if isinstance(reply, list) and len(reply) == 1 and isinstance(reply[0], bytes) and reply[0] != b"0":
+            return reply[0]
+    return None

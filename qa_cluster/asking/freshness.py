@@ -14,15 +14,20 @@ the push is in the sockets of all API processes; `drained` looks into these sock
 Every `CHECK_SECONDS` each server is asked for its epochs on its subscription: one that is no longer the primary of one
 of these partitions answers with a redirection and is dropped. While any primary is without a subscription, or has not
 answered for `LEASE_SECONDS`, cached whole answers are neither served nor stored.
+
+So these subscriptions know first that a shard is down: no connection to it for `GRACE_SECONDS`, or no reply for
+`SILENCE_SECONDS`. Then `Shards` sends nothing there any more. What was in caches when the connection was lost stays,
+for those who do without that shard; its return moves `generation`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import select
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -40,8 +45,12 @@ CHECK_SECONDS = 0.1
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
 LEASE_SECONDS = 1.0
-SILENCE_SECONDS = 3.0
+# A shard that cannot be reached for so long is down: long enough for a server that has only closed its connections.
+GRACE_SECONDS = 0.5
+# So is one that leaves a command without a reply for so long. A large fork or script may hold a server for a second.
+SILENCE_SECONDS = 2.0
 DRAIN_ROUNDS = 16
+_WORKER_STATE = re.compile(rb"qa_worker_state:(\w+)")
 
 _log = logging.getLogger(__name__)
 
@@ -81,16 +90,19 @@ class Freshness:
         self.pushes = 0
         self.ready = False
         self._confirmed_until = 0.0
-        self._topology_due = 0.0
-        self._complaint = ""
+        self._up_confirmed_until = 0.0
+        self._topology_confirmed = 0.0
+        self._watchers: dict[Shard, _Watcher] = {}
+        self._complaints: dict[str, str] = {}
         self._turn = 0
 
-    async def start(self, tags: Sequence[str]) -> None:
+    async def start(self, tags: Sequence[str] = ()) -> None:
         """Subscribe on every shard; return after the first attempt, whether it succeeded or failed."""
         self._tags = tuple(tags)
         self._shards.on_topology.append(self._topology_changed)
         self._task = asyncio.create_task(self._supervise(), name="freshness")
         await self._tick.wait()
+        await asyncio.gather(*(watcher.tried.wait() for watcher in list(self._watchers.values())))
 
     def set_tags(self, tags: Sequence[str]) -> None:
         """Replace the partitions, by their hash tags."""
@@ -99,9 +111,12 @@ class Freshness:
 
     async def aclose(self) -> None:
         """Close the subscriptions."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        tasks = [watcher.task for watcher in self._watchers.values()]
+        tasks += [self._task] if self._task is not None else []
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         if self._topology_changed in self._shards.on_topology:
             self._shards.on_topology.remove(self._topology_changed)
         for link in list(self._links.values()):
@@ -111,15 +126,24 @@ class Freshness:
         """Whether every subscription is up and none has unread bytes. It costs one system call."""
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
-    async def drain(self) -> bool:
-        """Let the event loop read what the subscriptions hold; False when it cannot keep up or one is down."""
+    def drained_without_down(self) -> bool:
+        """The same for the shards that are up, while others are known to be down."""
+        return monotonic() < self._up_confirmed_until and not self._poll.poll(0)
+
+    async def drain(self, *, without_down: bool = False) -> bool:
+        """Let the event loop read what the subscriptions hold; False when it cannot keep up or one is missing.
+
+        `without_down` asks for those of the shards that are up only.
+        """
+        drained = self.drained_without_down if without_down and self._shards.down else self.drained
         for _ in range(DRAIN_ROUNDS):
-            if self.drained():
+            if drained():
                 return True
-            if not self.ready or monotonic() >= self._confirmed_until:
+            until = self._confirmed_until if drained == self.drained else self._up_confirmed_until
+            if monotonic() >= until:
                 return False
             await asyncio.sleep(0)
-        return self.drained()
+        return drained()
 
     @contextmanager
     def keeping(self, digest: str) -> Iterator[Keeping]:
@@ -173,96 +197,190 @@ class Freshness:
             if link.connection is connection:
                 del self._links[shard]
                 self._poll.unregister(link.descriptor)
-                self._forget_all()
+                self.writes += 1
+                if (watcher := self._watchers.get(shard)) is not None:
+                    watcher.wake.set()
         self._settle()
         self._wake.set()
 
     def _settle(self) -> None:
-        topology = self._shards.topology
-        self.ready = topology.whole and all(shard in self._links for shard in topology.shards)
+        """Work out until when all shards, and those that are up, are known to report their changes."""
+        topology, down = self._shards.topology, self._shards.down
+        confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
+        confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)
+        until = min(confirmed) + LEASE_SECONDS if topology.whole else 0.0
+        self._up_confirmed_until = until if all(s in self._links or s in down for s in topology.shards) else 0.0
+        self.ready = topology.whole and not down and all(shard in self._links for shard in topology.shards)
+        self._confirmed_until = until if self.ready else 0.0
 
     async def _supervise(self) -> None:
+        """Follow the topology, with a watcher for each shard."""
         while True:
             self._wake.clear()
             begun = monotonic()
             try:
-                if not self.ready or begun >= self._topology_due:
-                    await self._shards.refresh()
-                    self._topology_due = begun + TOPOLOGY_SECONDS
-                await self._reconcile()
-                self._settle()
-                self._confirmed_until = begun + LEASE_SECONDS
-                self._complaint = ""
+                await self._shards.refresh()
+                self._topology_confirmed = begun
+                self._complain("", "")
             except ClusterError as error:
-                self._complain(str(error))
+                self._complain("", str(error))
+            self._employ()
+            self._settle()
             self._tick.set()
-            try:
-                async with asyncio.timeout(CHECK_SECONDS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TOPOLOGY_SECONDS if self.ready else CHECK_SECONDS):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
             await asyncio.sleep(0.01)
 
-    def _complain(self, problem: str) -> None:
-        """Log a problem once, not ten times a second."""
-        if problem != self._complaint:
-            self._complaint = problem
-            _log.warning("cached answers are bypassed: %s", problem)
-
-    async def _reconcile(self) -> None:
+    def _employ(self) -> None:
+        """Have exactly the shards of the topology watched."""
         wanted = set(self._shards.all)
-        for shard in [shard for shard in self._links if shard not in wanted]:
-            self._links[shard].connection.close()
-        for outcome in await asyncio.gather(*(self._check(shard) for shard in wanted), return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        for shard in [shard for shard in self._watchers if shard not in wanted]:
+            self._watchers.pop(shard).task.cancel()
+            if (link := self._links.get(shard)) is not None:
+                link.connection.close()
+        for shard in wanted - self._watchers.keys():
+            watcher = self._watchers[shard] = _Watcher()
+            watcher.task = asyncio.create_task(self._watch(shard, watcher), name=f"freshness of {shard.address}")
+
+    async def _watch(self, shard: Shard, watcher: _Watcher) -> None:
+        failing_since: float | None = None
+        while True:
+            watcher.wake.clear()
+            begun = monotonic()
+            try:
+                await self._check(shard)
+                self._shards.mark_up(shard.address)
+                failing_since = None
+                self._complain(str(shard.address), "")
+            except (ConnectionLost, _Loading) as error:
+                self._complain(str(shard.address), str(error))
+                failing_since = begun if failing_since is None else failing_since
+                if monotonic() - failing_since >= GRACE_SECONDS and shard in self._watchers:
+                    self._shards.mark_down(shard.address, str(error))
+            except (ClusterError, ReplyError) as error:  # it answers, if only with a refusal
+                self._complain(str(shard.address), str(error))
+                if isinstance(error, _Refusing) and self._shards.lost(besides=shard):
+                    self._shards.mark_down(shard.address, str(error))
+            self._settle()
+            watcher.tried.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await watcher.wake.wait()
+            await asyncio.sleep(0.01)
+
+    def _complain(self, of: str, problem: str) -> None:
+        """Log a problem once, not ten times a second; none (an empty text) is not logged."""
+        if problem and problem != self._complaints.get(of):
+            _log.warning("cached answers are bypassed: %s", problem)
+        self._complaints[of] = problem
 
     async def _check(self, shard: Shard) -> None:
         if shard not in self._links:
             await self._subscribe(shard)
-        link = self._links[shard]
+        link = self._links.get(shard)
+        if link is None:
+            raise ConnectionLost(f"connection to {shard.address} was lost at once")
+        begun = monotonic()
         topology = self._shards.topology
         keys = [key for key in map(epoch_key, self._tags) if topology.shard_of(slot(key)) == shard]
         self._turn += 1
         first = self._turn * CHECKED_EPOCHS % max(1, len(keys))
         asked: list[tuple[Argument, ...]] = [("GET", key) for key in (keys[first:] + keys[:first])[:CHECKED_EPOCHS]]
         try:
-            async with asyncio.timeout(SILENCE_SECONDS):
-                for future in link.connection.send_many(asked or [("PING",)]):
-                    if isinstance(reply := await future, ConnectionLost | ReplyError):
-                        raise reply
-        except (TimeoutError, ConnectionLost, ReplyError) as error:
+            for reply in await _replies(link.connection, asked or [("PING",)]):
+                # a server whose disk is full refuses a PING so, and can still be read
+                if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code != "MISCONF"):
+                    raise reply
+        except (ConnectionLost, ReplyError) as error:
             link.connection.close()
-            self._topology_due = 0.0
-            raise ClusterError(f"{shard.address} no longer reports changes: {error or 'no answer'}") from error
+            self._wake.set()
+            text = f"{shard.address} no longer reports changes: {error}"
+            if isinstance(error, ConnectionLost):
+                raise ConnectionLost(text) from error
+            raise _KINDS.get(error.code, ClusterError)(text) from error
+        link.confirmed = begun
 
     async def _subscribe(self, shard: Shard) -> None:
         connection = await Connection.open(
             shard.address.host, shard.address.port, self._shards.login, on_push=self._pushed, on_lost=self._lost
         )
         try:
-            async with asyncio.timeout(SILENCE_SECONDS):
-                prefixes: list[Argument] = []
-                for prefix in (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX):
-                    prefixes += ["PREFIX", prefix]
-                await connection.execute("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)
-        except (TimeoutError, ReplyError) as error:
+            prefixes: list[Argument] = []
+            for prefix in (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX):
+                prefixes += ["PREFIX", prefix]
+            commands: list[tuple[Argument, ...]] = [("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)]
+            if shard in self._shards.down:
+                commands.append(("INFO", "qa"))
+            tracking, *info = await _replies(connection, commands)
+            if isinstance(tracking, ReplyError | ConnectionLost):
+                raise tracking
+            _check_worker(info)
+        except ReplyError as error:
             connection.close()
-            raise ClusterError(f"cannot subscribe to changes on {shard.address}: {error or 'no answer'}") from error
+            raise ClusterError(f"cannot subscribe to changes on {shard.address}: {error}") from error
         except BaseException:
             connection.close()
             raise
         link = _Link(connection, connection.fileno())
         if link.descriptor < 0:
-            raise ClusterError(f"connection to {shard.address} was lost at once")
+            raise ConnectionLost(f"connection to {shard.address} was lost at once")
         self._links[shard] = link
         self._poll.register(link.descriptor, select.POLLIN)
         self._forget_all()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Link:
-    """A subscription: its connection and the descriptor that is polled."""
+    """A subscription: its connection, the descriptor that is polled, and when the last check that succeeded began."""
 
     connection: Connection
     descriptor: int
+    confirmed: float = 0.0
+
+
+class _Watcher:
+    """The task that watches one shard; `tried` is set after its first attempt, and `wake` makes it look at once."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self) -> None:
+        self.tried = asyncio.Event()
+        self.wake = asyncio.Event()
+
+
+class _Loading(ClusterError):
+    """The server runs, but is not ready to answer."""
+
+
+class _Refusing(ClusterError):
+    """The server answers nothing because of others: too many are down, or one, and it must know that all are up."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(
+            f"{text} (it refuses because others are down: unless those are most of all, set"
+            " cluster-require-full-coverage to no)"
+        )
+
+
+_KINDS: dict[str, type[ClusterError]] = {"LOADING": _Loading, "CLUSTERDOWN": _Refusing}
+
+
+def _check_worker(info: Sequence[Any]) -> None:
+    """Raise unless the worker of a shard that comes back is ready: questions would wait for it."""
+    for reply in info:
+        if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
+            raise _Loading(f"its worker is {found[1].decode()}")
+
+
+async def _replies(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+    """The replies; ConnectionLost, and the connection is closed, if one does not come in `SILENCE_SECONDS`."""
+    futures = connection.send_many(commands)
+    begun = monotonic()
+    await asyncio.wait(futures, timeout=SILENCE_SECONDS)
+    if monotonic() - begun > SILENCE_SECONDS + CHECK_SECONDS:  # this process was late itself: the replies may be here
+        await asyncio.wait(futures, timeout=CHECK_SECONDS)
+    if not all(future.done() for future in futures):
+        connection.close()
+        raise ConnectionLost(f"no reply in {SILENCE_SECONDS:g} s")
+    return [future.result() for future in futures]

@@ -20,7 +20,7 @@ from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.routing.connection import ConnectionLost
-from qa_cluster.routing.shards import Shards
+from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
 
@@ -107,14 +107,19 @@ class LoadedReaders:
 
 async def read_manifest(shards: Shards) -> Manifest | None:
     """The manifest of the default reader on the shards, None if there is none; ModelError when it is unusable."""
-    for shard in shards.all:
-        raw = await shard_manifest(shards, shard)
+    for shard in shards.up:
+        try:
+            raw = await shard_manifest(shards, shard)
+        except ShardDown:  # it went down a moment ago
+            continue
         if raw is not None:
             return Manifest.from_json(raw)
-    for shard in shards.all:
+    for shard in shards.up:
         raw = await manifest_in_use(shards, shard)
         if raw is not None:
             return Manifest.from_json(raw)
+    if shards.down and not shards.up:
+        raise ShardDown(shards.why_down(shards.down))
     return None
 
 
@@ -139,7 +144,7 @@ async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
 
 async def read_named(shards: Shards) -> dict[str, Manifest]:
     """The manifests of all readers by name, the default one included, from the first shard that answers."""
-    for shard in shards.all:
+    for shard in shards.up:
         entries = await _entries(shards, shard, WITH_MANIFESTS)
         if entries is None:
             continue
@@ -203,7 +208,7 @@ async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> b
     """The one-line reply of a shard's trigger, None where the shard cannot be asked."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
-    except (ReplyError, ConnectionLost):
+    except (ReplyError, ConnectionLost, ShardDown):
         return None
     found = reply[0] if isinstance(reply, list) and len(reply) == 1 else None
     return found if isinstance(found, bytes) else None

@@ -16,7 +16,7 @@ ENTRY_OVERHEAD_BYTES = 512
 
 @dataclass(slots=True)
 class NearEntry:
-    """A whole answer: the JSON of its constant part, and when it was made."""
+    """A whole answer: the JSON of its constant part, its times, and the names of the shards that have its documents."""
 
     body: bytes
     etag: str
@@ -25,6 +25,7 @@ class NearEntry:
     made: float
     expires: float
     answerable: bool
+    shards: frozenset[str] = frozenset()
 
 
 class NearCache:
@@ -70,6 +71,7 @@ class NearCache:
         age_seconds: float,
         ttl_seconds: float,
         answerable: bool,
+        shards: frozenset[str] = frozenset(),
     ) -> None:
         """Keep an answer that is `age_seconds` old and may be kept for `ttl_seconds` more at most."""
         size = len(body) + ENTRY_OVERHEAD_BYTES
@@ -78,7 +80,7 @@ class NearCache:
         self.discard(digest)
         now = self._clock()
         self._entries[digest] = NearEntry(
-            body, etag, generation, now, now - age_seconds, now + min(self._ttl, ttl_seconds), answerable
+            body, etag, generation, now, now - age_seconds, now + min(self._ttl, ttl_seconds), answerable, shards
         )
         self.bytes += size
         while self.bytes > self._max_bytes or len(self._entries) > self._max_entries:

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import orjson
 
-from qa_cluster.config import Settings
+from qa_cluster.config import COVERAGES, FULL, Settings
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
@@ -54,6 +54,7 @@ class AskOptions:
         timeout_ms: longest wait; None: the service's default.
         cache: ``use`` reads and stores; ``refresh`` only stores; ``only`` never asks the model;
             ``off`` neither reads nor stores.
+        coverage: ``partial`` answers without the shards that are down, and says so; ``full`` is then refused.
         model: which of the loaded models reads, an id or ``id@revision``; empty: the default one.
         no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
     """
@@ -68,6 +69,7 @@ class AskOptions:
     waves: bool = True
     timeout_ms: int | None = None
     cache: str = "use"
+    coverage: str = FULL
     no_answer: bool = True
     model: str = ""
 
@@ -83,6 +85,7 @@ class SearchOptions:
         filters, filter: only sentences of documents whose metadata satisfy this, as in `AskOptions`.
         context: sentences around each that are returned with it, on each side.
         timeout_ms: longest wait; None: the service's default.
+        coverage: ``partial`` or ``full``, as in `AskOptions`.
     """
 
     top_k: int = 10
@@ -92,6 +95,7 @@ class SearchOptions:
     filter: tuple[str, ...] = ()
     context: int = 0
     timeout_ms: int | None = None
+    coverage: str = FULL
 
 
 class SearchArguments(TypedDict, total=False):
@@ -104,12 +108,14 @@ class SearchArguments(TypedDict, total=False):
     filter: str | Iterable[str] | None
     context: int | None
     timeout_ms: int | None
+    coverage: str | None
 
 
 # Options of several values, of which one may be given without a list.
 LISTS = frozenset({"doc_id", "filter"})
-# An answer does not depend on these options; all others are part of its name in caches.
-SAME_ANSWER = frozenset({"timeout_ms", "cache"})
+# An answer does not depend on these options; all others are part of its name in caches. Answers from a part of the
+# shards are in no cache, so those that are do not depend on `coverage` either.
+SAME_ANSWER = frozenset({"timeout_ms", "cache", "coverage"})
 
 
 class AskArguments(TypedDict, total=False):
@@ -125,6 +131,7 @@ class AskArguments(TypedDict, total=False):
     waves: bool | None
     timeout_ms: int | None
     cache: str | None
+    coverage: str | None
     no_answer: bool | None
     model: str | None
 
@@ -264,6 +271,8 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
 
 def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Filter | None:
     check_collection(options.collection)
+    if options.coverage not in COVERAGES:
+        raise InvalidInput(f"coverage must be one of {', '.join(COVERAGES)}, got {options.coverage!r}")
     if options.timeout_ms is not None:
         _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
     if len(options.doc_id) > MAX_DOC_IDS:

@@ -74,7 +74,7 @@ class RemotePipeline:
 
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
         """The first reply of a shard; else it raises the error of the first shard that could be reached."""
-        shards = self._shards.all
+        shards = self._shards.up or self._shards.all
         first = self._turn % len(shards)
         self._turn += 1
         reason: QAError | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -21,9 +21,10 @@ from typing import Any
 
 import orjson
 
+from qa_cluster.config import PARTIAL
 from qa_cluster.documents import FoundDocument, parse_hits, read_hits
-from qa_cluster.errors import ClusterError, DeadlineExceeded, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, parse_sentence, partition_tags, slot
+from qa_cluster.errors import CannotWrite, ClusterError, DeadlineExceeded, ReplyError
+from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, epoch_key, parse_sentence, partition_tags, slot
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import hit_of
@@ -38,7 +39,7 @@ from qa_cluster.ranking.shard_ranking import (
 )
 from qa_cluster.ranking.terms import ANALYZER_VERSION, question_terms
 from qa_cluster.reading.places import Placed
-from qa_cluster.routing.shards import NotWhole, Shards, passes
+from qa_cluster.routing.shards import NotWhole, ShardDown, Shards, passes
 from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
@@ -91,23 +92,29 @@ class Ranker:
         self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
 
     async def rank(
-        self, text: str, count: int, chosen: Filter | None = None, collection: str = DEFAULT_COLLECTION
+        self,
+        text: str,
+        count: int,
+        chosen: Filter | None = None,
+        collection: str = DEFAULT_COLLECTION,
+        without: Collection[Shard] = (),
     ) -> Ranking:
         """The `count` best sentences of a collection, of the documents that the filter admits.
 
-        It raises NotWhole when no shard, or two, ranked a partition: the caller then tries again.
+        The shards `without` are not asked: their documents have no part in it. It raises NotWhole when no shard, or
+        two, ranked a partition: the caller then tries again.
         """
         packed = b"" if chosen is None else chosen.packed
         if len(packed) <= MAX_SENT_FILTER_BYTES and monotonic() >= self._triggers_until:
             try:
-                ranking = await self._by_indexes(question_terms(text), count, packed, collection)
+                ranking = await self._by_indexes(question_terms(text), count, packed, collection, without)
             except _CannotAskIndexes as why:
                 self._use_triggers(str(why))
             else:
                 self._complaint = ""
                 self.rankings["indexes"] += 1
                 return ranking
-        ranking = await self._by_triggers(text, count, packed.hex(), collection)
+        ranking = await self._by_triggers(text, count, packed.hex(), collection, without)
         self.rankings["triggers"] += 1
         return ranking
 
@@ -117,8 +124,11 @@ class Ranker:
             self._complaint = why
             _log.warning("questions are ranked by the shards' workers, which takes longer: %s", why)
 
-    async def _by_indexes(self, terms: list[str], count: int, packed: bytes, collection: str) -> Ranking:
-        on_shard = self._tags_on_shards()
+    async def _by_indexes(
+        self, terms: list[str], count: int, packed: bytes, collection: str, without: Collection[Shard]
+    ) -> Ranking:
+        left_out = {shard.address for shard in without}
+        on_shard = {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
         tags = [tag for found in on_shard.values() for tag in found]
         asked = {
             address: [*statistics_commands(found, terms, collection), *analyzer_commands(found)]
@@ -159,11 +169,17 @@ class Ranker:
                     raise _CannotAskIndexes(f"{address}: {reply}"[:300])
         return replies
 
-    async def _by_triggers(self, text: str, count: int, packed: str, collection: str) -> Ranking:
+    async def _by_triggers(
+        self, text: str, count: int, packed: str, collection: str, without: Collection[Shard]
+    ) -> Ranking:
         given = (packed,) if packed else ()
         arguments = (text, *given) if collection == DEFAULT_COLLECTION else (text, packed, collection)
         replies = await asyncio.gather(
-            *(trigger(self._shards, shard, RANK_TRIGGER, count, *arguments) for shard in self._shards.all)
+            *(
+                trigger(self._shards, shard, RANK_TRIGGER, count, *arguments)
+                for shard in self._shards.all
+                if shard not in without
+            )
         )
         for reply in replies:
             if reply and isinstance(reply[0], ReplyError):
@@ -175,7 +191,8 @@ class Ranker:
             raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
         if len(ranking.epochs) < sum(len(part["epochs"]) for part in parts):
             raise NotWhole("a partition is ranked by two shards: it has just moved")
-        if missing := self._partitions.difference(ranking.epochs):
+        missing = self._partitions.difference(ranking.epochs)
+        if missing := frozenset(tag for tag in missing if self._shards.shard_of_key(epoch_key(tag)) not in without):
             raise NotWhole(f"{len(missing)} of {len(self._partitions)} partitions are ranked by no shard")
         return ranking
 
@@ -209,6 +226,48 @@ async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int
     if not isinstance(reply, list):
         raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
     return reply
+
+
+def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
+    """The shards that a request of this coverage does without now; ShardDown if it cannot be answered without them."""
+    down = shards.down
+    if coverage != PARTIAL:
+        if lost := shards.lost():
+            raise ShardDown(shards.why_down(lost))
+        return frozenset()
+    if down and len(down) == len(shards.all):
+        raise ShardDown(shards.why_down(down))
+    return down
+
+
+async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
+    """`Shards.retrying` for what gets the shards that it does without.
+
+    If `coverage` allows it, it is tried again without a shard that goes down meanwhile, or that runs no functions
+    because it cannot write.
+    """
+    unable: set[Shard] = set()
+
+    async def tried() -> Any:
+        without = shards_without(shards, coverage) | unable
+        try:
+            return await attempt(without)
+        except (ShardDown, CannotWrite) as error:
+            shard = next((shard for shard in shards.all if shard.address == error.address), None)
+            if coverage != PARTIAL or shard is None or without >= frozenset(shards.all) - {shard}:
+                raise
+            if isinstance(error, CannotWrite):
+                unable.add(shard)
+            raise NotWhole(str(error)) from error
+
+    return await shards.retrying(tried, inf)
+
+
+def index_of(ranking: Ranking, shards: Shards, without: Collection[Shard]) -> Index:
+    """What a ranking without these shards was made from."""
+    total = len(shards.all)
+    missing = tuple(sorted(str(shard.address) for shard in without))
+    return Index(index_version(ranking), total, total - len(missing), bool(missing), missing)
 
 
 def index_version(ranking: Ranking) -> str:
@@ -260,18 +319,24 @@ class Searcher:
         timeout_ms = self._limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found: Found = await self._shards.retrying(lambda: self._search(query, chosen, options, begun), inf)
+                found: Found = await retrying_without(
+                    self._shards,
+                    options.coverage,
+                    lambda without: self._search(query, chosen, options, begun, without),
+                )
                 return found
         except TimeoutError as error:
             raise DeadlineExceeded(f"the search did not end in {timeout_ms:g} ms (timeout_ms)") from error
 
-    async def _search(self, query: str, chosen: Filter | None, options: SearchOptions, begun: float) -> Found:
+    async def _search(
+        self, query: str, chosen: Filter | None, options: SearchOptions, begun: float, without: frozenset[Shard]
+    ) -> Found:
         await self._follow()
-        await self._collections.check(options.collection)
+        await self._collections.check(options.collection, without)
         terms = tuple(question_terms(query))
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()
-            ranking = await self._ranker.rank(query, options.top_k, chosen, options.collection)
+            ranking = await self._ranker.rank(query, options.top_k, chosen, options.collection, without)
             fetching_begun = perf_counter()
             documents = await self._documents(ranking.candidates, options.context)
             hits = [
@@ -287,13 +352,12 @@ class Searcher:
             if None not in hits:
                 break
         ended = perf_counter()
-        shards = len(self._shards.all)
         return Found(
             query,
             terms,
             tuple(replace(hit, rank=rank) for rank, hit in enumerate(filter(None, hits), 1)),
             ranking.sentences,
-            Index(index_version(ranking), shards, shards),
+            index_of(ranking, self._shards, without),
             SearchTimings(
                 rank=_milliseconds(fetching_begun - ranking_begun),
                 fetch=_milliseconds(ended - fetching_begun),

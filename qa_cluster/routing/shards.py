@@ -7,6 +7,9 @@ closes its connection, and the shard drops the job.
 
 After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command tried again, for as
 long as the caller's deadline allows, or for `RETRY_SECONDS` without one. After ASK, it goes to the named server.
+
+A shard that somebody has found to be down (`mark_down`) gets no commands: those under way there fail, and those for it
+fail at once with `ShardDown`, unless a replica may take over, which is waited for.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from qa_cluster.errors import ClusterError, QueueFull, ReplyError, from_reply
+from qa_cluster.errors import CannotWrite, ClusterError, QueueFull, ReplyError, from_reply, remedy
 from qa_cluster.keys import slot as slot_of
 from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
 
@@ -25,6 +28,7 @@ from .connection import MAX_PENDING, Argument, Connection, ConnectionLost, Login
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
+_NONE: frozenset[Shard] = frozenset()
 # UNBLOCKED: a primary becomes a replica while a command waits there for a function.
 _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY", "UNBLOCKED"})
 
@@ -32,6 +36,17 @@ _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTE
 def passes(error: ReplyError) -> bool:
     """Whether a new topology or a pause may cure an error: `Shards.retrying` then tries again."""
     return error.code == "MOVED" or error.code in _WAIT_AND_RETRY
+
+
+class ShardDown(ClusterError):
+    """A shard is down: what needs its documents cannot be done until it is back.
+
+    `address` is where it was; None: nothing else will take its place.
+    """
+
+    def __init__(self, text: str, address: Address | None = None) -> None:
+        super().__init__(text)
+        self.address = address
 
 
 class NotWhole(ClusterError):
@@ -52,6 +67,40 @@ class ShardPool:
         self._shared: Connection | None = None
         self._opening = asyncio.Lock()
         self._closed = False
+        self._down = ""
+        self._under_way: set[asyncio.Future[Connection]] = set()
+        self._busy: set[Connection] = set()
+
+    def give_up(self, why: str) -> None:
+        """Fail all commands under way, and those to come, until `take_up`: the server is down."""
+        self._down = why
+        for opening in self._under_way:
+            opening.cancel()
+        for connection in [*self._busy, *self._idle, *([self._shared] if self._shared is not None else [])]:
+            connection.close()
+        self._idle.clear()
+
+    def take_up(self) -> None:
+        """The server can be used again."""
+        self._down = ""
+
+    def _check(self) -> None:
+        if self._down:
+            raise ShardDown(f"shard {self.address} is down: {self._down}", self.address)
+
+    async def _open(self) -> Connection:
+        self._check()
+        opening = asyncio.ensure_future(Connection.open(self.address.host, self.address.port, self._login))
+        self._under_way.add(opening)
+        try:
+            return await opening
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                self._check()  # `give_up` has ended it, not the caller
+            raise
+        finally:
+            self._under_way.discard(opening)
 
     async def shared(self) -> Connection:
         """The connection for short commands."""
@@ -59,7 +108,7 @@ class ShardPool:
             return self._shared
         async with self._opening:
             if self._shared is None or self._shared.closed:
-                opened = await Connection.open(self.address.host, self.address.port, self._login)
+                opened = await self._open()
                 if self._closed:  # while it was being opened: nothing would close it later
                     opened.close()
                     raise ConnectionLost(f"connections to {self.address} are closed")
@@ -79,6 +128,7 @@ class ShardPool:
         An error reply or `ConnectionLost` stands in the place of its reply. Work that has been `admitted` before, with
         earlier commands, waits however many others do: they are no more than were admitted.
         """
+        self._check()
         if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:
             raise QueueFull(
                 f"{self._size} questions are at shard {self.address} and {self._waiting} wait for a connection"
@@ -93,7 +143,8 @@ class ShardPool:
             while self._idle and (connection is None or connection.closed):
                 connection = self._idle.pop()
             if connection is None or connection.closed:
-                connection = await Connection.open(self.address.host, self.address.port, self._login)
+                connection = await self._open()
+            self._busy.add(connection)
             replies: list[Any] = []
             for first in range(0, len(commands), MAX_PENDING):
                 replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
@@ -104,6 +155,8 @@ class ShardPool:
             raise
         finally:
             self._slots.release()
+            if connection is not None:
+                self._busy.discard(connection)
             if connection is not None and not connection.closed:
                 if self._closed or connection.pending:
                     connection.close()
@@ -148,6 +201,7 @@ class Shards:
         self._size = connections_per_shard
         self._max_waiting = max_waiting_per_shard
         self._pools: dict[Address, ShardPool] = {}
+        self._down: dict[Address, str] = {}
         self._topology: Topology | None = None
         self._refreshing: asyncio.Task[Topology] | None = None
         self.on_topology: list[Callable[[Topology], None]] = []
@@ -165,6 +219,36 @@ class Shards:
     def all(self) -> tuple[Shard, ...]:
         """Every primary."""
         return self.topology.shards
+
+    @property
+    def down(self) -> frozenset[Shard]:
+        """The primaries that are down."""
+        return frozenset(shard for shard in self.all if shard.address in self._down) if self._down else _NONE
+
+    @property
+    def up(self) -> tuple[Shard, ...]:
+        """The primaries that are not down, as far as is known."""
+        return tuple(shard for shard in self.all if shard.address not in self._down)
+
+    def lost(self, besides: Shard | None = None) -> frozenset[Shard]:
+        """The primaries that are down and have no replica that may take over."""
+        return self.down - self.topology.spared - {besides}
+
+    def mark_down(self, address: Address, why: str) -> None:
+        """A primary is down: nothing is sent there until `mark_up`, and what was sent there fails."""
+        if not any(shard.address == address for shard in self.all):
+            return
+        self._down[address] = why
+        self.pool(address).give_up(why)
+
+    def mark_up(self, address: Address) -> None:
+        """A server can be used, again or still."""
+        if self._down.pop(address, None) is not None and address in self._pools:
+            self._pools[address].take_up()
+
+    def why_down(self, shards: Iterable[Shard]) -> str:
+        """These shards and what is wrong with each, in words."""
+        return "; ".join(sorted(f"shard {shard.address} is down: {self._down[shard.address]}" for shard in shards))
 
     async def open(self) -> None:
         """Find the cluster; ClusterError when no given address answers."""
@@ -201,7 +285,7 @@ class Shards:
         known = [] if self._topology is None else [shard.address for shard in self._topology.shards]
         problems: list[str] = []
         best: Topology | None = None
-        for address in dict.fromkeys([*known, *self._seeds]):
+        for address in sorted(dict.fromkeys([*known, *self._seeds]), key=lambda address: address in self._down):
             try:
                 async with asyncio.timeout(self.login.connect_timeout_seconds):
                     connection = await self.pool(address).shared()
@@ -224,6 +308,9 @@ class Shards:
         keep = {shard.address for shard in found.shards} | set(self._seeds)
         for address in [address for address in self._pools if address not in keep]:
             self._pools.pop(address).close()
+        served = {shard.address for shard in found.shards}
+        for address in [address for address in self._down if address not in served]:
+            self.mark_up(address)  # nobody looks after it any more
         if changed:
             for callback in self.on_topology:
                 callback(found)
@@ -261,9 +348,15 @@ class Shards:
         return list(replies)
 
     async def _execute_here(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
-        if blocking:
-            return await self.pool(address).execute_blocking(*command)
-        return await (await self.pool(address).shared()).execute(*command)
+        try:
+            if blocking:
+                return await self.pool(address).execute_blocking(*command)
+            return await (await self.pool(address).shared()).execute(*command)
+        except ReplyError as error:
+            if isinstance(from_reply(str(error)), CannotWrite):
+                refused = CannotWrite(f"shard {address} cannot write: {remedy(str(error))}")
+                raise refused.at(address) from error
+            raise
 
     async def _execute_at(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
         try:
@@ -322,7 +415,13 @@ class Shards:
                 elif not passes(error):
                     raise from_reply(str(error)) from error
                 else:
+                    self._check_refusal(error)
                     backoff = await self._pause(backoff, until, seconds, error)
+            except ShardDown as error:
+                self.redirects["ShardDown"] += 1
+                if not self._may_be_replaced(error.address):
+                    raise
+                backoff = await self._pause(backoff, until, seconds, error)
             except (ConnectionLost, NotServed, NotWhole) as error:
                 self.redirects[type(error).__name__] += 1
                 backoff = await self._pause(backoff, until, seconds, error)
@@ -330,6 +429,22 @@ class Shards:
                 await self.refresh()
             except ClusterError as error:
                 backoff = await self._pause(backoff, until, seconds, error)
+
+    def _may_be_replaced(self, address: Address | None) -> bool:
+        """Whether what serves there may soon be served by another server, or is already."""
+        if address is None:
+            return False
+        shard = next((shard for shard in self.all if shard.address == address), None)
+        return shard is None or shard in self.topology.spared
+
+    def _check_refusal(self, error: ReplyError) -> None:
+        """Raise ShardDown when the other shards refuse, too, and no failover will change that."""
+        lost = self.lost()
+        if error.code == "CLUSTERDOWN" and lost:
+            raise ShardDown(
+                f"{self.why_down(lost)}; and the others refuse all commands meanwhile (set"
+                f" cluster-require-full-coverage to no, unless most of them are down): {error}"
+            ) from error
 
     @staticmethod
     async def _pause(backoff: float, until: float, seconds: float, error: Exception) -> float:

@@ -126,7 +126,12 @@ class ScriptedCluster:
 
     def well_behaved(self) -> None:
         """Reset the functions to those written here, without calls."""
-        self.triggers = {"qa.rank": self.rank, "qa.read": self.read, "qa.models": self.models}
+        self.triggers = {
+            "qa.rank": self.rank,
+            "qa.read": self.read,
+            "qa.models": self.models,
+            "qa.partitions": self.partitions,
+        }
         self.calls = []
         self.cancelled = 0
         self.tokenizing = True
@@ -176,6 +181,9 @@ class ScriptedCluster:
     async def read(self, node: Node, arguments: list[str]) -> list[bytes]:
         model = self.named.get(arguments[1], self.default)
         return await functions.read(node.commands, model, arguments[2], arguments[3:])
+
+    async def partitions(self, node: Node, arguments: list[str]) -> list[bytes]:
+        return [str(PARTITIONS).encode()]
 
     async def models(self, node: Node, arguments: list[str]) -> list[bytes]:
         models = [(self.default, True), *((model, False) for model in self.named.values())]

@@ -56,6 +56,7 @@ OTHERS: dict[str, object] = {
     "waves": False,
     "timeout_ms": 5,
     "cache": "refresh",
+    "coverage": "partial",
     "no_answer": False,
 }
 """A value that is not the default of each option. That of `model` is in the name by the reader it stands for."""
@@ -121,6 +122,7 @@ def test_a_long_question_is_refused_with_both_lengths() -> None:
         ({"retriever_k": 65}, "retriever_k"),
         ({"timeout_ms": 0}, "timeout_ms"),
         ({"cache": "maybe"}, "cache"),
+        ({"coverage": "most"}, "coverage"),
         ({"doc_id": ("",)}, "doc_id"),
         ({"doc_id": ("x" * 513,)}, "doc_id"),
         ({"doc_id": ("x",) * 101}, "doc_id"),

@@ -20,7 +20,17 @@ from qa_cluster.cluster.commands.collections.group import collections
 from qa_cluster.cluster.commands.documents.group import documents
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
-from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, InvalidInput, ModelError, NoWorker, QueueFull
+from qa_cluster.errors import (
+    CannotWrite,
+    ClusterError,
+    ConfigError,
+    DeadlineExceeded,
+    InvalidInput,
+    ModelError,
+    NoWorker,
+    QueueFull,
+)
+from qa_cluster.routing.shards import ShardDown
 
 COMMANDS = tuple(get_group(app).commands)
 
@@ -238,6 +248,8 @@ def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
         (InvalidInput("x"), 1),
         (ModelError("x"), 1),
         (ClusterError("x"), 3),
+        (ShardDown("x"), 3),
+        (CannotWrite("x"), 1),
         (NoWorker("x"), 3),
         (QueueFull("x"), 4),
         (DeadlineExceeded("x"), 4),

@@ -8,10 +8,12 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 import redis
 
+from qa_cluster.cluster_client import ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.system import System, resume
 
@@ -73,3 +75,32 @@ def test_full_queue_over_resp(stuck: System) -> None:
     assert stuck.nodes[0].ping()
     for connection in waiting:
         connection.disconnect()
+
+
+def test_new_questions_that_would_end_too_late_are_refused_while_they_wait(service: System) -> None:
+    """Far more new questions at once than can be answered in time, by the pace that a first group of them had."""
+    with ClusterClient(service.url) as client:
+        for number in range(12):
+            client.put_document(f"town {number}", f"Town {number} was founded by the explorer Smith number {number}.")
+
+    def ask(question: str, timeout_ms: int) -> tuple[float, int, str]:
+        started = time.monotonic()
+        status, _, body = service.http(f"/qa?question={quote(question)}&timeout_ms={timeout_ms}&cache=off")
+        return time.monotonic() - started, status, json.loads(body).get("code", "")
+
+    with ThreadPoolExecutor(250) as pool:
+        begun = time.monotonic()
+        first = list(pool.map(lambda n: ask(f"Which explorer founded town {n}?", 120_000), range(64)))
+        needed = time.monotonic() - begun
+        assert all(status == 200 for _, status, _ in first)
+        outcomes = list(pool.map(lambda n: ask(f"Who founded town {n} long ago?", int(needed * 2000)), range(250)))
+    answered, refused, late = ([o for o in outcomes if o[1] == status] for status in (200, 503, 504))
+    print(
+        f"\n64 took {needed:.1f} s; in twice that: {len(answered)} answered, {len(refused)} refused, {len(late)} late"
+    )
+    assert len(answered) + len(refused) + len(late) == len(outcomes)
+    assert answered
+    assert {code for _, _, code in refused} == {"OVERLOADED"}
+    assert len(refused) > len(late)
+    if late:
+        assert sorted(o[0] for o in refused)[len(refused) // 2] < min(o[0] for o in late)

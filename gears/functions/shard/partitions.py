@@ -75,6 +75,11 @@ async def local_tags() -> tuple[str, ...]:
     return partitions.local
 
 
+async def on_partitions(_record: object) -> str:
+    """`RG.TRIGGER qa.partitions`: the number, 0 if not known, for clients while the key's shard is down."""
+    return str(await count() or 0)
+
+
 def answer(_sender: str, _body: object) -> int:
     """Answer another shard's `REQUEST` with the number; 0 if it is not set or not known here."""
     found = _read()

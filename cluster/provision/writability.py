@@ -1,0 +1,47 @@
+"""Finds why a server that answers takes no writes, without writing anything: its disk, its memory, its replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from qa_cluster.errors import remedy
+
+WRITE_REFUSED = "cannot write: "
+
+
+def write_refusal(client: redis.Redis) -> str:
+    """Why a server refuses writes, with what to do about it; empty if it takes them.
+
+    A server says by its reply to PING that it cannot write its data set to disk.
+    """
+    try:
+        client.ping()
+    except redis.exceptions.ResponseError as error:
+        if not str(error).startswith("MISCONF"):
+            raise
+        return cannot_write(str(error))
+    memory = client.info("memory")
+    used, most = int(memory["used_memory"]), int(memory.get("maxmemory", 0))
+    if most and used >= most and memory.get("maxmemory_policy") == "noeviction":
+        return cannot_write(f"OOM {used / 1e6:.0f} MB are used, maxmemory is {most / 1e6:.0f} MB")
+    return _few_replicas(client)
+
+
+def cannot_write(reason: str) -> str:
+    """The problem in words, from the text of the server's refusal."""
+    return WRITE_REFUSED + remedy(reason)
+
+
+def _few_replicas(client: redis.Redis) -> str:
+    good = client.info("replication").get("min_slaves_good_slaves")
+    if good is None:  # the server is not asked to count them
+        return ""
+    try:
+        wanted: Any = client.config_get("min-replicas-to-write").get("min-replicas-to-write", 0)
+    except redis.exceptions.ResponseError:  # the login may not read settings
+        return ""
+    if int(good) >= int(wanted):
+        return ""
+    return cannot_write(f"NOREPLICAS {good} replicas are in step, min-replicas-to-write is {wanted}")

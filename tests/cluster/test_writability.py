@@ -1,0 +1,64 @@
+"""A server that answers and takes no writes: why, found without writing anything, on real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from qa_cluster.cluster.nodes.connect import seed_client
+from qa_cluster.cluster.provision.writability import write_refusal
+from qa_cluster.cluster.servers.ports import free_node_ports
+from qa_cluster.cluster.servers.processes import stop
+from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, start
+from qa_cluster.config import Settings
+from qa_cluster.errors import CannotWrite, from_reply
+
+
+@pytest.fixture
+def client(tmp_path: Path, server: str) -> Iterator[redis.Redis]:
+    """A server whose append-only file is on a full disk."""
+    spec = ServerSpec(tmp_path / "full", find_program(server), free_node_ports(1)[0], cluster=False)
+    files = spec.directory / "appendonlydir"
+    files.mkdir(parents=True)
+    (files / "appendonly.aof.manifest").write_text("file appendonly.aof.1.incr.aof seq 1 type i\n")
+    (files / "appendonly.aof.1.incr.aof").symlink_to("/dev/full")
+    process = start(spec, 30)
+    try:
+        with seed_client(Settings(), f"redis://127.0.0.1:{spec.port}") as found:
+            yield found
+    finally:
+        stop(process, 10)
+
+
+def test_a_full_disk_is_named_and_the_server_can_still_be_asked(client: redis.Redis) -> None:
+    assert not write_refusal(client)
+    client.set("a", "b")  # the disk refuses it, and the next write is refused by the server
+    refused = write_refusal(client)
+    assert refused == (
+        "cannot write: disk is full (MISCONF): free space on the disk of its `dir`; it then writes again by itself"
+    )
+    with pytest.raises(redis.exceptions.ResponseError, match="MISCONF") as raised:
+        client.set("a", "c")
+    found = from_reply(str(raised.value))
+    assert isinstance(found, CannotWrite)
+    assert "disk is full (MISCONF): free space" in str(found)
+    with seed_client(Settings(), f"redis://127.0.0.1:{client.connection_pool.connection_kwargs['port']}") as seed:
+        assert seed.get("a") == b"b"
+
+
+def test_full_memory_is_named_with_its_setting(client: redis.Redis) -> None:
+    client.config_set("maxmemory", 1)
+    assert write_refusal(client).startswith("cannot write: memory is full (OOM: ")
+    assert "raise its maxmemory, or add shards" in write_refusal(client)
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    assert not write_refusal(client)
+
+
+def test_missing_replicas_are_named_with_their_setting(client: redis.Redis) -> None:
+    client.config_set("min-replicas-to-write", 2)
+    refused = write_refusal(client)
+    assert refused.startswith("cannot write: too few replicas (NOREPLICAS: 0 replicas are in step")
+    assert "lower min-replicas-to-write" in refused

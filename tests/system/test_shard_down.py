@@ -1,0 +1,227 @@
+"""One shard of three is killed or stopped, without a replica: what users see meanwhile, and that it passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.keys import PARTITIONS_KEY, partition_of, slot
+from tests.harness.polling import eventually
+from tests.harness.programs import binary_or_skip, chosen_servers
+from tests.harness.system import SMALL_BATCHES, System
+
+PARTITIONS = 12
+FACTS = {
+    "Who wrote the first program?": "{name} wrote the first program.",
+    "What do owls hunt?": "Owls hunt {name}.",
+    "Where does the Nile flow?": "The Nile flows into the {name}.",
+}
+LONG_MS = 120_000
+"""No request is meant to take so long: one that waits for the shard would."""
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def system(request: pytest.FixtureRequest) -> Iterator[System]:
+    """A system of its own: its shards die. Each shard has one document, about another thing."""
+    with System(binary_or_skip(request.param), **SMALL_BATCHES) as made:
+        made.start_service()
+        with ClusterClient(made.url) as client:
+            for number, (text, name) in enumerate(zip(FACTS.values(), ("Ada", "mice", "Mediterranean"), strict=True)):
+                client.put_document(id_on(number), text.format(name=name))
+        yield made
+
+
+def id_on(number: int) -> str:
+    """The id of a document on this shard."""
+    found = (f"doc-{n}" for n in range(1000))
+    return next(name for name in found if slot(partition_of(name, PARTITIONS)) * 3 // 16384 == number)
+
+
+def pid_of(system: System, number: int) -> int:
+    return int((system.folder / "data" / f"node-{number}" / "server.pid").read_text())
+
+
+def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    query = "".join(f"&{name}={value}" for name, value in ({"timeout_ms": LONG_MS} | options).items())
+    status, _, body = system.http(f"/qa?question={quote(question)}{query}")
+    return status, json.loads(body)
+
+
+def gone(system: System, address: str) -> bool:
+    """Whether the service knows that the shard is down."""
+    _, found = ask(system, "Is anything missing?", cache="off")
+    return bool(found.get("index", {}).get("missing") == [address])
+
+
+@contextmanager
+def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
+    """A shard is down, and the service knows; its address. It is back, and whole, at the end."""
+    host, port = system.addresses[number]
+    pid = pid_of(system, number)
+    os.kill(pid, how)
+    try:
+        eventually(lambda: gone(system, f"{host}:{port}"), 60)
+        yield f"{host}:{port}"
+    finally:
+        if how is signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+        else:
+            with suppress(ProcessLookupError):
+                eventually(lambda: not _lives(pid))
+            system.cli("up")
+        eventually(lambda: ask(system, "Is all there again?", coverage="full", cache="off")[0] == 200, 120)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+HOWS = [signal.SIGKILL, signal.SIGSTOP]
+
+
+@pytest.mark.parametrize("how", HOWS, ids=["killed", "stopped"])
+def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.Signals) -> None:
+    questions = list(FACTS)
+    whole = {question: ask(system, question)[1] for question in questions}
+    assert all(found["answerable"] and not found["index"]["partial"] for found in whole.values())
+    with down(system, 1, how) as address:
+        # cached answers come from the cache, and the others' new ones from the shards that are there
+        for question in (questions[0], questions[2]):
+            status, found = ask(system, question, cache="only")
+            assert (status, found["cache"]["tier"], found["index"]["partial"]) == (200, "near", False)
+            status, found = ask(system, question, cache="off")
+            assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
+            assert found["index"] == found["index"] | {"partial": True, "missing": [address], "shards_answered": 2}
+        _, found = ask(system, questions[1])
+        assert (found["answerable"], found["index"]["partial"], found["cache"]["ttl_s"]) == (False, True, 0)
+        status, _, body = system.http(f"/search?q=owls+hunt&timeout_ms={LONG_MS}")
+        assert (status, json.loads(body)["index"]["missing"]) == (200, [address])
+        # what cannot be had without it is refused, and names it
+        for path in (
+            f"/qa?question=owls&coverage=full&timeout_ms={LONG_MS}",
+            f"/search?q=owls&coverage=full&timeout_ms={LONG_MS}",
+        ):
+            status, headers, body = system.http(path)
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert f"shard {address} is down" in json.loads(body)["detail"]
+        written = json.dumps({"text": "Owls hunt at night."}).encode()
+        status, _, body = system.http(f"/documents/{id_on(1)}?timeout_ms={LONG_MS}", written, "PUT")
+        assert (status, address in json.loads(body)["detail"]) == (503, True)
+    # the service was not restarted, and nothing that it said meanwhile has stayed
+    for question in questions:
+        status, found = ask(system, question)
+        assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
+        assert (found["index"]["partial"], found["index"]["missing"]) == (False, [])
+
+
+def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: System) -> None:
+    """As a cluster of one's own does, with the servers' default for cluster-require-full-coverage."""
+    others = [system.nodes[0], system.nodes[2]]
+    hinted = "cluster-require-full-coverage is yes: while one shard is down, the others will refuse"
+    for node in system.nodes:
+        node.config_set("cluster-require-full-coverage", "yes")
+    assert hinted in flat(system.cli("status").stderr)
+    try:
+        with down(system, 1, signal.SIGSTOP) as address:
+            eventually(lambda: all(node.cluster("INFO")["cluster_state"] == "fail" for node in others), 60)
+            status, found = ask(system, "Who refuses?", cache="off")
+            assert status == 503
+            assert f"shard {address} is down" in found["detail"]
+            assert "set cluster-require-full-coverage to no" in found["detail"]
+            for node in others:
+                node.config_set("cluster-require-full-coverage", "no")
+            eventually(lambda: gone(system, address), 60)
+    finally:
+        for node in system.nodes:
+            node.config_set("cluster-require-full-coverage", "no")
+    assert hinted not in flat(system.cli("status", check=False).stderr)
+
+
+def test_refusals_and_cached_answers_come_long_before_what_waits(system: System) -> None:
+    """By ratio: a question that waits for a stopped shard would take until its time limit."""
+    ask(system, next(iter(FACTS)))
+    with down(system, 1, signal.SIGSTOP):
+        begun = time.monotonic()
+        for number in range(20):
+            assert ask(system, f"Who refuses {number}?", coverage="full")[0] == 503
+            assert ask(system, next(iter(FACTS)), cache="only")[0] == 200
+        assert time.monotonic() - begun < LONG_MS / 1000 / 2
+        print(f"\n20 refusals and 20 cached answers: {time.monotonic() - begun:.3f} s")
+
+
+@pytest.mark.parametrize("how", HOWS, ids=["killed", "stopped"])
+def test_the_command_line_answers_refuses_and_exits_as_documented(system: System, how: signal.Signals) -> None:
+    home = slot(PARTITIONS_KEY) * 3 // 16384  # new processes look there first
+    lost = home if how is signal.SIGKILL else (home + 1) % 3
+    with down(system, lost, how) as address:
+        kept = next(n for n in range(3) if n != lost)
+        question = list(FACTS)[kept]
+        done = system.cli("ask", question, "--json", check=False)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["answerable"], found["index"]["missing"]) == (True, [address])
+        done = system.cli("ask", question, check=False)
+        assert f"part of the documents could not be asked: 1 of 3 shards ({address}), see" in flat(done.stderr)
+        for command in (("ask", question, "--coverage", "full"), ("search", "owls", "--coverage", "full")):
+            done = system.cli(*command, check=False)
+            assert (done.returncode, f"shard {address} is down" in flat(done.stderr)) == (3, True)
+        file = system.folder / "more.txt"
+        file.write_text("Moths fly at night.")
+        done = system.cli("ingest", str(file), check=False)
+        assert (done.returncode, f"nothing was stored; shard {address}" in flat(done.stderr)) == (3, True)
+        done = system.cli("status", check=False)
+        assert done.returncode == 3
+        assert "ready to answer" not in done.stdout
+
+
+def flat(text: str) -> str:
+    """The words of wrapped output."""
+    return " ".join(text.split())
+
+
+def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) -> None:
+    """The server cannot save: it refuses writes, and functions, with MISCONF."""
+    assert ask(system, "What do owls hunt?")[0] == 200
+    node = system.nodes[1]
+    block = system.folder / "data" / "node-1" / "dump.rdb"
+    block.mkdir()  # no file can take its place
+    node.config_set("save", "3600 1000000")
+    node.bgsave()
+    eventually(lambda: node.info("persistence")["rdb_last_bgsave_status"] == "err", 60)
+    done = system.cli("status", "--json", check=False)
+    assert done.returncode == 3
+    problems = {shard["address"]: shard["problems"] for shard in json.loads(done.stdout)["shards"]}
+    address = "{}:{}".format(*system.addresses[1])
+    assert any("cannot write: saving to disk fails (MISCONF" in text for text in problems[address])
+    assert not problems["{}:{}".format(*system.addresses[0])]
+    file = system.folder / "more.txt"
+    file.write_text("Moths fly at night.")
+    done = system.cli("ingest", str(file), check=False)
+    assert done.returncode == 1
+    assert f"nothing was stored; shard {address}: cannot write: saving to disk fails (MISCONF" in flat(done.stderr)
+    written = json.dumps({"text": "Owls hunt at night."}).encode()
+    status, _, body = system.http(f"/documents/{id_on(1)}", written, "PUT")
+    assert (status, f"shard {address} cannot write" in json.loads(body)["detail"]) == (503, True)
+    # functions may write, so it runs none: it has no part in new answers, and cached ones still come
+    _, found = ask(system, "What do owls hunt?")
+    assert (found["answerable"], found["cache"]["tier"]) == (True, "near")
+    _, found = ask(system, next(iter(FACTS)), cache="off")
+    assert (found["answerable"], found["index"]["missing"]) == (True, [address])
+    status, found = ask(system, next(iter(FACTS)), cache="off", coverage="full")
+    assert (status, f"shard {address} cannot write" in found["detail"]) == (503, True)
+    block.rmdir()
+    node.config_set("save", "")
+    eventually(lambda: system.cli("ingest", str(file), check=False).returncode == 0, 60)

@@ -1,0 +1,125 @@
+"""Questions wait in order, and those that would end too late are refused while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from qa_cluster.errors import QueueFull
+from qa_cluster.routing.admission import LEAST_ENDS, Admission
+
+
+class Work:
+    """Questions under way on a clock that the test moves; each ends when it is told to."""
+
+    def __init__(self, at_once: int, most_waiting: int = 1000) -> None:
+        self.now = 0.0
+        self.admission = Admission(at_once, most_waiting, lambda: self.now)
+        self.begun: list[int] = []
+        self.release: dict[int, asyncio.Event] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def _run(self, number: int, seconds: float) -> None:
+        async with self.admission.turn(seconds):
+            self.begun.append(number)
+            await self.release[number].wait()
+
+    async def add(self, count: int, seconds: float) -> None:
+        for _ in range(count):
+            number = len(self.tasks)
+            self.release[number] = asyncio.Event()
+            self.tasks.append(asyncio.create_task(self._run(number, seconds)))
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def end_next(self, after: float) -> None:
+        """The oldest question at work ends `after` so many seconds."""
+        self.now += after
+        number = next(n for n in self.begun if not self.release[n].is_set())
+        self.release[number].set()
+        await self.settle()
+
+    def refused(self) -> list[int]:
+        return [n for n, task in enumerate(self.tasks) if task.done() and isinstance(task.exception(), QueueFull)]
+
+
+async def test_turns_come_in_the_order_of_arrival() -> None:
+    work = Work(2)
+    await work.add(5, 100)
+    assert (work.begun, work.admission.waiting) == ([0, 1], 3)
+    for _ in range(5):
+        await work.end_next(1)
+    assert work.begun == [0, 1, 2, 3, 4]
+    assert all(task.done() for task in work.tasks)
+    assert work.admission._working == 0
+
+
+async def test_those_that_would_end_too_late_are_refused_before_their_deadline() -> None:
+    work = Work(4)
+    await work.add(100, 30)
+    for _ in range(LEAST_ENDS - 1):
+        await work.end_next(1)
+    assert not work.refused()  # so few ends say nothing
+    await work.end_next(1)
+    # 8 s have gone, 22 are left, and one ends each second: 3 are at work, 19 of those that wait will end in time
+    assert work.refused() == list(range(30, 100))
+    assert work.now < 30
+    with pytest.raises(QueueFull, match=r"wait, which takes .* s left \(timeout_ms\)"):
+        await work.tasks[99]
+    while work.admission.waiting:
+        await work.end_next(1)
+    while work.admission._working:
+        await work.end_next(1)
+    assert work.now <= 30
+    assert sum(task.exception() is None for task in work.tasks) == 100 - len(work.refused())
+
+
+async def test_one_that_has_more_time_stays_behind_one_that_has_less() -> None:
+    work = Work(1)
+    await work.add(10, 1000)
+    for _ in range(LEAST_ENDS):
+        await work.end_next(1)
+    await work.add(1, 1.5)
+    await work.add(1, 1000)
+    assert work.refused() == [10]
+
+
+async def test_a_new_burst_is_not_judged_by_the_pace_of_the_last() -> None:
+    work = Work(1)
+    await work.add(12, 1000)
+    for _ in range(12):
+        await work.end_next(50)
+    await work.add(10, 5)
+    assert not work.refused()
+    assert work.admission.pace == 0
+
+
+async def test_one_that_leaves_makes_room() -> None:
+    work = Work(1)
+    await work.add(3, 100)
+    work.tasks[1].cancel()
+    work.tasks[0].cancel()
+    await work.settle()
+    assert work.begun == [0, 2]
+    work.release[2].set()
+    await work.tasks[2]
+    assert work.admission._working == 0
+
+
+async def test_no_more_than_so_many_wait() -> None:
+    work = Work(1, most_waiting=2)
+    await work.add(4, 100)
+    assert (work.refused(), work.admission.waiting) == ([3], 2)
+
+
+async def test_failures_do_not_make_the_pace() -> None:
+    work = Work(1)
+    await work.add(LEAST_ENDS + 5, 100)
+    for number in range(LEAST_ENDS + 1):
+        work.tasks[number].cancel()
+        await work.settle()
+    assert work.admission.pace == 0
