@@ -1,15 +1,18 @@
-"""The options that all commands share, and the settings that follow from them."""
+"""The options that commands share, the settings that follow from them, and the client that these make."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qa_cluster.config import COVERAGES, Loaded, load
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import check_collection
+
+if TYPE_CHECKING:
+    from qa_cluster.cluster_client import ClusterClient
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FilterOption = Annotated[
@@ -69,3 +72,13 @@ def load_settings(context: typer.Context, **flags: object) -> Loaded:
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}
     return load(shared.config, flags=shared.flags | given)
+
+
+def client_of(context: typer.Context) -> ClusterClient:
+    """A client of the cluster, to be used in a `with` block."""
+    # most commands do without, and would take longer to start
+    from qa_cluster.cluster_client import ClusterClient
+
+    from ..servers.local import with_cluster
+
+    return ClusterClient(with_cluster(load_settings(context).settings))

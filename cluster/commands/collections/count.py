@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from ...terminal import console
-from ..shared_client import client_of
-from ..shared_options import Json
+from ..shared_options import Json, client_of
 from .options import Name
 
 

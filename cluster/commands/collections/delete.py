@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from ...terminal import console
-from ..shared_client import client_of
-from ..shared_options import Json
+from ..shared_options import Json, client_of
 from .options import Name
 
 _FAILED = 1

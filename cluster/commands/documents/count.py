@@ -9,8 +9,7 @@ import typer
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_client import client_of
-from ..shared_options import CollectionOption, FilterOption, Json
+from ..shared_options import CollectionOption, FilterOption, Json, client_of
 from .options import Prefix, usage
 
 

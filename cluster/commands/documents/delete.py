@@ -11,8 +11,7 @@ from qa_cluster.errors import NotFound
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_client import client_of
-from ..shared_options import CollectionOption, FilterOption, Json
+from ..shared_options import CollectionOption, FilterOption, Json, client_of
 from .options import Prefix, usage
 
 _FAILED = 1

@@ -12,8 +12,7 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import DocumentEntry, DocumentPage
 
 from ...terminal import console, tables
-from ..shared_client import client_of
-from ..shared_options import CollectionOption, FilterOption, Json
+from ..shared_options import CollectionOption, FilterOption, Json, client_of
 from .options import Prefix, usage
 
 _MOST_ID_CHARS = 60

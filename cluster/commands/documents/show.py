@@ -10,8 +10,7 @@ import typer
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console, tables
-from ..shared_client import client_of
-from ..shared_options import CollectionOption, Json
+from ..shared_options import CollectionOption, Json, client_of
 
 
 def show(
