@@ -85,7 +85,7 @@ class Admission:
         except asyncio.CancelledError:
             if mine in self._queue:
                 self._queue.remove(mine)
-            elif mine.turn.done() and not mine.turn.cancelled() and mine.turn.exception() is None:
+            elif not mine.turn.cancelled() and mine.turn.exception() is None:
                 self._end()  # its turn had come in the same moment
             raise
 
@@ -96,8 +96,10 @@ class Admission:
             self._ends.append(at)
         self._refuse_late()
         while self._queue and self._working < self._at_once:
-            self._working += 1
-            self._queue.popleft().turn.set_result(None)
+            turn = self._queue.popleft().turn
+            if not turn.done():  # else its asker has left, and is about to notice
+                self._working += 1
+                turn.set_result(None)
         if not self._queue:
             self._ends.clear()  # from now on, questions end as they come, not as fast as they can
 
@@ -108,6 +110,8 @@ class Admission:
             return
         stay: deque[_Waiting] = deque()
         for waiting in self._queue:
+            if waiting.turn.done():
+                continue
             needed = (self._working + len(stay) + 1) * pace
             if now + needed <= waiting.until:
                 stay.append(waiting)
