@@ -22,6 +22,8 @@ WITH_MANIFESTS = "manifests"
 # allow less, never more.
 MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
+# Most sentences that one call of `qa.read` takes. A service asks for 64 at most.
+MAX_READ_SENTENCES = 256
 # Most sentences that one call of `qa.rank` may ask for; it is also the limit of an index.
 MAX_RANK_COUNT = 1000
 

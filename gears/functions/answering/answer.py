@@ -19,6 +19,7 @@ import orjson
 
 from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.gears.functions.answering.arguments import check_question, within_limit
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
@@ -31,7 +32,7 @@ from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.shard_functions import (
-    MAX_QUESTION_CHARS,
+    MAX_READ_SENTENCES,
     READ_TRIGGER,
     SENTENCE_ANSWER_TTL_OPTION,
     SENTENCE_ANSWER_TTL_SECONDS,
@@ -77,7 +78,7 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
     if not question.strip():
         return
     try:
-        value = await _read_settled(sentence, question, model)
+        value = await _read_settled(sentence, within_limit(question), model)
     except Exception as error:  # the client must get the error: if the function only raised it, the reply would be nil
         rg.log(f"answer: {error}", "warning")
         rg.override_reply(_error_text(error))
@@ -114,8 +115,11 @@ async def on_read(arguments: list[Any]) -> list[str]:
     model, question, names = arguments[1], arguments[2], arguments[3:]
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
-    if not isinstance(question, str) or not question.strip():
-        raise InvalidInput(f"question must be non-empty text, got {question!r}"[:200])
+    question = check_question(question)
+    if len(names) > MAX_READ_SENTENCES:
+        raise InputTooLong(
+            f"{READ_TRIGGER} got {len(names)} sentences, the limit of one call is {MAX_READ_SENTENCES}: divide them"
+        )
     replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
     return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
 
@@ -236,8 +240,6 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
 
 
 async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> bytes | None:
-    if len(question) > MAX_QUESTION_CHARS:
-        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     for attempt in range(MAX_ATTEMPTS):
         reader = loaded.named(model)
         place = _place(model, reader)
