@@ -19,6 +19,7 @@ from qa_cluster.reading.tokenization import is_unicode
 from . import keys
 from .errors import ClusterError, InputTooLong, InvalidInput
 from .scripts import ScriptCall
+from .sentence_limit import MAX_SENTENCES, end_of_limit
 
 MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096
@@ -178,14 +179,28 @@ def check_document(
     checked_id = check_document_id(document_id)
     what = f"of document {checked_id[:100]!r}"
     checked_text, checked_title = _check_text(f"text {what}", text), _check_text(f"title {what}", title)
-    if len(checked_text) > MAX_TEXT_LENGTH:
-        raise InputTooLong(f"text {what} has {len(checked_text)} code points, the limit is {MAX_TEXT_LENGTH}")
+    check_length(checked_text, what)
     title_bytes = len(checked_title.encode())
     if title_bytes > MAX_TITLE_BYTES:
         raise InputTooLong(f"title {what} has {title_bytes} bytes, the limit is {MAX_TITLE_BYTES}")
     canonical = canonical_metadata(metadata if metadata is not None else {}, what)
     version = document_version(checked_title, canonical, checked_text)
     return DocumentInput(checked_id, checked_title, canonical, checked_text, version, keys.check_collection(collection))
+
+
+def check_length(text: str, what: str) -> None:
+    """Raise InputTooLong if a text has too many code points or sentences. A long text may take a second."""
+    length = len(text)
+    if length > MAX_TEXT_LENGTH:
+        raise InputTooLong(
+            f"text {what} has {length} code points, the limit is {MAX_TEXT_LENGTH}: divide it into several documents"
+        )
+    end = end_of_limit(text)
+    if end is not None:
+        raise InputTooLong(
+            f"text {what} has more than {MAX_SENTENCES} sentences, the limit, which its first {end} of {length} code"
+            " points have: divide it into several documents"
+        )
 
 
 def check_source(source: object) -> str:
