@@ -18,6 +18,7 @@ from qa_cluster.errors import ConfigError
 from qa_cluster.huggingface.request import PipelineLimits
 
 from .app import Application
+from .connections import ConnectionLimits, bounded
 from .lifespan import ServiceOptions
 
 SHUTDOWN_SECONDS = 10
@@ -36,6 +37,15 @@ def service_options(settings: Settings) -> ServiceOptions:
         settings.http_max_requests,
         settings.body_max_bytes,
         pipeline,
+        settings.body_timeout_ms,
+        (settings.http_host, *settings.http_hosts.split(",")),
+    )
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """The limits of the service's connections, from the settings."""
+    return ConnectionLimits(
+        settings.http_max_connections, settings.http_head_timeout_ms / 1000, settings.body_timeout_ms / 1000
     )
 
 
@@ -61,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         host=settings.http_host,
         port=settings.http_port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http="httptools",
+        http=bounded(connection_limits(settings)),
         ws="none",
         access_log=given.access_log,
         server_header=False,

@@ -42,8 +42,7 @@ class ModelRoute:
             )
         timeout_ms = parse_query(scope["query_string"], self._parameters).get("timeout_ms") or self._timeout_ms
         require_json(scope)
-        options = self._state.options
-        request = self._request(await read_body(scope, receive, options.body_max_bytes, timeout_ms))
+        request = self._request(await read_body(scope, receive, self._state.options))
         pipeline = self._state.engine.pipeline
         reading = pipeline.read("" if model == DEFAULT else model, request, timeout_seconds=timeout_ms / 1000)
         name, results = await while_connected(receive, reading, self._state.metrics.disconnects.inc)

@@ -131,9 +131,30 @@ class Settings:
         minimum=1,
         maximum=100_000,
     )
+    http_max_connections: int = _of(
+        1024, "connections the REST service has at once; more are answered 503", minimum=1, maximum=1_000_000
+    )
+    http_head_timeout_ms: int = _of(
+        10_000,
+        "longest time for the head of a request, from the connection or its first byte on",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
+    http_hosts: str = _of(
+        "",
+        "names by which the REST service may be asked, besides addresses and localhost, divided by commas; *: any",
+    )
 
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
     body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
+    body_timeout_ms: int = _of(
+        10_000,
+        "longest time in which a request's body arrives, or in which a client takes nothing of its answer",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
     pipeline_max_requests: int = _of(
         32,
         "requests of POST /models/{id} at the shards at once; more are answered 503",
@@ -157,6 +178,9 @@ class Settings:
     )
     request_timeout_ms: int = _of(
         10_000, "longest time for one question or document", unit="ms", minimum=1, maximum=600_000
+    )
+    request_timeout_max_ms: int = _of(
+        120_000, "most that a client may ask for as timeout_ms", unit="ms", minimum=1, maximum=600_000
     )
     start_timeout_ms: int = _of(
         60_000, "longest wait for servers, workers and service to start", unit="ms", minimum=100
