@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .shard_functions import MAX_PIPELINE_REQUESTS, MAX_QUESTION_CHARS, SENTENCE_ANSWER_TTL_SECONDS
+from .shard_functions import (
+    MAX_PIPELINE_REQUESTS,
+    MAX_QUESTION_CHARS,
+    SENTENCE_ANSWER_TTL_SECONDS,
+    SENTENCE_ANSWERS_MB,
+)
 from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
@@ -198,6 +203,14 @@ class Settings:
         "how long a shard keeps what one sentence answers to a question",
         unit="s",
         minimum=1,
+    )
+
+    sentence_answers_mb: int = _of(
+        SENTENCE_ANSWERS_MB,
+        "memory for answers of sentences in each partition, of which a new cluster has 4 a shard; the oldest give way",
+        unit="MB",
+        minimum=1,
+        maximum=1_000_000,
     )
 
     answer_drift: float = _of(

@@ -20,6 +20,7 @@ from . import keys
 from .errors import ClusterError, InputTooLong, InvalidInput
 from .scripts import ScriptCall
 from .sentence_limit import MAX_SENTENCES, end_of_limit
+from .shard_functions import SENTENCE_ANSWERS_MB
 
 MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096
@@ -442,8 +443,12 @@ def store_answer(
     text: str,
     answer: str | bytes,
     ttl_seconds: int,
+    most_bytes: int = SENTENCE_ANSWERS_MB << 20,
 ) -> ScriptCall:
-    """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not."""
+    """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not.
+
+    All cached answers of the partition take about ``most_bytes`` at most: the oldest give way.
+    """
     name = (sentence.document, sentence.tag)
     names = (
         keys.paragraphs_key(*name),
@@ -452,9 +457,11 @@ def store_answer(
         keys.sentence_key(*name),
         keys.answer_key(sentence, question, model),
         keys.answers_key(*name),
+        keys.kept_key(sentence.tag),
+        keys.kept_bytes_key(sentence.tag),
         keys.flight_key(sentence.tag),
     )
-    args = (version, sentence.index, text, answer, ttl_seconds, MAX_ANSWERS)
+    args = (version, sentence.index, text, answer, ttl_seconds, MAX_ANSWERS, most_bytes)
     return ScriptCall("store_answer", names, args)
 
 

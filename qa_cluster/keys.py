@@ -266,6 +266,16 @@ def pending_key(tag: str) -> str:
     return f"pending:{{{tag}}}"
 
 
+def kept_key(tag: str) -> str:
+    """The key of what names a partition's cached answers of sentences, the oldest first: a sorted set."""
+    return f"kept:{{{tag}}}"
+
+
+def kept_bytes_key(tag: str) -> str:
+    """The key of the bytes of these answers, a sum."""
+    return f"kept-bytes:{{{tag}}}"
+
+
 def layout_key(tag: str) -> str:
     """The key of what a partition's documents were made with, a hash."""
     return f"layout:{{{tag}}}"

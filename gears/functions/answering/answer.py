@@ -36,6 +36,8 @@ from qa_cluster.shard_functions import (
     READ_TRIGGER,
     SENTENCE_ANSWER_TTL_OPTION,
     SENTENCE_ANSWER_TTL_SECONDS,
+    SENTENCE_ANSWERS_MB,
+    SENTENCE_ANSWERS_OPTION,
 )
 
 SETTING_AGE_SECONDS = 10.0
@@ -49,7 +51,7 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 @dataclass
 class _Reads:
-    """The reads under way, by the answer's key, and the module's setting of how long answers are kept, as last read.
+    """The reads under way, by the answer's key, and the module's settings of how answers are kept, as last read.
 
     Attributes:
         joined: the keys of running reads that further clients have joined.
@@ -58,7 +60,8 @@ class _Reads:
     running: dict[str, asyncio.Task[bytes | None]] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     ttl_seconds: int = SENTENCE_ANSWER_TTL_SECONDS
-    ttl_read_at: float = -SETTING_AGE_SECONDS
+    most_bytes: int = SENTENCE_ANSWERS_MB << 20
+    settings_read_at: float = -SETTING_AGE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +273,8 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
             version=record.version,
             text=record.text,
             answer=value,
-            ttl_seconds=_ttl_seconds(),
+            ttl_seconds=_keeping().ttl_seconds,
+            most_bytes=_keeping().most_bytes,
         )
         if answer_key(sentence, question, model) not in state.of(_Reads).joined:
             # All clients asked before the sentence was fetched: the answer is right for them even if it is not stored.
@@ -281,14 +285,20 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
     raise DeadlineExceeded(f"document {sentence.document_id[:100]!r} changes faster than it can be read")
 
 
-def _ttl_seconds() -> int:
+def _keeping() -> _Reads:
+    """How long answers are kept, and how many bytes of them in a partition."""
     reads = state.of(_Reads)
-    if time.monotonic() - reads.ttl_read_at > SETTING_AGE_SECONDS:
-        value = rg.config_get(SENTENCE_ANSWER_TTL_OPTION)
-        is_set = value is not None and value.isdigit() and int(value) > 0
-        reads.ttl_seconds = int(value or 0) if is_set else SENTENCE_ANSWER_TTL_SECONDS
-        reads.ttl_read_at = time.monotonic()
-    return reads.ttl_seconds
+    if time.monotonic() - reads.settings_read_at > SETTING_AGE_SECONDS:
+        reads.ttl_seconds = _option(SENTENCE_ANSWER_TTL_OPTION) or SENTENCE_ANSWER_TTL_SECONDS
+        reads.most_bytes = (_option(SENTENCE_ANSWERS_OPTION) or SENTENCE_ANSWERS_MB) << 20
+        reads.settings_read_at = time.monotonic()
+    return reads
+
+
+def _option(name: str) -> int:
+    """A number among the module's options; 0 if it is none."""
+    value = rg.config_get(name)
+    return int(value) if value is not None and value.isdigit() else 0
 
 
 def _error_text(error: BaseException) -> str:
