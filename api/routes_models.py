@@ -18,7 +18,7 @@ from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, pars
 from .error_map import HttpProblem
 from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
 from .lifespan import ServiceState
-from .schemas import parse_query, pipeline_parameters
+from .schemas import load_json, parse_query, pipeline_parameters
 
 PREFIX = b"/models/"
 DEFAULT = "default"
@@ -58,9 +58,7 @@ class ModelRoute:
 
     def _request(self, body: bytes) -> PipelineRequest:
         try:
-            return parse_request(orjson.loads(body), self._state.options.pipeline)
-        except orjson.JSONDecodeError as error:
-            raise HttpProblem("malformed-json", f"body is not JSON: {error}") from error
+            return parse_request(load_json(body), self._state.options.pipeline)
         except InvalidRequest as error:
             found = [{"pointer": pointer, "detail": fault} for pointer, fault in error.errors]
             raise HttpProblem("validation", str(error), errors=found) from error

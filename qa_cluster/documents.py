@@ -18,6 +18,7 @@ from qa_cluster.reading.tokenization import is_unicode
 
 from . import keys
 from .errors import ClusterError, InputTooLong, InvalidInput
+from .metadata_limits import fault_of
 from .scripts import ScriptCall
 from .sentence_limit import MAX_SENTENCES, end_of_limit
 from .shard_functions import SENTENCE_ANSWERS_MB
@@ -224,6 +225,8 @@ def canonical_metadata(metadata: object, what: str) -> str:
     """Metadata as JSON that is the same for equal metadata."""
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}")
+    if (fault := fault_of(metadata)) is not None:
+        raise InvalidInput(f"metadata {what} {fault}")
     try:
         text = json.dumps(dict(metadata), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         size = len(text.encode())
