@@ -37,8 +37,9 @@ def service_options(settings: Settings) -> ServiceOptions:
         settings.http_max_requests,
         settings.body_max_bytes,
         pipeline,
-        settings.body_timeout_ms,
-        (settings.http_host, *settings.http_hosts.split(",")),
+        page_questions=tuple(line.strip() for line in settings.page_questions.splitlines() if line.strip()),
+        body_timeout_ms=settings.body_timeout_ms,
+        hosts=(settings.http_host, *settings.http_hosts.split(",")),
     )
 
 

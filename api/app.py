@@ -28,6 +28,7 @@ from .routes_collections import CollectionRoute
 from .routes_documents import LIST_PATH, PREFIX, DocumentListRoute, DocumentRoute, counts
 from .routes_models import PREFIX as MODELS_PREFIX
 from .routes_models import ModelRoute
+from .routes_page import page_routes
 from .routes_qa import QuestionRoute
 from .routes_search import SearchRoute
 from .routes_status import status_routes
@@ -51,7 +52,9 @@ class Application:
         self._listing = DocumentListRoute(self.state)
         self._collections = CollectionRoute(self.state)
         self._models = ModelRoute(self.state)
-        self._others = Router(routes=status_routes(self.state), redirect_slashes=False)
+        self._others = Router(
+            routes=[*status_routes(self.state), *page_routes(options.page_questions)], redirect_slashes=False
+        )
         self._hosts = Hosts(options.hosts)
         self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
         self._id_prefix = os.urandom(4).hex()

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The options of the service."""
+    """The options of the service; the page offers `page_questions` to begin with."""
 
     target: Target
     max_requests: int = 256
@@ -34,6 +34,7 @@ class ServiceOptions:
     pipeline: PipelineLimits = field(default_factory=PipelineLimits)
     body_timeout_ms: int = 10_000
     hosts: tuple[str, ...] = ()
+    page_questions: tuple[str, ...] = ()
 
     @property
     def limits(self) -> AskLimits:

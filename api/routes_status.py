@@ -1,12 +1,10 @@
-"""The other routes: liveness, readiness, metrics, the list of models, the description, and the page to ask from."""
+"""The other routes: liveness, readiness, metrics, the list of models, and the description."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 
 import orjson
 from starlette.requests import Request
@@ -22,25 +20,12 @@ from qa_cluster.topology import Shard
 from .lifespan import ServiceState
 from .openapi import describe, docs_page
 from .readiness import KEEP_SECONDS, Readiness
+from .routes_page import PAGE_HEADERS
 from .telemetry import parse_info, shard_samples
-
-_PAGE_TYPES = {"index.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
-_PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
 
 
 def _json(content: object, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json", headers={"cache-control": "no-store"})
-
-
-@cache
-def _page(name: str) -> str:
-    return (files(__package__) / "page" / name).read_text("utf-8")
 
 
 def status_routes(state: ServiceState) -> list[Route]:
@@ -70,11 +55,7 @@ def status_routes(state: ServiceState) -> list[Route]:
         return _json(description)
 
     async def docs(request: Request) -> Response:
-        return HTMLResponse(docs_page(description), headers=_PAGE_HEADERS)
-
-    async def page(request: Request) -> Response:
-        name = request.url.path.removeprefix("/") or "index.html"
-        return Response(_page(name), media_type=_PAGE_TYPES[name], headers=_PAGE_HEADERS)
+        return HTMLResponse(docs_page(description), headers=PAGE_HEADERS)
 
     return [
         Route("/livez", livez),
@@ -83,9 +64,6 @@ def status_routes(state: ServiceState) -> list[Route]:
         Route("/metrics", metrics),
         Route("/openapi.json", openapi),
         Route("/docs", docs),
-        Route("/", page),
-        Route("/page.css", page),
-        Route("/page.js", page),
     ]
 
 

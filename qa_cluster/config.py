@@ -151,6 +151,7 @@ class Settings:
         "names by which the REST service may be asked, besides addresses and localhost, divided by commas; *: any",
     )
 
+    page_questions: str = _of("", "questions that the service's page offers to begin with, one a line")
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
     body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
     body_timeout_ms: int = _of(

@@ -90,6 +90,7 @@ class SentenceRecord:
         left, right: its neighbours, the nearest first.
         blocks: the stored tokens of `BLOCK_SENTENCES` sentences each, in order; empty where there are none.
         first_block: the number of the first of them.
+        metadata: of the document, JSON; empty if it was not asked for.
     """
 
     index: int
@@ -103,6 +104,7 @@ class SentenceRecord:
     right: tuple[Placed, ...] = ()
     blocks: tuple[bytes, ...] = ()
     first_block: int = 0
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,10 +349,12 @@ def loose_sentences(document: str, tag: str) -> ScriptCall:
     return ScriptCall("loose_sentences", document_keys(document, tag), ())
 
 
-def read_sentence(sentence: keys.SentenceRef, question: str, model: str = "", *, around: int = 0) -> ScriptCall:
+def read_sentence(
+    sentence: keys.SentenceRef, question: str, model: str = "", *, around: int = 0, metadata: bool = False
+) -> ScriptCall:
     """Everything that is needed to answer from a sentence; `parse_sentence_record` parses the reply.
 
-    ``around`` is how many neighbours are fetched on each side, at most.
+    ``around`` is how many neighbours are fetched on each side, at most; `metadata`, whether the document's comes too.
     """
     name = (sentence.document, sentence.tag)
     names = (
@@ -362,20 +366,20 @@ def read_sentence(sentence: keys.SentenceRef, question: str, model: str = "", *,
         keys.answer_key(sentence, question, model),
         keys.flight_key(sentence.tag),
     )
-    return ScriptCall("read_sentence", names, (sentence.index, around, BLOCK_SENTENCES))
+    return ScriptCall("read_sentence", names, (sentence.index, around, BLOCK_SENTENCES, int(metadata)))
 
 
 def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRecord | None:
     """The reply to `read_sentence` for sentence number ``index``: None where there is none in the text as it is now."""
     if reply is None:
         return None
-    if len(reply) != 10:
+    if len(reply) != 11:
         raise ClusterError(f"unexpected reply for a sentence: {reply!r}"[:200])
-    first, width, records, text, version, document_id, title, answer, block, blocks = reply
+    first, width, records, text, version, document_id, title, answer, block, blocks, metadata = reply
     names = (_text(version), _text(document_id), _text(title), _text(answer))
     if not width:
         start = _blob(records).decode()
-        return SentenceRecord(index, _text(text), int(start or 0), *names)
+        return SentenceRecord(index, _text(text), int(start or 0), *names, metadata=_text(metadata))
     found = list(cut(int(first), int(width), _blob(records), _blob(text)))
     own = found[index - int(first)]
     if own is None:
@@ -390,6 +394,7 @@ def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRe
         tuple(takewhile(_is_there, right)),  # type: ignore[arg-type]
         tuple(map(_blob, blocks)),
         int(block),
+        _text(metadata),
     )
 
 

@@ -1,155 +1,124 @@
-"use strict";
+// The page: its form, its addresses and its history. An address is a question, a document, or the beginning.
+
+import { result } from "/page/answers.js";
+import { show_document } from "/page/documents.js";
+import { counted, element } from "/page/dom.js";
+import { failed, state, unreachable, Waiting } from "/page/states.js";
+
+const KEPT = 50;
+const TITLES = 8;
 
 const form = document.getElementById("ask");
 const input = document.getElementById("question");
-const result = document.getElementById("result");
+const place = document.getElementById("result");
 const status_line = document.getElementById("status");
 const refresh = document.getElementById("refresh");
-const all_candidates = document.getElementById("all");
 const collections = document.getElementById("collection");
-const history_of_questions = [];
+const asked = [];
 let position = -1;
 let running = null;
+// What was shown at the addresses that Back leads to, so that it stands there again at once.
+const kept = new Map();
 
-function element(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children.filter((child) => child !== null && child !== undefined));
-  return node;
+function keep(address, nodes) {
+  kept.delete(address);
+  kept.set(address, nodes);
+  if (kept.size > KEPT) kept.delete(kept.keys().next().value);
 }
 
-// Offsets are in code points, JavaScript's strings in UTF-16 units.
-function highlighted(answer) {
-  const points = Array.from(answer.context);
-  const start = answer.start - answer.context_start;
-  const end = answer.end - answer.context_start;
-  return [points.slice(0, start).join(""), element("mark", {}, points.slice(start, end).join("")), points.slice(end).join("")];
+async function ask(question, collection, fresh, signal) {
+  const query = new URLSearchParams({ question, top_k: "5" });
+  if (collection) query.set("collection", collection);
+  if (fresh) query.set("cache", "refresh");
+  const begun = performance.now();
+  const response = await fetch(`/qa?${query}`, { signal, headers: { accept: "application/json" } });
+  const body = await response.json();
+  if (!response.ok) return [failed(body, response.headers.get("retry-after"))];
+  return result(body, performance.now() - begun, collection, signal);
 }
 
-function percent(score) {
-  return `${(score * 100).toFixed(score < 0.0995 ? 1 : 0)} %`;
+function example(question, collection) {
+  const query = new URLSearchParams({ question });
+  if (collection) query.set("collection", collection);
+  return element("li", {}, element("a", { href: `/?${query}`, "data-here": "" }, question));
 }
 
-function fact(name, value) {
-  return element("li", {}, `${name} `, element("b", {}, String(value)));
+async function beginning(collection, signal) {
+  const query = collection ? `?${new URLSearchParams({ collection })}` : "";
+  const [count, listed] = await Promise.all([`/documents/count${query}`, `/documents${query}${query ? "&" : "?"}limit=${TITLES}`]
+    .map(async (address) => {
+      const response = await fetch(address, { signal });
+      return response.ok ? response.json() : null;
+    }));
+  if (count === null) return [];
+  if (!count.documents) return [state("There are no documents yet", "Add some with: qa-cluster ingest FOLDER")];
+  const questions = collection ? [] : Array.from(document.getElementById("examples").content.children);
+  const documents = listed === null ? [] : listed.data;
+  return [
+    element("p", { class: "count" }, `${counted(count.documents, "document")}, ${counted(count.sentences, "sentence")}.`),
+    questions.length ? element("section", {}, element("h2", {}, "For example"),
+      element("ul", { class: "examples" }, ...questions.map((each) => example(each.textContent, collection)))) : null,
+    documents.length ? element("section", {}, element("h2", {}, "Some of the documents"),
+      element("ul", { class: "examples" }, ...documents.map((each) => {
+        const query = new URLSearchParams({ document: each.id });
+        if (collection) query.set("collection", collection);
+        return element("li", {}, element("a", { href: `/?${query}`, "data-here": "" }, each.title || each.id));
+      }))) : null,
+  ].filter(Boolean);
 }
 
-function heading(answer) {
-  const path = [answer.title, ...answer.section].filter(Boolean).join(" > ");
-  return path ? element("p", { class: "path" }, path) : null;
-}
-
-function place(source) {
-  if (source.line) return `${source.file}, line ${source.line}`;
-  return source.page ? `${source.file}, page ${source.page}` : source.file;
-}
-
-function facts(answer) {
-  return element("ul", { class: "facts" },
-    fact("document", answer.title ? `${answer.title} (${answer.document_id})` : answer.document_id),
-    answer.source ? fact("source", place(answer.source)) : null,
-    fact("characters", `${answer.start}–${answer.end}`),
-    fact("probability", percent(answer.score)),
-    fact("read by shard", answer.shard));
-}
-
-function best(answer) {
-  return element("article", { class: "answer" },
-    element("p", { class: "found" }, answer.answer),
-    heading(answer),
-    element("p", { class: "sentence" }, ...highlighted(answer)),
-    facts(answer));
-}
-
-function others(answers) {
-  if (!answers.length) return null;
-  const list = element("ol", { class: "others" });
-  for (const answer of answers) {
-    list.append(element("li", {}, heading(answer), element("p", {}, ...highlighted(answer)), facts(answer)));
-  }
-  return element("section", {}, element("h2", {}, "Runner-up answers"), list);
-}
-
-function times(found, seen) {
-  const timings = found.timings_ms;
-  const parts = [["cache", "cache", timings.cache], ["rank", "rank", timings.rank]];
-  timings.read.forEach((time, wave) => parts.push([`read-${Math.min(wave + 1, 3)}`, `read, wave ${wave + 1}`, time]));
-  const known = parts.reduce((sum, part) => sum + part[2], 0);
-  parts.push(["rest", "rest", Math.max(0, timings.total - known)]);
-  const bar = element("div", { class: "bar", role: "img", "aria-label": `${timings.total.toFixed(2)} milliseconds in the service` });
-  const legend = element("div", { class: "legend" });
-  for (const [kind, name, time] of parts) {
-    if (time <= 0) continue;
-    const part = element("span", { class: kind });
-    part.style.flexGrow = time;
-    bar.append(part);
-    legend.append(element("span", {}, element("i", { class: kind }), `${name} ${time.toFixed(2)} ms`));
-  }
-  const cache = found.cache.status === "hit"
-    ? `from the ${found.cache.tier === "near" ? "near cache" : "answer cache of the shards"}, ${found.cache.age_s} s old`
-    : `read anew (${found.cache.status})`;
-  return element("section", {}, element("h2", {}, "Where the time went"), bar, legend,
-    element("ul", { class: "facts" },
-      fact("in the service", `${timings.total.toFixed(2)} ms`),
-      fact("seen from here", `${seen.toFixed(1)} ms`),
-      fact("answer", cache),
-      fact("sentences read", `${found.usage.sentences_read} of ${found.usage.candidates}`),
-      fact("shards", `${found.index.shards_answered} of ${found.index.shards_total}`),
-      fact("model", `${found.model.id} ${found.model.revision} ${found.model.precision}`)));
-}
-
-function state(title, text, wrong) {
-  return element("div", { class: wrong ? "state wrong" : "state", role: wrong ? "alert" : "note" },
-    element("h2", {}, title), element("p", {}, text));
-}
-
-function show(found, seen) {
-  if (found.answerable) {
-    result.replaceChildren(...[best(found.answers[0]), others(found.answers.slice(1)), times(found, seen)].filter(Boolean));
-  } else {
-    const text = found.usage.candidates
-      ? `The model read ${found.usage.sentences_read} sentences and found no answer in them (${percent(found.no_answer_score)} sure).`
-      : "No stored sentence shares a word with this question.";
-    result.replaceChildren(...[state("No answer in these documents", text, false), times(found, seen)].filter(Boolean));
-  }
-}
-
-function show_problem(problem) {
-  const again = problem.retry ? ` Try again in ${problem.retry} s.` : "";
-  const where = problem.request_id ? ` (${problem.code}, request ${problem.request_id})` : "";
-  result.replaceChildren(state(problem.title, `${problem.detail}.${again}${where}`, true));
-}
-
-async function ask(question) {
+// Shows what an address stands for. `fresh`: read the documents again, whatever is stored.
+async function show(address, fresh = false) {
   if (running) running.abort();
   const controller = running = new AbortController();
-  result.setAttribute("aria-busy", "true");
-  const query = new URLSearchParams({ question, top_k: "5" });
-  if (collections.value) query.set("collection", collections.value);
-  if (all_candidates.checked) query.set("waves", "false");
-  if (refresh.checked) query.set("cache", "refresh");
-  const begun = performance.now();
+  const wanted = new URL(address, location.href).searchParams;
+  const collection = wanted.get("collection") || "";
+  const question = wanted.get("question");
+  input.value = question || "";
+  if (Array.from(collections.options).some((each) => each.value === collection)) collections.value = collection;
+  document.title = question ? `${question} – qa-cluster` : "qa-cluster";
+  place.setAttribute("aria-busy", "true");
+  const waiting = new Waiting(place);
   try {
-    const response = await fetch(`/qa?${query}`, { signal: controller.signal, headers: { accept: "application/json" } });
-    const body = await response.json();
-    if (response.ok) show(body, performance.now() - begun);
-    else show_problem({ ...body, retry: response.headers.get("retry-after") });
+    const nodes = question ? await ask(question, collection, fresh, controller.signal)
+      : wanted.get("document") ? await show_document(wanted, controller.signal)
+        : await beginning(collection, controller.signal);
+    if (question) keep(address, nodes);
+    place.replaceChildren(...nodes);
+    if (wanted.get("document")) place.querySelector("mark")?.scrollIntoView({ block: "center" });
   } catch (error) {
-    if (error.name === "AbortError") return;
-    show_problem({ title: "The service cannot be reached", detail: String(error.message || error) });
+    if (error.name !== "AbortError") place.replaceChildren(unreachable(error));
   } finally {
+    waiting.end();
     if (running === controller) {
       running = null;
-      result.setAttribute("aria-busy", "false");
+      place.setAttribute("aria-busy", "false");
     }
   }
+}
+
+function go(address, fresh = false) {
+  if (address !== location.pathname + location.search) history.pushState(null, "", address);
+  show(address, fresh);
+}
+
+function submit(question) {
+  const query = new URLSearchParams();
+  if (question) {
+    if (asked[0] !== question) asked.unshift(question);
+    query.set("question", question);
+  }
+  position = -1;
+  if (collections.value) query.set("collection", collections.value);
+  const text = query.toString();
+  go(text ? `/?${text}` : "/", refresh.checked);
+  refresh.checked = false;
 }
 
 async function show_status() {
   try {
     const body = await (await fetch("/readyz")).json();
-    const ready = body.shards ? body.shards.filter((shard) => shard.ready).length : 0;
-    status_line.textContent = body.ready ? `ready, ${ready} shards` : `not ready: ${body.detail || `${ready} shards`}`;
+    status_line.textContent = body.ready ? "ready" : `not ready: ${body.detail}`;
   } catch {
     status_line.textContent = "the service cannot be reached";
   }
@@ -160,22 +129,12 @@ async function show_collections(wanted) {
   try {
     const found = (await (await fetch("/collections")).json()).data.filter((each) => each.state !== "deleting");
     collections.replaceChildren(...found.map((each) => element("option", { value: each.name === "default" ? "" : each.name },
-      `${each.name} (${each.documents})`)));
-    if (found.some((each) => each.name === wanted)) collections.value = wanted;
+      `${each.name} (${counted(each.documents, "document")})`)));
+    collections.value = found.some((each) => each.name === wanted) ? wanted : "";
     document.getElementById("of").hidden = found.length < 2;
   } catch {
     document.getElementById("of").hidden = true;
   }
-}
-
-function submit(question) {
-  if (!question) return;
-  if (history_of_questions[0] !== question) history_of_questions.unshift(question);
-  position = -1;
-  const query = new URLSearchParams({ question });
-  if (collections.value) query.set("collection", collections.value);
-  history.replaceState(null, "", `?${query}`);
-  ask(question);
 }
 
 form.addEventListener("submit", (event) => {
@@ -185,10 +144,10 @@ form.addEventListener("submit", (event) => {
 
 input.addEventListener("keydown", (event) => {
   const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
-  if (step === undefined || !history_of_questions.length) return;
+  if (step === undefined || !asked.length) return;
   event.preventDefault();
-  position = Math.max(-1, Math.min(history_of_questions.length - 1, position + step));
-  input.value = position < 0 ? "" : history_of_questions[position];
+  position = Math.max(-1, Math.min(asked.length - 1, position + step));
+  input.value = position < 0 ? "" : asked[position];
 });
 
 document.addEventListener("keydown", (event) => {
@@ -198,16 +157,29 @@ document.addEventListener("keydown", (event) => {
     input.select();
   } else if (event.key === "Escape" && running) {
     running.abort();
-    result.replaceChildren(state("Stopped", "The question was withdrawn.", false));
+    place.replaceChildren(state("Stopped", "The question was withdrawn."));
   }
 });
 
-const given = new URLSearchParams(location.search);
-show_collections(given.get("collection")).then(() => {
-  if (!given.get("question")) return;
-  input.value = given.get("question");
-  submit(input.value);
+document.addEventListener("click", (event) => {
+  const link = event.target instanceof Element ? event.target.closest("a[data-here]") : null;
+  if (link === null || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  go(link.getAttribute("href"));
 });
+
+window.addEventListener("popstate", () => {
+  const address = location.pathname + location.search;
+  if (!kept.has(address)) {
+    show(address);
+    return;
+  }
+  if (running) running.abort();
+  input.value = new URLSearchParams(location.search).get("question") || "";
+  place.replaceChildren(...kept.get(address));
+});
+
 collections.addEventListener("change", () => submit(input.value.trim()));
+show_collections(new URLSearchParams(location.search).get("collection") || "").then(() => show(location.pathname + location.search));
 show_status();
 setInterval(show_status, 10000);

@@ -69,7 +69,9 @@ def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
     if port != wanted:
         console.notice(f"port {wanted} is taken by another program: the REST service listens on {port}")
     console.step("starting the REST service")
-    process, address = service.start(loaded, url, port, folder / "api.log")
+    process, address = service.start(
+        loaded, url, port, folder / "api.log", page_questions="\n".join(demo_corpus.QUESTIONS)
+    )
     try:
         _wait_idle(loaded, url)
         rows = list(_ask_all(address))

@@ -31,13 +31,16 @@ def environment(loaded: Loaded, url: str, **overrides: object) -> Mapping[str, s
     return {**os.environ, **loaded.environment(), "QA_CLUSTER_URL": url, **given}
 
 
-def start(loaded: Loaded, url: str, port: int, log: Path) -> tuple[ProcessRef, str]:
-    """Start the service on `port`, wait until it is ready, return it and its address. It ends with this process."""
+def start(loaded: Loaded, url: str, port: int, log: Path, **overrides: object) -> tuple[ProcessRef, str]:
+    """Start the service on `port`, wait until it is ready, return it and its address. It ends with this process.
+
+    `overrides` are settings that differ from those of this run.
+    """
     settings = loaded.settings
     pid = spawn(
         command_line(),
         log=log,
-        environment=environment(loaded, url, http_port=port),
+        environment=environment(loaded, url, http_port=port, **overrides),
         tether_signal=signal.SIGTERM,
     )
     process = ProcessRef(pid, f"-m {API_MODULE}", "REST service")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
 import threading
 import time
@@ -89,6 +90,8 @@ class Strand(asyncio.AbstractEventLoop):
             self._outcome.set_result(result)
         if not self._over.done():
             self._over.set_result(None)
+        if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
+            self._work.close()  # ended before its first step: Python would warn that nobody has awaited it
         # the history keeps executions, which must not keep alive what their functions worked on
         self._work = self._task = self._call = None
 

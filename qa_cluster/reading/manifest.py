@@ -178,7 +178,7 @@ class Manifest:
         how: tuple[object, ...] = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits)
         how += (self.context_tokens,)
         if self.passage_prefix:  # the digests of all other readers stay as they were
-            how += ("passage_prefix",)
+            how += ("title and section",)
         return f"{self.revision}+{sha256_hex(repr(how).encode())[:_READING_DIGITS]}"
 
     def verify(self, model: bytes, tokenizer: bytes) -> None:

@@ -20,11 +20,14 @@ from qa_cluster.errors import InferenceFailed
 
 from .tokenization import TextTokens
 from .windows import Window
-from .words import whole_words
+from .words import can_answer, whole_words
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 Logits = tuple[npt.ArrayLike, npt.ArrayLike]
+
+# So many spans of a window may be refused because their words are no answer; a reader rarely prefers more than one.
+MAX_REFUSED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ def best_spans(
         tokens: the tokens of the whole passage.
         passage: its text, which is needed to complete words.
         n_best: most spans to return; they are distinct.
-        overlapping: whether spans may share words; if not, a span that overlaps a better one is left out.
+        overlapping: whether spans may share words, and be any text; if not, a span that overlaps a better one or that
+            cannot answer anything (`words.can_answer`) is left out.
         breaks: numbers of tokens that begin a sentence: no span goes on from the sentence before into one of them.
 
     Raises:
@@ -148,15 +152,18 @@ class _WindowScores:
             self.scores: FloatArray = begin[:, None] + ends_of
 
     def spans_apart(self, passage: str, n_best: int) -> list[Span]:
-        """Up to `n_best` spans without a word in common, best first."""
+        """Up to `n_best` spans without a word in common that can be answers, best first."""
         found: list[Span] = []
-        for _ in range(self.tokens):
+        for _ in range(self.tokens + MAX_REFUSED):
             position = int(self.scores.argmax())
             logit = self._logit(position)
             if logit == -inf:
                 break
             row, extra = divmod(position, self.width)
             start, end = self._words(passage, row, row + extra)
+            if start < end and not can_answer(passage[start:end]):
+                self.scores[row, extra] = -inf  # a longer span around it may be one
+                continue
             if start < end and all(end <= other.start or other.end <= start for other in found):
                 found.append(Span(start, end, logit - self.null_logit, logit))
                 if len(found) == n_best:

@@ -1,4 +1,5 @@
-"""Widens spans of text so that they end neither inside a word nor inside what people see as one character. Pure.
+"""Widens spans of text so that they end neither inside a word nor inside what people see as one character, and says
+which texts can be answers at all. Pure.
 
 In scripts without spaces between words, the edges of words cannot be found; there, only characters stay whole: a
 letter with its marks, an emoji with what is joined to it.
@@ -25,6 +26,33 @@ _MOST_INVISIBLE = 3
 _FIRST_SKIN_TONE, _LAST_SKIN_TONE = "\U0001f3fb", "\U0001f3ff"
 _FIRST_TAG, _LAST_TAG = "\U000e0020", "\U000e007f"
 _FIRST_REGIONAL, _LAST_REGIONAL = "\U0001f1e6", "\U0001f1ff"
+
+# Words that join others, and answer nothing alone. "no", "can" or "both" are answers.
+_JOINING_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a an and are as at be been but by for from had has have he her his how i if in into is it its me my of on or "
+        "our she so such than that the their them then there these they this those to was we were what when where "
+        "which while who whom whose why will with would you your",
+    )
+)
+# Stripped from words before these are compared; not the dash: "-a" is an option.
+_QUOTES_AND_STOPS = ".,;:!?()[]{}\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
+
+
+def can_answer(text: str) -> bool:
+    """Whether a text can be an answer: it has a letter or digit, and a word that does not only join others.
+
+    >>> [can_answer(text) for text in ("by", '"', "-a", "no", "by 1843", "WHO")]
+    [False, False, True, True, True, True]
+    """
+    if not any(character.isalnum() for character in text):
+        return False
+    words = (word.strip(_QUOTES_AND_STOPS) for word in text.split())
+    return any(
+        (word.casefold() not in _JOINING_WORDS or (len(word) > 1 and word.isupper())) and any(map(str.isalnum, word))
+        for word in words
+    )
 
 
 def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:

@@ -1,14 +1,16 @@
 -- Everything that is needed to read one sentence with its neighbours, in one round trip and of one version.
 -- KEYS: text, places, document, tokens, sentence hash, answer, flight.
--- ARGV: number of the sentence, most neighbours on a side, sentences in a block of tokens.
+-- ARGV: number of the sentence, most neighbours on a side, sentences in a block of tokens, 1 if the metadata is wanted.
 -- Reply: nil where there is no such sentence, else number of the first sentence of the stretch, bytes of a place, places,
 -- text, version, id, title, the answer if somebody else has stored it meanwhile (GETRANGE is GET by a name that is not
--- hooked), number of the first block of tokens, the blocks. A sentence that has no place (a client keeps it without a
--- document, or an earlier version has stored it) comes alone, with its first code point instead of places.
+-- hooked), number of the first block of tokens, the blocks, the metadata if it is wanted. A sentence that has no place (a
+-- client keeps it without a document, or an earlier version has stored it) comes alone, with its first code point instead
+-- of places.
 local INDEX, AROUND, BLOCK = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local answer = redis.call('GETRANGE', KEYS[6], 0, -1)
 local width, count = places()
 local record = redis.call('HMGET', KEYS[3], 'version', 'id', 'title')
+local metadata = ARGV[4] == '1' and redis.call('HGET', KEYS[3], 'metadata') or ''
 
 if width == 0 then
   local text = redis.call('HGET', KEYS[5], ARGV[1])
@@ -17,7 +19,7 @@ if width == 0 then
   end
   local spans = redis.call('HGET', KEYS[3], 'spans')
   local span = spans and cjson.decode(spans)[INDEX + 1]
-  return {INDEX, 0, span and string.format('%d', span[1]) or '', text, record[1] or '', record[2] or '', record[3] or '', answer, 0, {}}
+  return {INDEX, 0, span and string.format('%d', span[1]) or '', text, record[1] or '', record[2] or '', record[3] or '', answer, 0, {}, metadata}
 end
 if INDEX >= count or not record[1] then
   return false
@@ -30,4 +32,4 @@ if redis.call('EXISTS', KEYS[4]) == 1 then
     blocks[#blocks + 1] = redis.call('HGET', KEYS[4], string.format('%d', number)) or ''
   end
 end
-return {first, width, found, text, record[1], record[2] or '', record[3] or '', answer, block, blocks}
+return {first, width, found, text, record[1], record[2] or '', record[3] or '', answer, block, blocks, metadata}

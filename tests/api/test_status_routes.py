@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from qa_cluster.api.routes_page import PAGE_PATHS
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.routing.connection import Login
@@ -93,8 +94,20 @@ async def test_the_description_names_every_route_and_parameter(cluster: Scripted
 
 async def test_the_page_needs_nothing_from_elsewhere(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
-        for path in ("/", "/page.css", "/page.js", "/docs"):
+        scripts = {
+            path: (await client.get(path)).text
+            for path in ("/page.js", *sorted(p for p in PAGE_PATHS if "/page/" in p))
+        }
+        imported = {path for text in scripts.values() for path in re.findall(r'from "(/[^"]+)"', text)}
+        assert imported == scripts.keys() - {"/page.js"}
+        for path in ("/", "/page.css", *scripts, "/docs"):
             response = await client.get(path)
             assert response.status_code == 200
             assert "https://" not in response.text and "http://" not in response.text
             assert "default-src 'none'" in response.headers["content-security-policy"]
+
+
+async def test_the_page_offers_the_questions_of_the_settings(cluster: ScriptedCluster) -> None:
+    async with serving(cluster, page_questions=("Who wrote <b>?", "When & where?")) as client:
+        page = (await client.get("/")).text
+        assert "<li>Who wrote &lt;b&gt;?</li><li>When &amp; where?</li></template>" in page

@@ -28,6 +28,7 @@ from . import (
     pretokenize,
     reader_latency,
     reading_cost,
+    recall,
     service,
     shard_get,
 )
@@ -38,7 +39,7 @@ from .report import ROOT, Report, server_version
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
 SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", *ENGINE)
 # those that need files of their own
-OTHERS = ("living", "corpus")
+OTHERS = ("living", "corpus", "recall")
 
 
 def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
@@ -48,8 +49,8 @@ def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument(
         "scenarios", nargs="*", choices=[*SCENARIOS, *OTHERS, []], default=[], metavar="SCENARIO", help=names
     )
-    parser.add_argument("--documents", type=Path, help="folder of documents for the scenarios living and corpus")
-    parser.add_argument("--sentences", type=int, default=50_000, help="about how many of them corpus takes")
+    parser.add_argument("--documents", type=Path, help=f"folder of documents for the scenarios {', '.join(OTHERS)}")
+    parser.add_argument("--sentences", type=int, default=50_000, help="about how many of them corpus and recall take")
     parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
@@ -65,7 +66,9 @@ def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
     options = parser.parse_args()
     if set(OTHERS) & set(options.scenarios) and options.documents is None:
-        parser.error("living and corpus need --documents: fill a folder by `python3 tests/yardstick/fetch.py FOLDER`")
+        parser.error(f"{', '.join(OTHERS)} need --documents: `python3 tests/yardstick/fetch.py FOLDER` fills a folder")
+    if "recall" in options.scenarios and options.data is None:
+        parser.error("recall needs --data: the file whose questions are searched for")
     return options, parser
 
 
@@ -113,6 +116,9 @@ def run_others(report: Report, binary: Path, options: argparse.Namespace, scenar
         with System(binary, shards=options.shards) as cluster:
             ingest.run(report, cluster, options.documents, options.sentences)
             large_corpus.run(report, cluster, questions)
+    if "recall" in scenarios:
+        with System(binary, shards=options.shards) as cluster:
+            recall.run(report, cluster, options.documents, options.data, options.sentences)
     if "living" in scenarios:
         with System(binary, shards=options.shards) as cluster:
             living.run(report, cluster, options.documents, questions, rounds=options.rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,19 @@ from qa_cluster.reading.manifest import PRECISIONS
 from tests.harness.programs import MODULE, chosen_servers, find_binary
 from tests.harness.system import SMALL_BATCHES, System
 
-from . import blocking, engine, events, functions, ingest, large_corpus, living, pauses, reader_latency, reading_cost
+from . import (
+    blocking,
+    engine,
+    events,
+    functions,
+    ingest,
+    large_corpus,
+    living,
+    pauses,
+    reader_latency,
+    reading_cost,
+    recall,
+)
 from .corpus import from_pydoc
 from .machine_limit import MultiplyAdds, Peak, arithmetic_of
 from .report import Report, server_version
@@ -144,12 +157,20 @@ def test_corpus_runs(tmp_path: Path) -> None:
     binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
     if binary is None:
         pytest.skip("no server on this machine")
+    folder = tmp_path / "documents"
+    folder.mkdir()
     for number in range(10):
-        (tmp_path / f"d{number}.txt").write_text(f"Document {number} says that it is kept in box {number}. " * 30)
+        (folder / f"d{number}.txt").write_text(f"Document {number} says that it is kept in box {number}. " * 30)
     report = Report(server_version(binary), "none", "none")
+    text = "The relay held a moth. Document 99 says nothing of it."
+    asked = {"question": "What did the relay hold?", "answers": [{"text": "a moth", "answer_start": 15}]}
+    data = tmp_path / "asked.json"
+    data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": text, "qas": [asked]}]}]}))
     with System(binary, shards=1, **SMALL_BATCHES) as cluster:
-        ingest.run(report, cluster, tmp_path, 10**6)
+        ingest.run(report, cluster, folder, 10**6)
         large_corpus.run(report, cluster, ["Which box is document 3 in?", "Where is it kept?"])
+        recall.run(report, cluster, folder, data, 10**6)
+    assert [row[1:] for row in report.tables.pop()["rows"]] == [["1.0000"] * 4] * 2
     (row,) = report.tables[0]["rows"]
     assert row[:2] == ["10", "300"]
     assert all(float(cell) > 0 for cell in row[2:])

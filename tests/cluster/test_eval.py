@@ -156,6 +156,7 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
         run(folder, "down")
 
 
+@pytest.mark.one_server("the command asks as in test_all_parts_of_a_small_file, which has both")
 def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: Path, server: str) -> None:
     (folder / "texts").mkdir()
     for title, text in FACTS.items():

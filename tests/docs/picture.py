@@ -19,7 +19,7 @@ from .blocks import ROOT
 
 PICTURE = ROOT / "docs" / "page.png"
 QUESTION = "Which exception does division by zero raise?"
-WIDTH, HEIGHT = 900, 480
+WIDTH, HEIGHT = 900, 640
 MOST_BYTES = 150_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # They make a browser of its own for the picture, which connects to the page only.

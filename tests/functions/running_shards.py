@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,8 +69,8 @@ class Shards:
         step = keys.SLOTS // len(self.nodes)
         return [(hashtag_for_slot(index * step), node) for index, node in enumerate(self.nodes)]
 
-    def put(self, document_id: str, text: str, title: str = "") -> PutResult:
-        call = documents.put_document(documents.check_document(document_id, text, title), tag(document_id))
+    def put(self, document_id: str, text: str, title: str = "", metadata: Mapping[str, Any] | None = None) -> PutResult:
+        call = documents.put_document(documents.check_document(document_id, text, title, metadata), tag(document_id))
         return documents.parse_put(self.client.execute_command(*call.command()))
 
     def delete(self, document_id: str) -> str:

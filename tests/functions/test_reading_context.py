@@ -13,6 +13,7 @@ from qa_cluster import keys
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.tokenization import TextTokens, pack_tokens
 from qa_cluster.sentences import split_sentences
+from qa_cluster.source_map import write_map
 from tests.harness.polling import eventually
 
 from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag
@@ -179,3 +180,24 @@ def test_a_changed_neighbour_is_another_version(context: Shards) -> None:
     context.put("changing context", "Ada was born in Dublin. She wrote programs.")
     context.wait_tokenized("changing context")
     assert "Dublin" in (context.ask("changing context", 1, "Where was Ada born?") or {})["answer"]
+
+
+def test_a_reader_trained_on_sections_gets_those_of_the_sentence(reading_alone: Shards) -> None:
+    text = "The default is 30. It is a number."
+    sections = {"_source": write_map("a.rst", "rst", 1, [(0, ["Settings", "CONN_MAX_AGE"])])}
+    for name, metadata in (("plain", None), ("in sections", sections)):
+        reading_alone.put(name, text, "Django", metadata)
+        reading_alone.wait_tokenized(name)
+
+    def scores() -> list[float]:
+        answers = [
+            reading_alone.ask(name, 0, "What is the default of CONN_MAX_AGE?") for name in ("plain", "in sections")
+        ]
+        return [answer["score"] for answer in answers if answer is not None]
+
+    set_context(reading_alone, BUDGET)
+    alike = scores()
+    assert alike[0] == alike[1]
+    change(reading_alone, context_tokens=BUDGET, passage_prefix=True)
+    apart = scores()
+    assert apart[0] != apart[1] and alike[0] not in apart

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,17 +132,46 @@ async def test_a_strand_that_is_cancelled_before_it_has_a_thread_never_begins() 
     assert (ran, threads.waiting) == ([], 0)
 
 
+async def test_work_that_is_ended_before_its_first_step_leaves_no_warning(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    async def never() -> None:
+        raise AssertionError
+
+    class Unready(Strand):
+        def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+            section = sections[0]
+            section.interrupt()  # as another thread does it, just before the work begins
+            super()._begin(work)
+
+        def _turn(self, section: Section) -> None:
+            sections.append(section)
+            super()._turn(section)
+
+    sections: list[Section] = []
+    work = asyncio.ensure_future(Unready(threads_of(1), Lane.RUNS, "x").run(never()))
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 async def test_too_many_stuck_calls_make_the_worker_give_up() -> None:
     gave_up: list[str] = []
     threads = threads_of(1, gave_up)
     gate = threading.Event()
 
+    inside = threading.Event()
+
     async def stuck() -> None:
-        gate.wait(30)  # a call into C: the interpreter is asked again only when it returns
+        with shielded():  # like a call into C: it cannot be ended
+            inside.set()
+            gate.wait(30)
 
     for number in range(2):
+        inside.clear()
         work = asyncio.ensure_future(Strand(threads, Lane.RUNS, str(number)).run(stuck()))
-        await until(lambda: threads.running == 1)
+        await until(inside.is_set)
         work.cancel()
         await until(lambda number=number: threads.stuck == number + 1)  # type: ignore[misc]
     assert gave_up == ["2 functions do not end although they were aborted"]

@@ -195,7 +195,9 @@ def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[Sent
 
 
 def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader) -> ScriptCall:
-    return read_sentence(sentence, question, place, around=MAX_NEIGHBOURS if reader.manifest.context_tokens else 0)
+    manifest = reader.manifest
+    around = MAX_NEIGHBOURS if manifest.context_tokens else 0
+    return read_sentence(sentence, question, place, around=around, metadata=manifest.passage_prefix)
 
 
 def _place(model: str, reader: Reader) -> str:

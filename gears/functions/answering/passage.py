@@ -13,6 +13,8 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from qa_cluster.documents import BLOCK_SENTENCES, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.readers import loaded
@@ -22,18 +24,21 @@ from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import Part, Passage, around
 from qa_cluster.reading.places import Placed
+from qa_cluster.reading.prefix import SEPARATOR
 from qa_cluster.reading.spans import Reading, best_spans
 from qa_cluster.reading.tokenization import TextTokens, unpack_tokens
 from qa_cluster.reading.windows import Window
+from qa_cluster.source_map import SourceMap, read_map
 
 N_BEST = 3
 """Most spans that are kept of a passage."""
 MAX_RECENT = 256
+MAX_MAPS = 256
 _STEP = 2
 
-# Document, partition, version; where the passage and each of its sentences begin; its text; question; reader. The
-# number of a sentence would not identify the passage: the same version of a document can be split differently.
-_PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, int]
+# Document, partition, version; where the passage and each of its sentences begin; its text; section; question; reader.
+# The number of a sentence would not identify the passage: the same version of a document can be split differently.
+_PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
 
 @dataclass
@@ -41,6 +46,13 @@ class _Recent:
     """The readings of passages of several sentences, finished or under way, least recently used first."""
 
     tasks: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = field(default_factory=OrderedDict)
+
+
+@dataclass
+class _Maps:
+    """The maps of documents by name, partition and version, least recently used first."""
+
+    known: OrderedDict[tuple[str, str, str], SourceMap] = field(default_factory=OrderedDict)
 
 
 def passage_of(record: SentenceRecord, reader: Reader) -> Passage:
@@ -104,15 +116,17 @@ async def read_passage(
     sentence: SentenceRef, record: SentenceRecord, passage: Passage, question: str, reader: Reader
 ) -> tuple[Reading, int]:
     """The best spans of a passage, without overlaps, and the number of windows in which it was read."""
+    section = _section(sentence, record) if reader.manifest.passage_prefix else ""
     if not passage.breaks:
-        return await _read(passage, question, record.title, reader)
+        return await _read(passage, question, reader, reader.prefix(record.title, section))
     place = (sentence.document, sentence.tag, record.version, passage.start, passage.begins)
-    key = (*place, passage.text, question, reader.arrival)
+    key = (*place, passage.text, section, question, reader.arrival)
     recent = state.of(_Recent).tasks
     task = recent.get(key)
     if task is None:
         # It has a task of its own, because the first client may go away while others still wait.
-        task = asyncio.get_running_loop().create_task(_read(passage, question, record.title, reader), context=Context())
+        reading = _read(passage, question, reader, reader.prefix(record.title, section))
+        task = asyncio.get_running_loop().create_task(reading, context=Context())
         recent[key] = task
         task.add_done_callback(lambda done: _finished(key, done))
         if len(recent) > MAX_RECENT:
@@ -128,8 +142,26 @@ def _finished(key: _PassageKey, task: asyncio.Task[tuple[Reading, int]]) -> None
         del recent[key]
 
 
-async def _read(passage: Passage, question: str, title: str, reader: Reader) -> tuple[Reading, int]:
-    windows = reader.pairs.windows(reader.question(question), passage.tokens, reader.prefix(title))
+def _section(sentence: SentenceRef, record: SentenceRecord) -> str:
+    """The path of headings above a sentence, as `prefix_ids` takes it."""
+    maps = state.of(_Maps).known
+    key = (sentence.document, sentence.tag, record.version)
+    found = maps.get(key)
+    if found is None:
+        try:
+            metadata = orjson.loads(record.metadata or b"{}")
+        except orjson.JSONDecodeError:  # a client may have written anything into the record
+            metadata = {}
+        found = maps[key] = read_map(metadata if isinstance(metadata, dict) else {})
+        if len(maps) > MAX_MAPS:
+            maps.popitem(last=False)
+    else:
+        maps.move_to_end(key)
+    return SEPARATOR.join(found.section_at(record.start))
+
+
+async def _read(passage: Passage, question: str, reader: Reader, prefix: Sequence[int]) -> tuple[Reading, int]:
+    windows = reader.pairs.windows(reader.question(question), passage.tokens, prefix)
     outputs = await asyncio.gather(*(run_window(reader, window) for window in windows))
     reading = best_spans(
         windows,

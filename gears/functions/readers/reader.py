@@ -54,14 +54,11 @@ class Reader:
             self._questions.move_to_end(text)
         return tokens
 
-    def prefix(self, title: str) -> list[int]:
-        """What stands before the passages of a document with this title; nothing if the reader was not trained on it.
-
-        The section is left out: the tokens of a passage are kept without it.
-        """
+    def prefix(self, title: str, section: str = "") -> list[int]:
+        """What stands before a passage: title and section path; nothing if the reader was not trained on it."""
         if not self.manifest.passage_prefix:
             return []
-        return prefix_ids(title, "", lambda text: self.tokenizer.encode_text(text).ids.tolist())
+        return prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
 
     def sentences(
         self, texts: Sequence[str], stored: Callable[[int], TextTokens | None] = lambda number: None

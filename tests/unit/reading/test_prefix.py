@@ -110,3 +110,6 @@ def test_only_a_reader_that_knows_it_gets_it(reader: Path, encoder: TextPairEnco
     expected = on_shard[1].prefix("Ada")
     assert window.input_ids[window.passage_start - window.prefix : window.passage_start].tolist() == expected
     assert encoder.tokenizer.encode_text("Ada |").ids.tolist() == expected
+    (placed,) = TextPairEncoder(encoder.tokenizer, PairEncoder(with_it)).windows("Who?", text, "Ada", "Life > Youth")
+    in_section = on_shard[1].prefix("Ada", "Life > Youth")
+    assert placed.input_ids[placed.passage_start - placed.prefix : placed.passage_start].tolist() == in_section

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.passages import Part, Passage, around
 from qa_cluster.reading.windows import PairEncoder
+from qa_cluster.source_map import write_map
 from tests.unit.small_tokenizer import small_tokenizer
 
 TEXTS = ("The cat sat.", "Who is it?", "The dog.")
@@ -39,8 +41,9 @@ class CountingReader:
         self.error: Exception | None = None
         self.read: list[list[int]] = []
 
-    def prefix(self, title: str) -> list[int]:
-        return small_tokenizer().encode_text(f"{title} |").ids.tolist() if self.manifest.passage_prefix else []
+    def prefix(self, title: str, section: str = "") -> list[int]:
+        path = " > ".join(part for part in (title, section) if part)
+        return small_tokenizer().encode_text(f"{path} |").ids.tolist() if self.manifest.passage_prefix else []
 
     def question(self, text: str) -> Any:
         return small_tokenizer().encode_question(text, 64)
@@ -85,7 +88,7 @@ async def test_one_run_for_all_sentences_of_a_passage(manifest: Manifest) -> Non
     assert reader.runs == 1
     assert all(found == later for found in at_once)
     spans, windows = later
-    assert (spans.spans[0].start, windows) == (len(" ".join(TEXTS)) - 1, 1)
+    assert (spans.spans[0].end, windows) == (len(" ".join(TEXTS)), 1)
 
 
 async def test_what_differs_is_read_anew(manifest: Manifest) -> None:
@@ -171,3 +174,27 @@ async def test_the_title_stands_before_passages_for_readers_that_know_titles(man
     for plain, found in zip(without.read, with_it.read, strict=True):
         place = next(at for at in range(len(found)) if found[at : at + len(prefix)] == prefix)
         assert found[:place] + found[place + len(prefix) :] == plain
+
+
+async def test_the_section_of_the_sentence_stands_after_the_title(manifest: Manifest) -> None:
+    sections = [(0, ["the mat"]), (TEXTS[0].index("sat"), ["the mat", "the dog"])]
+    metadata = json.dumps({"_source": write_map("a.rst", "rst", 1, sections)})
+    record = replace(RECORD, title="the cat", metadata=metadata)
+    later = replace(record, start=sections[1][0])
+    for texts in (TEXTS, ("The dog.",)):  # of several sentences, and of one
+        reader = CountingReader(replace(manifest, passage_prefix=True), arrival=len(texts))
+        for each in (record, later, record):
+            await read(reader, record=each, texts=texts)
+        expected = [
+            small_tokenizer().encode_text(f"the cat > the mat{path} |").ids.tolist() for path in ("", " > the dog")
+        ]
+        for prefix, found in zip(expected, reader.read, strict=False):
+            assert any(found[at : at + len(prefix)] == prefix for at in range(len(found)))
+
+
+@pytest.mark.parametrize("metadata", ["", "{", "[]", '{"_source": 3}', '{"_source": {"sections": [[0, 9, "x"]]}}'])
+async def test_a_map_that_cannot_be_read_gives_no_section(manifest: Manifest, metadata: str) -> None:
+    reader = CountingReader(replace(manifest, passage_prefix=True))
+    await read(reader, record=replace(RECORD, title="the cat", metadata=metadata), texts=("The dog.",))
+    prefix = small_tokenizer().encode_text("the cat |").ids.tolist()
+    assert any(reader.read[0][at : at + len(prefix)] == prefix for at in range(len(reader.read[0])))

@@ -148,6 +148,20 @@ def with_span(tokens: int, null: float, at: tuple[int, int], logit: float) -> tu
     return start, end
 
 
+def test_a_span_that_cannot_answer_gives_way_to_those_around_it_and_beside_it() -> None:
+    text = "cat on mat . dog"
+    tokens = small_tokenizer().encode_text(text)
+    start, end = (quiet(len(tokens.ids), 0) for _ in range(2))
+    start[START + 1] = 6
+    end[START + 1 : START + 3] = 6, 4
+    options = {"max_answer_tokens": 8, "n_best": 2}
+    anything = read(start, end, tokens, text, **options)
+    assert text[anything.spans[0].start : anything.spans[0].end] == "on"
+    apart = read(start, end, tokens, text, overlapping=False, **options)
+    assert [text[span.start : span.end] for span in apart.spans] == ["on mat", "cat"]
+    assert apart.spans[0].score == 10
+
+
 def test_spans_of_all_windows_are_on_one_scale_each_over_its_own_null() -> None:
     tokens, text = words(20)
     windows = [window(0, 8), window(6, 8), window(12, 8)]
@@ -203,15 +217,15 @@ def test_no_word_is_completed_over_the_end_of_a_sentence(overlapping: bool) -> N
 
 
 def test_a_piece_becomes_the_whole_word_and_spans_are_distinct() -> None:
-    sentence = "unhappiness is"
+    sentence = "unhappiness cat"
     tokens = small_tokenizer().encode_text(sentence)
     assert len(tokens.ids) == 4
     begin = np.array([0, 0, 0, 0, 1, 9, 2, 0, 0], dtype=np.float32)
     reading = read(begin, begin, tokens, sentence, n_best=5)
     assert (reading.spans[0].start, reading.spans[0].end) == (0, 11)
-    assert {(span.start, span.end) for span in reading.spans} == {(0, 11), (0, 14), (12, 14)}
+    assert {(span.start, span.end) for span in reading.spans} == {(0, 11), (0, 15), (12, 15)}
     apart = read(begin, begin, tokens, sentence, n_best=5, overlapping=False)
-    assert [(span.start, span.end) for span in apart.spans] == [(0, 11), (12, 14)]
+    assert [(span.start, span.end) for span in apart.spans] == [(0, 11), (12, 15)]
 
 
 @pytest.mark.parametrize("overlapping", [True, False])

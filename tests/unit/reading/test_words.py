@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_cluster.reading.words import whole_words
+from qa_cluster.reading.words import can_answer, whole_words
 from tests.unit.text_strategies import texts
 
 ETE = "l\u2019e\u0301te\u0301 dernier"
@@ -87,3 +87,15 @@ def test_words_are_widened_only_and_never_cut_into_characters(text: str, start: 
     assert not behind or unicodedata.category(behind)[0] != "M"
     for left, right in ((text[found_start - 1 : found_start], answer[0]), (answer[-1], behind)):
         assert not (left.isascii() and left.isalnum() and right.isascii() and right.isalnum())
+
+
+@pytest.mark.parametrize("text", ["", " ", '"', "<", "...", "by", "of the", "The,", "(it)", "\u2014", "\u201cof\u201d"])
+def test_signs_and_joining_words_alone_answer_nothing(text: str) -> None:
+    assert not can_answer(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["-a", "no", "1843", "by 1843", "WHO", "the IT department", "\u4eac", "C++", "all", "may"]
+)
+def test_whatever_has_a_word_of_its_own_can_answer(text: str) -> None:
+    assert can_answer(text)

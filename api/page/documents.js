@@ -1,0 +1,51 @@
+// Links to stored documents, and a document shown with the place of an answer.
+
+import { counted, element, marked } from "/page/dom.js";
+import { failed, state } from "/page/states.js";
+
+export function path_of(found) {
+  return [found.title, ...(found.section || [])].filter(Boolean).join(" › ") || found.document_id;
+}
+
+export function source_of(source) {
+  if (source.line) return `${source.file}, line ${source.line}`;
+  return source.page ? `${source.file}, page ${source.page}` : source.file;
+}
+
+// The address of a document on this page, at a place of the version that was read.
+export function address_of(found, collection) {
+  const query = new URLSearchParams({ document: found.document_id, version: found.document_version });
+  query.set("start", found.start);
+  query.set("end", found.end);
+  if (collection) query.set("collection", collection);
+  return `/?${query}`;
+}
+
+export function link_to(found, collection) {
+  return element("a", { href: address_of(found, collection), "data-here": "" }, path_of(found));
+}
+
+// `/documents/count` is the number of documents.
+function in_path(id) {
+  return id === "count" ? "%63ount" : encodeURIComponent(id);
+}
+
+export async function show_document(wanted, signal) {
+  const query = new URLSearchParams();
+  if (wanted.get("collection")) query.set("collection", wanted.get("collection"));
+  const response = await fetch(`/documents/${in_path(wanted.get("document"))}?${query}`, { signal });
+  const found = await response.json();
+  if (!response.ok) return [failed(found)];
+  const placed = wanted.has("start") && wanted.has("end");
+  const same = !wanted.get("version") || wanted.get("version") === found.version;
+  const spans = placed && same ? [[Number(wanted.get("start")), Number(wanted.get("end"))]] : [];
+  return [
+    element("article", { class: "document" },
+      element("h2", {}, found.title || found.id),
+      element("p", { class: "muted" }, [found.id, counted(found.sentences, "sentence")].join(" · ")),
+      placed && !same
+        ? state("This document has changed", "The answer was found in an earlier version, so its place is not marked.")
+        : null,
+      element("div", { class: "text" }, ...marked(found.text, spans))),
+  ];
+}

@@ -1,0 +1,36 @@
+// Makes elements, and finds places in texts.
+
+export function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+// The service counts code points, JavaScript's strings UTF-16 units. Texts may have millions of either.
+export function units(text, points) {
+  let at = 0;
+  for (let left = points; left > 0 && at < text.length; left -= 1) at += text.codePointAt(at) > 0xffff ? 2 : 1;
+  return at;
+}
+
+// The text with its marked stretches, [start, end) in code points from the text's beginning, in ascending order.
+export function marked(text, spans) {
+  const parts = [];
+  let at = 0;
+  for (const [first, last] of spans) {
+    const start = Math.max(at, units(text, first));
+    const end = Math.max(start, units(text, last));
+    parts.push(text.slice(at, start), element("mark", {}, text.slice(start, end)));
+    at = end;
+  }
+  return [...parts, text.slice(at)];
+}
+
+export function percent(score) {
+  return `${(score * 100).toFixed(score < 0.0995 ? 1 : 0)} %`;
+}
+
+export function counted(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+}
