@@ -18,6 +18,7 @@ from qa_cluster.errors import ConfigError
 from qa_cluster.huggingface.request import PipelineLimits
 
 from .app import Application
+from .connections import ConnectionLimits, bounded
 from .lifespan import ServiceOptions
 
 SHUTDOWN_SECONDS = 10
@@ -38,6 +39,15 @@ def service_options(settings: Settings) -> ServiceOptions:
         pipeline,
         coverage=settings.coverage,
         page_questions=tuple(line.strip() for line in settings.page_questions.splitlines() if line.strip()),
+        body_timeout_ms=settings.body_timeout_ms,
+        hosts=(settings.http_host, *settings.http_hosts.split(",")),
+    )
+
+
+def connection_limits(settings: Settings) -> ConnectionLimits:
+    """The limits of the service's connections, from the settings."""
+    return ConnectionLimits(
+        settings.http_max_connections, settings.http_head_timeout_ms / 1000, settings.body_timeout_ms / 1000
     )
 
 
@@ -63,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         host=settings.http_host,
         port=settings.http_port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http="httptools",
+        http=bounded(connection_limits(settings)),
         ws="none",
         access_log=given.access_log,
         server_header=False,

@@ -19,6 +19,7 @@ from starlette.routing import Router
 from qa_cluster.errors import DeadlineExceeded, QueueFull
 
 from .error_map import HttpProblem, problem
+from .hosts import Hosts
 from .http import ClientGone, Receive, Scope, Send, header, send_response
 from .lifespan import ServiceOptions, ServiceState
 from .routes_collections import LIST_PATH as COLLECTIONS_PATH
@@ -54,6 +55,7 @@ class Application:
         self._others = Router(
             routes=[*status_routes(self.state), *page_routes(options.page_questions)], redirect_slashes=False
         )
+        self._hosts = Hosts(options.hosts)
         self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
         self._id_prefix = os.urandom(4).hex()
         self._ids = count(1)
@@ -84,7 +86,7 @@ class Application:
         request_id = self._request_id(scope)
         metrics = self.state.metrics
         path, method = scope["path"], scope["method"]
-        if path == "/qa" and method == "GET":
+        if path == "/qa" and method == "GET" and self._hosts.knows(scope):
             status = await self._questions.near(scope, request_id, send)
             if status is not None:
                 metrics.requests.inc("/qa", "GET", str(status))
@@ -105,6 +107,7 @@ class Application:
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
         try:
+            self._hosts.check(scope)
             if self.state.metrics.active > self.state.options.max_requests and scope["path"] not in _UNBOUNDED:
                 self.state.metrics.refused.inc()
                 raise QueueFull(

@@ -57,10 +57,12 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "route-not-found": (404, "There is no such route"),
     "cache-miss": (404, "The answer is not cached"),
     "method-not-allowed": (405, "The route does not have this method"),
+    "body-timeout": (408, "The body did not arrive in time"),
     "collection-busy": (409, "The collection is being deleted"),
     "version-conflict": (412, "The document has another version"),
     "body-too-large": (413, "The body exceeds the limit"),
     "unsupported-media-type": (415, "The body has the wrong media type"),
+    "misdirected": (421, "The request is for another host"),
     "validation": (422, "The request is not valid"),
     "internal": (500, "The service failed"),
 }

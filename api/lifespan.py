@@ -33,6 +33,8 @@ class ServiceOptions:
     max_requests: int = 256
     body_max_bytes: int = 8 * 1024 * 1024
     pipeline: PipelineLimits = field(default_factory=PipelineLimits)
+    body_timeout_ms: int = 10_000
+    hosts: tuple[str, ...] = ()
     page_questions: tuple[str, ...] = ()
     coverage: str = PARTIAL
 

@@ -31,10 +31,12 @@ _STATUS_TEXT = {
     "304": "not modified",
     "400": "malformed JSON or query string",
     "404": "no such document, collection or model, or not cached with cache=only",
+    "408": "the body did not arrive in time",
     "409": "the collection is being deleted",
     "412": "the document has another version",
     "413": "question or body too long",
     "415": "the body is not JSON",
+    "421": "the request is for another host",
     "422": "a field is not valid",
     "503": "at capacity, or a shard is not ready or down; see Retry-After",
     "504": "the request was not answered in time",
@@ -169,7 +171,8 @@ def _operation(
         responses[status] = {"description": text}
         if schema is not None:
             responses[status]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    for status in problems:
+    others = ["421", *(["408"] if "415" in problems else [])] if problems else []
+    for status in sorted([*problems, *others]):
         responses[status] = {"description": _STATUS_TEXT[status], **({} if status == "304" else {"content": _PROBLEM})}
     return {"summary": summary, "responses": responses, **more}
 

@@ -43,7 +43,7 @@ class CollectionRoute:
             return 200, {"object": "list", "data": [entry.to_dict() for entry in entries]}
         if scope["method"] == "POST":
             require_json(scope)
-            body = await read_body(scope, receive, self._state.options.body_max_bytes, self._timeout_ms)
+            body = await read_body(scope, receive, self._state.options)
             name = parse_body(body, collection_fields())["name"]
             async with asyncio.timeout(self._timeout_ms / 1000):
                 created = await self._state.engine.collections.create(name)

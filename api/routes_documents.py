@@ -123,7 +123,7 @@ class DocumentRoute:
         if_version = condition(scope)
         require_json(scope)
         timeout_ms = parameters.get("timeout_ms", self._timeout_ms)
-        body = await read_body(scope, receive, self._state.options.body_max_bytes, timeout_ms)
+        body = await read_body(scope, receive, self._state.options)
         values = parse_body(body, self._fields)
         written = await self._state.engine.documents.put(
             document_id,

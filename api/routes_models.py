@@ -18,7 +18,7 @@ from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, pars
 from .error_map import HttpProblem
 from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
 from .lifespan import ServiceState
-from .schemas import parse_query, pipeline_parameters
+from .schemas import load_json, parse_query, pipeline_parameters
 
 PREFIX = b"/models/"
 DEFAULT = "default"
@@ -42,8 +42,7 @@ class ModelRoute:
             )
         timeout_ms = parse_query(scope["query_string"], self._parameters).get("timeout_ms") or self._timeout_ms
         require_json(scope)
-        options = self._state.options
-        request = self._request(await read_body(scope, receive, options.body_max_bytes, timeout_ms))
+        request = self._request(await read_body(scope, receive, self._state.options))
         pipeline = self._state.engine.pipeline
         reading = pipeline.read("" if model == DEFAULT else model, request, timeout_seconds=timeout_ms / 1000)
         name, results = await while_connected(receive, reading, self._state.metrics.disconnects.inc)
@@ -59,9 +58,7 @@ class ModelRoute:
 
     def _request(self, body: bytes) -> PipelineRequest:
         try:
-            return parse_request(orjson.loads(body), self._state.options.pipeline)
-        except orjson.JSONDecodeError as error:
-            raise HttpProblem("malformed-json", f"body is not JSON: {error}") from error
+            return parse_request(load_json(body), self._state.options.pipeline)
         except InvalidRequest as error:
             found = [{"pointer": pointer, "detail": fault} for pointer, fault in error.errors]
             raise HttpProblem("validation", str(error), errors=found) from error

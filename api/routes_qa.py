@@ -74,8 +74,7 @@ class QuestionRoute:
             if scope["query_string"]:
                 raise HttpProblem("validation", "POST /qa takes its fields in the body, not in the query string")
             require_json(scope)
-            options = self._state.options
-            body = await read_body(scope, receive, options.body_max_bytes, options.limits.timeout_ms)
+            body = await read_body(scope, receive, self._state.options)
             values = parse_body(body, self._fields)
         else:
             raise HttpProblem(

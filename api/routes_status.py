@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from importlib.metadata import version
 
 import orjson
@@ -18,7 +19,7 @@ from qa_cluster.topology import Shard
 
 from .lifespan import ServiceState
 from .openapi import describe, docs_page
-from .readiness import Readiness
+from .readiness import KEEP_SECONDS, Readiness
 from .routes_page import PAGE_HEADERS
 from .telemetry import parse_info, shard_samples
 
@@ -29,7 +30,7 @@ def _json(content: object, status: int = 200) -> Response:
 
 def status_routes(state: ServiceState) -> list[Route]:
     """The routes."""
-    readiness = Readiness(state)
+    readiness, shard_metrics = Readiness(state), _Metrics(state)
     options = state.options
     description = describe(
         version("qa-cluster"), options.limits, options.body_max_bytes, options.pipeline, options.coverage
@@ -50,10 +51,7 @@ def status_routes(state: ServiceState) -> list[Route]:
         return response
 
     async def metrics(request: Request) -> Response:
-        text = state.metrics.registry.render()
-        if state.engine_or_none is not None:
-            text += await _shards(state.engine_or_none)
-        return PlainTextResponse(text, media_type=CONTENT_TYPE)
+        return PlainTextResponse(await shard_metrics.text(), media_type=CONTENT_TYPE)
 
     async def openapi(request: Request) -> Response:
         return _json(description)
@@ -69,6 +67,30 @@ def status_routes(state: ServiceState) -> list[Route]:
         Route("/openapi.json", openapi),
         Route("/docs", docs),
     ]
+
+
+class _Metrics:
+    """The metrics of this process and of all shards. Those of the shards are kept for a second.
+
+    Anybody may ask for them, also while the service is full; so however many do, the shards are asked once a second.
+    """
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._kept: tuple[float, str] | None = None
+        self._lock = asyncio.Lock()
+
+    async def text(self) -> str:
+        """The metrics, for Prometheus."""
+        engine = self._state.engine_or_none
+        shards = "" if engine is None else await self._of_shards(engine)
+        return self._state.metrics.registry.render() + shards
+
+    async def _of_shards(self, engine: Engine) -> str:
+        async with self._lock:
+            if self._kept is None or time.monotonic() - self._kept[0] >= KEEP_SECONDS:
+                self._kept = (time.monotonic(), await _shards(engine))
+            return self._kept[1]
 
 
 async def _shards(engine: Engine) -> str:

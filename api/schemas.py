@@ -6,6 +6,7 @@ name.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from qa_cluster.config import COVERAGES, PARTIAL
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
+from qa_cluster.metadata_limits import check_integer, may_hold_long_number
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
@@ -335,10 +337,7 @@ def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
 
 def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
     """The values of a JSON object by field name; HttpProblem lists its faults."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise HttpProblem("malformed-json", f"body is not JSON: {error}") from error
+    document = load_json(body)
     if not isinstance(document, dict):
         raise HttpProblem(
             "validation",
@@ -348,6 +347,22 @@ def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
     by_name = {field.name for field in fields}
     errors = [(name, f"unknown field, known are {', '.join(by_name)}") for name in document if name not in by_name]
     return _checked({name: document[name] for name in document if name in by_name}, fields, errors, "pointer")
+
+
+def load_json(body: bytes) -> Any:
+    """The value of a body; HttpProblem if it is no JSON, or has numbers that 64 bits cannot hold."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if "number is infinity" in str(error):
+            raise HttpProblem("validation", f"body has a number beyond the limit of 64 bits: {error}") from error
+        raise HttpProblem("malformed-json", f"body is not JSON: {error}") from error
+    if may_hold_long_number(body):
+        try:
+            json.loads(body, parse_int=check_integer)
+        except (ValueError, RecursionError) as error:
+            raise HttpProblem("validation", f"body {error}") from error
+    return value
 
 
 def ask_options(values: Mapping[str, Any], coverage: str = PARTIAL) -> AskOptions:
@@ -413,13 +428,17 @@ def _wrong(field: Field, value: Any) -> str | None:
     if field.choices and value not in field.choices:
         return f"must be one of {', '.join(field.choices)}, got {value[:40]!r}"
     if field.kind == "object":
-        size, low, high, unit = len(orjson.dumps(value)), 0.0, float(MAX_METADATA_BYTES), "bytes"
+        try:
+            size, low, high, unit = len(orjson.dumps(value)), 0.0, float(MAX_METADATA_BYTES), "bytes"
+        except orjson.JSONEncodeError:
+            return "is nested too deeply"
     elif field.kind == "string":
         size, low, high, unit = len(value), field.minimum or 0, field.maximum or math.inf, "characters"
     else:
         low, high = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
-        within = field.kind == "boolean" or (math.isfinite(value) and low <= value <= high)
-        return None if within else f"must be from {low:g} to {high:g}, got {value:g}"
+        # An integer may have hundreds of digits: no float holds it.
+        within = field.kind == "boolean" or low <= value <= high
+        return None if within else f"must be from {low:g} to {high:g}, got {str(value)[:40]}"
     if size > high:
         return f"has {size} {unit}, the limit is {high:.0f}"
     return "must not be empty" if size < low else None

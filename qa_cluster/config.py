@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .shard_functions import MAX_PIPELINE_REQUESTS, MAX_QUESTION_CHARS, SENTENCE_ANSWER_TTL_SECONDS
+from .shard_functions import (
+    MAX_PIPELINE_REQUESTS,
+    MAX_QUESTION_CHARS,
+    SENTENCE_ANSWER_TTL_SECONDS,
+    SENTENCE_ANSWERS_MB,
+)
 from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
@@ -134,10 +139,31 @@ class Settings:
         minimum=1,
         maximum=100_000,
     )
+    http_max_connections: int = _of(
+        1024, "connections the REST service has at once; more are answered 503", minimum=1, maximum=1_000_000
+    )
+    http_head_timeout_ms: int = _of(
+        10_000,
+        "longest time for the head of a request, from the connection or its first byte on",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
+    http_hosts: str = _of(
+        "",
+        "names by which the REST service may be asked, besides addresses and localhost, divided by commas; *: any",
+    )
 
     page_questions: str = _of("", "questions that the service's page offers to begin with, one a line")
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
     body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
+    body_timeout_ms: int = _of(
+        10_000,
+        "longest time in which a request's body arrives, or in which a client takes nothing of its answer",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
     pipeline_max_requests: int = _of(
         32,
         "requests of POST /models/{id} at the shards at once; more are answered 503",
@@ -162,6 +188,9 @@ class Settings:
     request_timeout_ms: int = _of(
         10_000, "longest time for one question or document", unit="ms", minimum=1, maximum=600_000
     )
+    request_timeout_max_ms: int = _of(
+        120_000, "most that a client may ask for as timeout_ms", unit="ms", minimum=1, maximum=600_000
+    )
     start_timeout_ms: int = _of(
         60_000, "longest wait for servers, workers and service to start", unit="ms", minimum=100
     )
@@ -178,6 +207,14 @@ class Settings:
         "how long a shard keeps what one sentence answers to a question",
         unit="s",
         minimum=1,
+    )
+
+    sentence_answers_mb: int = _of(
+        SENTENCE_ANSWERS_MB,
+        "memory for answers of sentences in each partition, of which a new cluster has 4 a shard; the oldest give way",
+        unit="MB",
+        minimum=1,
+        maximum=1_000_000,
     )
 
     answer_drift: float = _of(

@@ -18,7 +18,10 @@ from qa_cluster.reading.tokenization import is_unicode
 
 from . import keys
 from .errors import ClusterError, InputTooLong, InvalidInput
+from .metadata_limits import fault_of
 from .scripts import ScriptCall
+from .sentence_limit import MAX_SENTENCES, end_of_limit
+from .shard_functions import SENTENCE_ANSWERS_MB
 
 MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096
@@ -180,14 +183,28 @@ def check_document(
     checked_id = check_document_id(document_id)
     what = f"of document {checked_id[:100]!r}"
     checked_text, checked_title = _check_text(f"text {what}", text), _check_text(f"title {what}", title)
-    if len(checked_text) > MAX_TEXT_LENGTH:
-        raise InputTooLong(f"text {what} has {len(checked_text)} code points, the limit is {MAX_TEXT_LENGTH}")
+    check_length(checked_text, what)
     title_bytes = len(checked_title.encode())
     if title_bytes > MAX_TITLE_BYTES:
         raise InputTooLong(f"title {what} has {title_bytes} bytes, the limit is {MAX_TITLE_BYTES}")
     canonical = canonical_metadata(metadata if metadata is not None else {}, what)
     version = document_version(checked_title, canonical, checked_text)
     return DocumentInput(checked_id, checked_title, canonical, checked_text, version, keys.check_collection(collection))
+
+
+def check_length(text: str, what: str) -> None:
+    """Raise InputTooLong if a text has too many code points or sentences. A long text may take a second."""
+    length = len(text)
+    if length > MAX_TEXT_LENGTH:
+        raise InputTooLong(
+            f"text {what} has {length} code points, the limit is {MAX_TEXT_LENGTH}: divide it into several documents"
+        )
+    end = end_of_limit(text)
+    if end is not None:
+        raise InputTooLong(
+            f"text {what} has more than {MAX_SENTENCES} sentences, the limit, which its first {end} of {length} code"
+            " points have: divide it into several documents"
+        )
 
 
 def check_source(source: object) -> str:
@@ -210,6 +227,8 @@ def canonical_metadata(metadata: object, what: str) -> str:
     """Metadata as JSON that is the same for equal metadata."""
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}")
+    if (fault := fault_of(metadata)) is not None:
+        raise InvalidInput(f"metadata {what} {fault}")
     try:
         text = json.dumps(dict(metadata), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         size = len(text.encode())
@@ -432,8 +451,12 @@ def store_answer(
     text: str,
     answer: str | bytes,
     ttl_seconds: int,
+    most_bytes: int = SENTENCE_ANSWERS_MB << 20,
 ) -> ScriptCall:
-    """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not."""
+    """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not.
+
+    All cached answers of the partition take about ``most_bytes`` at most: the oldest give way.
+    """
     name = (sentence.document, sentence.tag)
     names = (
         keys.paragraphs_key(*name),
@@ -442,9 +465,11 @@ def store_answer(
         keys.sentence_key(*name),
         keys.answer_key(sentence, question, model),
         keys.answers_key(*name),
+        keys.kept_key(sentence.tag),
+        keys.kept_bytes_key(sentence.tag),
         keys.flight_key(sentence.tag),
     )
-    args = (version, sentence.index, text, answer, ttl_seconds, MAX_ANSWERS)
+    args = (version, sentence.index, text, answer, ttl_seconds, MAX_ANSWERS, most_bytes)
     return ScriptCall("store_answer", names, args)
 
 

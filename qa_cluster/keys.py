@@ -28,6 +28,8 @@ ANSWER_PREFIX = "bertqa"
 COLLECTIONS_PREFIX = "collections:"
 DEFAULT_COLLECTION = "default"
 MAX_COLLECTION_CHARS = 64
+# No name of a sentence is longer: an id of 512 bytes, each one encoded as three, with collection, tag and number.
+MAX_NAME_CHARS = 2048
 # Between collection and id. A percent sign of an id is encoded, so it cannot occur in one.
 COLLECTION_END = "%/"
 
@@ -264,6 +266,16 @@ def pending_key(tag: str) -> str:
     return f"pending:{{{tag}}}"
 
 
+def kept_key(tag: str) -> str:
+    """The key of what names a partition's cached answers of sentences, the oldest first: a sorted set."""
+    return f"kept:{{{tag}}}"
+
+
+def kept_bytes_key(tag: str) -> str:
+    """The key of the bytes of these answers, a sum."""
+    return f"kept-bytes:{{{tag}}}"
+
+
 def layout_key(tag: str) -> str:
     """The key of what a partition's documents were made with, a hash."""
     return f"layout:{{{tag}}}"
@@ -339,7 +351,7 @@ def parse_sentence(text: str) -> SentenceRef:
     >>> parse_sentence("a:{06S}:3")
     SentenceRef(document='a', tag='06S', index=3)
     """
-    match = _SENTENCE.match(text)
+    match = _SENTENCE.match(text) if len(text) <= MAX_NAME_CHARS else None
     if match is None:
         raise InvalidInput(f"sentence key must be <document>:{{tag}}:<number>, got {text[:200]!r}")
     return SentenceRef(DocumentName.parse(match[1]), match[2], int(match[3]))

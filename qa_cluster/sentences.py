@@ -60,13 +60,16 @@ def split_sentences(text: str) -> list[Span]:
     >>> [text[start:end] for start, end in split_sentences(text)]
     ['Dr. Smith went home.', 'He slept.']
     """
-    spans: list[Span] = []
+    return list(sentence_spans(text))
+
+
+def sentence_spans(text: str) -> Iterator[Span]:
+    """The same, one after the other: whoever needs the first ones only has no work with the others."""
     for block_start, block_end in _blocks(text):
         for start, end in _prose(text, block_start, block_end):
             trimmed = _trim(text, start, end)
             if trimmed is not None:
-                spans.extend(_cut(text, *trimmed))
-    return spans
+                yield from _cut(text, *trimmed)
 
 
 def _blocks(text: str) -> Iterator[Span]:

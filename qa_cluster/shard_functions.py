@@ -23,6 +23,8 @@ WITH_MANIFESTS = "manifests"
 # allow less, never more.
 MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
+# Most sentences that one call of `qa.read` takes. A service asks for 64 at most.
+MAX_READ_SENTENCES = 256
 # Most sentences that one call of `qa.rank` may ask for; it is also the limit of an index.
 MAX_RANK_COUNT = 1000
 
@@ -32,6 +34,9 @@ MAX_SHOWN_SENTENCES = 100
 # Option of the module (`RG.CONFIGSET`): how long a shard keeps a sentence's answer to a question.
 SENTENCE_ANSWER_TTL_OPTION = "qa.sentence-answer-ttl-seconds"
 SENTENCE_ANSWER_TTL_SECONDS = 86_400
+# The same for how much memory these answers take in a partition.
+SENTENCE_ANSWERS_OPTION = "qa.sentence-answers-mb"
+SENTENCE_ANSWERS_MB = 64
 
 # After this time a shard tries again to warm a reader that could not be warmed: memory may have become free.
 WARM_AGAIN_SECONDS = 5.0

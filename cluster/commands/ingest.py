@@ -89,9 +89,9 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     come from the same source: the same --prefix or, without one, the same PATH. The same id twice in one run is an
     error, and the first document is stored.
 
-    Limits: a text has at most 5,000,000 characters and body_max_bytes (a setting, 8 MiB by default) in UTF-8, an id 512
-    bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON, a file 64 MiB (.json: 512 MiB, .jsonl: any size); reading
-    a file may take 60 s of processor time and 1.5 GiB of memory.
+    Limits: a text has at most 5,000,000 characters, 100,000 sentences and body_max_bytes (a setting, 8 MiB by default)
+    in UTF-8, an id 512 bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON, a file 64 MiB (.json: 512 MiB,
+    .jsonl: any size); reading a file may take 60 s of processor time and 1.5 GiB of memory.
 
     Examples:
 

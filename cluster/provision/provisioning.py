@@ -17,7 +17,7 @@ from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.bundled import bundled_reader
-from qa_cluster.shard_functions import RANK_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
+from qa_cluster.shard_functions import RANK_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWERS_OPTION, SESSION
 
 from ..nodes.all_shards import OnStep, Place, at_once
 from ..nodes.connect import ShardClient, shards_of
@@ -64,6 +64,7 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
                 at_once(shards, lambda node, client: _store_default(node, client, reader, deadline), on_step)
             for _, client in shards:
                 command(client, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, settings.sentence_answer_ttl_s)
+                command(client, "RG.CONFIGSET", SENTENCE_ANSWERS_OPTION, settings.sentence_answers_mb)
             on_step("registering the functions")
             _register(shards, deadline)
             on_step("waiting for the workers to warm up")

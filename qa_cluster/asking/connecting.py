@@ -46,5 +46,6 @@ def _engine_options(settings: Settings) -> EngineOptions:
             top_k_max=settings.top_k_max,
             retriever_k=settings.retriever_k,
             timeout_ms=settings.request_timeout_ms,
+            timeout_ms_max=max(settings.request_timeout_max_ms, settings.request_timeout_ms),
         ),
     )

@@ -34,6 +34,8 @@ from qa_cluster.types import Document, WriteResult
 from .collections import Collections, missing
 
 READ_ATTEMPTS = 20
+# Shorter texts are checked in a millisecond or two; longer ones off the event loop, which others share.
+LOOP_CHARS = 100_000
 MAX_PENDING_BYTES = 128 * 1024
 """Texts that may wait for their worker in a partition before `DocumentStore.caught_up` waits: some 1,000 sentences."""
 FIRST_POLL_SECONDS = 0.002
@@ -85,7 +87,7 @@ class DocumentStore:
         ``""`` means that it must not exist. Otherwise it raises VersionConflict. NotFound says that there is no such
         collection.
         """
-        document = documents.check_document(document_id, text, title, metadata, collection)
+        document = await _checked(document_id, text, title, metadata, collection)
         await self._collections.check(collection)
         tag = self.tag_of(document_id)
         condition = ANY_VERSION if if_version is None else if_version
@@ -262,3 +264,12 @@ def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConfl
     has = f"has version {stands}" if stands else "does not exist"
     asked = f"version {wanted} was asked for" if wanted else "it must not exist"
     return VersionConflict(f"document {document_id[:100]!r} {has}, {asked}")
+
+
+async def _checked(
+    document_id: str, text: str, title: str, metadata: Mapping[str, Any] | None, collection: str
+) -> documents.DocumentInput:
+    """The document, if it is within all limits."""
+    if isinstance(text, str) and len(text) > LOOP_CHARS:
+        return await asyncio.to_thread(documents.check_document, document_id, text, title, metadata, collection)
+    return documents.check_document(document_id, text, title, metadata, collection)

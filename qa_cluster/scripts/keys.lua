@@ -27,7 +27,9 @@ end
 local function drop_answers()
   local names = redis.call('SMEMBERS', ANSWERS)
   for first = 1, #names, CHUNK do
-    redis.call('UNLINK', unpack(names, first, math.min(first + CHUNK - 1, #names)))
+    local some = {unpack(names, first, math.min(first + CHUNK - 1, #names))}
+    redis.call('UNLINK', unpack(some))
+    forget_kept(TAG, some)
   end
   redis.call('UNLINK', ANSWERS)
 end

@@ -23,7 +23,7 @@ async def service(target: Target, **options: Any) -> AsyncIterator[tuple[Applica
     await app.state.start()
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield app, client
     finally:
         await app.state.stop()

@@ -114,7 +114,7 @@ async def test_what_is_being_deleted_is_gone_for_questions(cluster: ScriptedClus
 async def test_the_clients_have_the_same_calls(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, _):
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
-        async with AsyncClient("http://service", transport=transport) as client:
+        async with AsyncClient("http://localhost", transport=transport) as client:
             assert await client.create_collection("books") and not await client.create_collection("books")
             await client.put_document("ada", "Ada wrote programs.", collection="books")
             assert (await client.ask("Who wrote programs?", collection="books")).answerable
@@ -152,7 +152,7 @@ def test_the_synchronous_client_calls_the_same_routes() -> None:
         return httpx.Response(404, json={"detail": str(request.url), "code": "NOTFOUND"})
 
     entry = {"object": "qa.collection", "name": "books", "state": "ready", "documents": 1, "sentences": 2}
-    with Client("http://service", transport=httpx.MockTransport(respond)) as client:
+    with Client("http://localhost", transport=httpx.MockTransport(respond)) as client:
         assert client.collections() == (client.collection("books"),) == (CollectionEntry("books", "ready", 1, 2),)
         assert client.create_collection("books")
         assert client.delete_collection("books", timeout=5) == Removal(5000, False)

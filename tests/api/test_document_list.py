@@ -74,7 +74,7 @@ async def test_the_clients_list_count_and_read_any_id(cluster: ScriptedCluster) 
     async with service(cluster.target()) as (app, http):
         await write(http)
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
-        async with AsyncClient("http://service", transport=transport) as client:
+        async with AsyncClient("http://localhost", transport=transport) as client:
             assert sorted([entry.id async for entry in client.list_documents()]) == NAMES
             assert len([entry async for entry in client.list_documents(prefix="n/")]) == 20
             page = await client.document_page(limit=3)
@@ -91,7 +91,7 @@ async def test_filters_list_count_and_remove(cluster: ScriptedCluster) -> None:
             metadata = {"year": year, "lang": "en" if year % 2 else "de"}
             await http.put(f"/documents/y{year}", json={"text": "Ada wrote it.", "metadata": metadata})
         transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
-        async with AsyncClient("http://service", transport=transport) as client:
+        async with AsyncClient("http://localhost", transport=transport) as client:
             late = [entry.id async for entry in client.list_documents(filter=["year>=2020", "lang=de"])]
             assert sorted(late) == ["y2020", "y2022"]
             filters = {"field": "lang", "operator": "==", "value": "en"}
@@ -124,6 +124,6 @@ def test_the_synchronous_client_goes_from_page_to_page() -> None:
         names, cursor = pages[request.url.params.get("cursor", "")]
         return httpx.Response(200, json={"data": [{"id": name, **entry} for name in names], "next_cursor": cursor})
 
-    with Client("http://service", transport=httpx.MockTransport(answer)) as client:
+    with Client("http://localhost", transport=httpx.MockTransport(answer)) as client:
         assert [found.id for found in client.list_documents(prefix="p")] == ["a", "b", "c"]
         assert client.count_documents() == DocumentCounts(3, 4, None)

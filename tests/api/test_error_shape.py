@@ -11,6 +11,13 @@ from tests.api.service_under_test import assert_problem, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
 JSON = {"content-type": "application/json"}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """An object of so many levels."""
+    return {"a": nested(depth - 1)} if depth else {}
+
+
 BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/qa", {}, 422, "validation", ("question", "is required", "parameter")),
     ("GET", "/qa?question=", {}, 422, "validation", ("must not be empty",)),
@@ -26,6 +33,30 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/qa?question=a&min_score=1.1", {}, 422, "validation", ("min_score",)),
     ("GET", "/qa?question=a&waves=perhaps", {}, 422, "validation", ("waves", "true or false")),
     ("GET", "/qa?question=a&doc_id=", {}, 422, "validation", ("doc_id",)),
+    ("GET", "/qa?question=a&timeout_ms=" + "9" * 400, {}, 422, "validation", ("timeout_ms", "from 1 to", "999")),
+    ("GET", "/qa?question=a&top_k=" + "9" * 5000, {}, 422, "validation", ("top_k", "999")),
+    ("GET", "/qa?question=a&top_k=-" + "9" * 400, {}, 422, "validation", ("top_k",)),
+    ("GET", "/qa?question=a&min_score=1e999", {}, 422, "validation", ("min_score", "inf")),
+    (
+        "POST",
+        "/qa",
+        {"content": b'{"question": "a", "top_k": %b}' % (b"9" * 400), "headers": JSON},
+        422,
+        "validation",
+        (),
+    ),
+    (
+        "POST",
+        "/qa",
+        {"content": b'{"question": "a", "x": 18446744073709551616}', "headers": JSON},
+        422,
+        "validation",
+        (),
+    ),
+    ("PUT", "/documents/d", {"json": {"text": "a", "metadata": {"n": 2**64}}}, 422, "validation", ("64 bits",)),
+    ("PUT", "/documents/d", {"json": {"text": "a", "metadata": {"n": -(2**63) - 1}}}, 422, "validation", ("64 bits",)),
+    ("PUT", "/documents/d", {"json": {"text": "a", "metadata": nested(33)}}, 422, "validation", ("32 deep",)),
+    ("PUT", "/documents/d", {"json": {"text": "a", "metadata": nested(300)}}, 422, "validation", ("nested",)),
     ("GET", "/qa?question=a&lang=en", {}, 422, "validation", ("lang", "unknown")),
     ("GET", "/qa?question=" + "a" * 1001, {}, 413, "too-long", ("1001", "1000")),
     ("DELETE", "/qa", {}, 405, "method-not-allowed", ("GET",)),
@@ -76,6 +107,7 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
 ]
 
 
+@pytest.mark.hostile
 async def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(cluster: ScriptedCluster) -> None:
     async with serving(cluster, body_max_bytes=4096) as client:
         await client.put("/documents/kept", json={"text": "Ada wrote it."})

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from qa_cluster.asking.questions import AskLimits
 from qa_cluster.client import AsyncClient, AsyncClusterClient, DeadlineExceeded, InputTooLong, InvalidInput, NotFound
 from qa_cluster.errors import ReplyError
 from qa_cluster.huggingface.request import InvalidRequest, PipelineLimits, parse_request
@@ -242,9 +241,9 @@ async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(
         yield b'{"inputs": '
         await asyncio.Future()
 
-    async with service(reading.target(limits=AskLimits(timeout_ms=200))) as (_, client):
+    async with service(reading.target(), body_timeout_ms=200) as (_, client):
         response = await client.request(method, path, content=begun(), headers=JSON)
-        assert_problem(response, 504, "deadline-exceeded")
+        assert_problem(response, 408, "body-timeout", "within 200 ms, the limit (body_timeout_ms)")
 
 
 async def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: ScriptedCluster) -> None:
@@ -298,7 +297,7 @@ async def test_the_description_names_parameters_and_limits(reading: ScriptedClus
 async def test_the_client_of_the_service_reads(reading: ScriptedCluster) -> None:
     async with (
         service(reading.target()) as (app, _),
-        AsyncClient("http://service", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
+        AsyncClient("http://localhost", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
     ):
         assert await client.pipeline(PAIR) == ADA
         assert await client.pipeline([PAIR, PAIR], model="org/name@1", top_k=2) == [[ADA, ADA]] * 2

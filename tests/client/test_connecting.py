@@ -22,6 +22,7 @@ GIVEN: dict[str, Any] = {
     "top_k_max": 17,
     "retriever_k": 18,
     "request_timeout_ms": 19,
+    "request_timeout_max_ms": 22,
     "connect_timeout_ms": 20_000,
     "waves": (2, 21),
     "cluster_url": "redis://ada:secret@one:7001,two:7002",
@@ -34,6 +35,8 @@ def test_every_setting_has_its_place() -> None:
     assert (options.near_cache_entries, options.pipeline_max_requests, options.waves) == (11, 15, (2, 21))
     assert (options.near_cache_ttl_seconds, options.whole_answer_ttl_seconds) == (12, 13)
     assert (limits.question_max_chars, limits.top_k_max, limits.retriever_k, limits.timeout_ms) == (16, 17, 18, 19)
+    assert limits.timeout_ms_max == 22
+    assert target_of(Settings(**GIVEN | {"request_timeout_ms": 23})).options.limits.timeout_ms_max == 23
     assert [str(seed) for seed in target.seeds] == ["one:7001", "two:7002"]
     assert (target.login.username, target.login.password, target.login.tls) == ("ada", "secret", None)
     assert target.login.connect_timeout_seconds == 20

@@ -20,7 +20,7 @@ from tests.client.scripted_cluster import ScriptedCluster
 async def test_against_the_service(cluster: ScriptedCluster) -> None:
     async with (
         service(cluster.target()) as (app, _),
-        AsyncClient("http://service", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
+        AsyncClient("http://localhost", transport=httpx.ASGITransport(app=app)) as client,  # type: ignore[arg-type]
     ):
         written = await client.put_document("a/b", "Zoë wrote it.", "T", {"k": [1]})
         assert (await client.get_document("a/b")).version == written.version
@@ -57,12 +57,12 @@ def busy(times: int, then: httpx.Response) -> httpx.MockTransport:
 
 def test_503_is_tried_again_when_the_service_says_so() -> None:
     document = httpx.Response(200, json={"id": "a", "text": "t"})
-    with Client("http://service", transport=busy(3, document)) as client:
+    with Client("http://localhost", transport=busy(3, document)) as client:
         assert client.get_document("a").text == "t"
 
 
 def test_503_ends_with_the_deadline() -> None:
-    with Client("http://service", transport=busy(10**9, httpx.Response(200))) as client:
+    with Client("http://localhost", transport=busy(10**9, httpx.Response(200))) as client:
         with pytest.raises(QueueFull, match="queue is full") as raised:
             client.ask("Who?", timeout_ms=50)
         assert raised.value.retryable
@@ -81,15 +81,15 @@ def test_503_ends_with_the_deadline() -> None:
 )
 def test_problems_become_exceptions(status: int, code: str, error: type[Exception]) -> None:
     problem = httpx.Response(status, content=orjson.dumps({"code": code, "detail": "because"}))
-    with Client("http://service", transport=busy(0, problem)) as client, pytest.raises(error, match="because"):
+    with Client("http://localhost", transport=busy(0, problem)) as client, pytest.raises(error, match="because"):
         client.get_document("a")
 
 
 def test_a_response_of_something_else_is_no_result() -> None:
-    proxy = Client("http://service", transport=busy(0, httpx.Response(502, text="<html>proxy")))
+    proxy = Client("http://localhost", transport=busy(0, httpx.Response(502, text="<html>proxy")))
     with proxy as client, pytest.raises(ClusterError, match="502 <html>proxy"):
         client.get_document("a")
-    page = Client("http://service", transport=busy(0, httpx.Response(200, text="<html>")))
+    page = Client("http://localhost", transport=busy(0, httpx.Response(200, text="<html>")))
     with page as client, pytest.raises(ProtocolError, match="not JSON"):
         client.put_document("a", "t")
 
@@ -136,18 +136,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_refused_connection_is_given_up_soon(clock: Clock) -> None:
-    with Client("http://service", transport=refusing(10**9)) as client, pytest.raises(ClusterError, match="qa-cluster"):
+    with (
+        Client("http://localhost", transport=refusing(10**9)) as client,
+        pytest.raises(ClusterError, match="qa-cluster"),
+    ):
         client.get_document("a")
     assert 0 < clock.now <= CONNECT_SECONDS
 
 
 async def test_a_refused_connection_is_given_up_soon_without_threads(clock: Clock) -> None:
-    async with AsyncClient("http://service", transport=refusing(10**9)) as client:
+    async with AsyncClient("http://localhost", transport=refusing(10**9)) as client:
         with pytest.raises(ClusterError, match="cannot be reached"):
             await client.get_document("a")
     assert 0 < clock.now <= CONNECT_SECONDS
 
 
 def test_a_service_that_is_starting_is_waited_for() -> None:
-    with Client("http://service", transport=refusing(1)) as client:
+    with Client("http://localhost", transport=refusing(1)) as client:
         assert client.get_document("a").text == "t"

@@ -15,6 +15,7 @@ from qa_cluster.cluster.provision import storing
 from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.corpus import MAX_JSON_BYTES
 from qa_cluster.errors import ClusterError
+from qa_cluster.sentence_limit import MAX_SENTENCES
 from qa_cluster.sources.limited import MAX_FILE_BYTES
 from tests.cluster.test_commands import TEXT, Qa, needs_reader
 
@@ -283,6 +284,7 @@ def test_sync_refuses_what_it_cannot_do_safely(tmp_path: Path) -> None:
 def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     shown = " ".join(Qa(tmp_path)("ingest", "--help").stdout.replace("│", " ").split())
     assert f"{limits.MAX_TEXT_LENGTH:,} characters" in shown
+    assert f"{MAX_SENTENCES:,} sentences" in shown
     assert "body_max_bytes" in shown and "8 MiB" in shown
     assert f"id {limits.MAX_ID_BYTES} bytes" in shown
     assert f"title {limits.MAX_TITLE_BYTES:,} bytes" in shown

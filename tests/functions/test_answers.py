@@ -182,9 +182,33 @@ def test_a_shard_takes_the_longest_question_that_a_service_may_be_set_to_and_non
     question = "Who discovered radium? ".ljust(int(longest), "?")
     assert read(shards, question, name)[0]["answer"] == "Marie Curie"
     assert shards.rank(question).candidates
-    assert "TOOLONG" in str(read(shards, f"{question}?", name)[0])
+    with pytest.raises(redis.ResponseError, match="TOOLONG"):
+        read(shards, f"{question}?", name)
     with pytest.raises(redis.ResponseError, match="TOOLONG"):
         shards.rank(f"{question}?")
+    with pytest.raises(redis.ResponseError, match="TOOLONG"):
+        shards.ask("longest", 1, f"{question}?")
+
+
+@pytest.mark.hostile
+def test_a_call_that_would_make_gigabytes_of_keys_is_refused_before_any_is_made(shards: Shards) -> None:
+    node = shards.nodes[0]
+    names = [sentence_name("many", number) for number in range(20_000)]
+    huge = "Who? " * 200_000
+    for question, some, said in (
+        (huge, names, "question has 1000000 code points, the limit is 4096: shorten it"),
+        ("Who?", names, "got 20000 sentences, the limit of one call is 256: divide them"),
+    ):
+        with pytest.raises(redis.ResponseError, match=f"TOOLONG .*{said}"):
+            shards.on(node, "RG.TRIGGER", "qa.read", "", question, *some)
+    with pytest.raises(redis.ResponseError, match="TOOLONG"):
+        shards.on(node, "RG.TRIGGER", "qa.rank", 8, huge)
+    with pytest.raises(redis.ResponseError, match="count must be from 1 to 1000"):
+        shards.on(node, "RG.TRIGGER", "qa.rank", "9" * 5000, "Who?")
+    with pytest.raises(redis.ResponseError, match="the first sentence must be from 0"):
+        shards.on(node, "RG.TRIGGER", "qa.sentences", "x:{a}", "9" * 5000)
+    (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", "", "Who?", f"{'x' * 3000}:{{a}}:0")
+    assert "sentence key must be" in str(reply)
 
 
 @pytest.mark.parametrize("arguments", [[], ["", "question only"], ["", "", "x:{a}:0"], ["", " ", "x:{a}:0"]])

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -258,6 +259,46 @@ def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monke
     assert names == client.smembers(keys.answers_key("d", TAG))
     assert 8 <= len(names) <= 10
     assert keys.answer_key(keys.SentenceRef("d", TAG, 0), "q49") in names
+
+
+@pytest.mark.hostile
+def test_answers_to_ever_new_questions_fill_so_much_memory_and_no_more(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all documents of a partition together: the oldest give way, whatever their sizes, and nothing else does."""
+    limit = 200_000
+    monkeypatch.setattr(documents, "store_answer", partial(documents.store_answer, most_bytes=limit))
+    versions = {name: ingest(client, name, TEXT) for name in ("d", "e {x}", "f_g:h")}
+    sizes = []
+    for number in range(1500):
+        name = list(versions)[number % 3]
+        question = f"q{number}: " + "{odd}_\n" * (number % 7) + "x" * (4000 if number % 100 == 99 else 10)
+        assert shard.store_answer(client, name, question, (0, versions[name], "A cat sat on the mat."), "{}" * 50)
+        if number % 10 != 9:
+            continue
+        sizes.append(sum(3 * len(key.encode()) + 100 + 400 for key in client.scan_iter("bertqa*", 5000)))
+    assert max(sizes) <= limit < max(sizes) + 20_000
+    names = set(client.scan_iter("bertqa*", 5000))
+    assert names == set().union(*(client.smembers(keys.answers_key(name, TAG)) for name in versions))
+    assert names == set(client.zrange(keys.kept_key(TAG), 0, -1))
+    assert int(client.get(keys.kept_bytes_key(TAG)) or 0) == sizes[-1]
+    newest = {key.split("_q")[1].split(":")[0] for key in names}
+    assert newest == {str(number) for number in range(1500 - len(names), 1500)}
+    assert all(client.exists(keys.paragraphs_key(name, TAG), keys.document_key(name, TAG)) == 2 for name in versions)
+
+
+def test_answers_that_have_gone_by_themselves_give_way_first(client: redis.Redis) -> None:
+    version = ingest(client, "d", TEXT)
+    for number in range(300):
+        shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")
+        client.delete(keys.answer_key(keys.SentenceRef("d", TAG, 0), f"q{number}"))
+    assert client.zcard(keys.kept_key(TAG)) == 1
+    for _ in range(5):  # the same answer again counts once
+        shard.store_answer(client, "d", "again", (0, version, "A cat sat on the mat."), "{}")
+    assert client.zcard(keys.kept_key(TAG)) == 1
+    assert int(client.get(keys.kept_bytes_key(TAG)) or 0) < 700
+    shard.delete(client, "d")
+    assert not client.exists(keys.kept_key(TAG), keys.kept_bytes_key(TAG))
 
 
 def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:

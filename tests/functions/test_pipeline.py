@@ -14,7 +14,7 @@ import redis
 
 from qa_cluster import keys, pipeline
 from qa_cluster.config import SETTINGS
-from qa_cluster.errors import QueueFull
+from qa_cluster.errors import InputTooLong, InvalidInput, QueueFull
 from qa_cluster.gears.functions.answering import pipeline as on_shard
 from qa_cluster.huggingface.pipeline import QuestionAnsweringPipeline
 from tests.harness.polling import eventually
@@ -180,7 +180,8 @@ async def test_a_shard_takes_as_many_requests_as_a_service_may_be_set_to_and_no_
     assert len(await asyncio.gather(*waiting)) == most
 
 
-async def test_requests_have_so_many_characters_together_and_a_single_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.hostile
+async def test_requests_have_so_many_characters_together_and_none_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
     free = asyncio.Event()
 
     async def read(*_: object) -> list[Any]:
@@ -200,12 +201,14 @@ async def test_requests_have_so_many_characters_together_and_a_single_one_more(m
         await send(2)
     free.set()
     await asyncio.gather(*waiting)
-    free.clear()
-    alone = send(500)
-    with pytest.raises(QueueFull):
-        await send(2)
-    free.set()
-    assert json.loads(await alone) == {"model": "m", "results": []}
+    with pytest.raises(InputTooLong, match="inputs have 101 characters, the limit of a request is 100: divide them"):
+        await send(101)
+    assert json.loads(await send(100)) == {"model": "m", "results": []}
+    monkeypatch.setattr(on_shard, "MAX_JSON_CHARS", 140)
+    with pytest.raises(InputTooLong, match="characters of JSON, the limit is 140"):
+        await send(100)
+    with pytest.raises(InvalidInput, match="request is not valid UTF-8"):
+        await on_shard.on_pipeline(["qa.pipeline", "", b"{}"])
 
 
 def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:

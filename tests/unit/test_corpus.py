@@ -215,6 +215,11 @@ def test_a_prefix_stands_before_every_id_and_counts_for_its_limit(tmp_path: Path
         ({"id": "x", "text": "t", "title": "x" * 4097}, "title of document 'x' has 4097 bytes"),
         ({"id": "x", "text": "t", "metadata": {"k": "x" * 65536}}, "the limit is 65536"),
         ({"id": "x", "text": "t" * 5_000_001}, "has 5000001 code points"),
+        (
+            {"id": "x", "text": "t", "metadata": {"k": 2**64}},
+            "metadata of document 'x' has the number 18446744073709551616",
+        ),
+        ({"id": "x", "text": "a。" * 100_001}, "text of document 'x' has more than 100000 sentences"),
         ({"id": "x", "text": '{"nan": NaN}', "metadata": {"k": float("nan")}}, "is not JSON"),
     ],
 )

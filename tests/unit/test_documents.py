@@ -13,6 +13,23 @@ from qa_cluster.documents import check_document
 from qa_cluster.errors import InputTooLong, InvalidInput
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """An object of so many levels."""
+    return {"a": nested(depth - 1)} if depth > 1 else {"a": 1}
+
+
+def endless() -> dict[str, Any]:
+    """An object that holds itself."""
+    found: dict[str, Any] = {}
+    found["a"] = [found]
+    return found
+
+
+def test_metadata_of_32_levels_and_numbers_of_64_bits_are_accepted() -> None:
+    check_document("a", "x", "", {"least": -(2**63), "most": 2**64 - 1, "float": 1e300, "flag": True})
+    check_document("a", "x", "", nested(32))
+
+
 def test_a_document_at_every_limit_is_accepted() -> None:
     check_document(
         "é" * (documents.MAX_ID_BYTES // 2),
@@ -36,6 +53,10 @@ def test_a_document_at_every_limit_is_accepted() -> None:
         (("a", "x", None), InvalidInput, "title"),
         (("a", "x", "", []), InvalidInput, "metadata of document 'a' must be an object, got list"),
         (("a", "x", "", {"a": object()}), InvalidInput, "not JSON"),
+        (("a", "x", "", {"a": 2**64}), InvalidInput, "number 18446744073709551616, the limit is 64 bits"),
+        (("a", "x", "", {"a": [{"b": -(10**5000)}]}), InvalidInput, "number of 16610 bits, the limit is 64 bits"),
+        (("a", "x", "", nested(33)), InvalidInput, "nested more than 32 deep, the limit"),
+        (("a", "x", "", endless()), InvalidInput, "nested more than 32 deep, the limit"),
         (("a", "x", "", {"a": float("nan")}), InvalidInput, "not JSON"),
         (("a", "x", "", {"a": "\ud800"}), InvalidInput, "not JSON"),
         (("a", "x", "", {"a": "m" * 70_000}), InputTooLong, "70008 bytes as JSON, the limit is 65536"),

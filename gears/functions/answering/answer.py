@@ -19,6 +19,7 @@ import orjson
 
 from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.gears.functions.answering.arguments import check_question, within_limit
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
@@ -31,10 +32,12 @@ from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
 from qa_cluster.scripts import ScriptCall
 from qa_cluster.shard_functions import (
-    MAX_QUESTION_CHARS,
+    MAX_READ_SENTENCES,
     READ_TRIGGER,
     SENTENCE_ANSWER_TTL_OPTION,
     SENTENCE_ANSWER_TTL_SECONDS,
+    SENTENCE_ANSWERS_MB,
+    SENTENCE_ANSWERS_OPTION,
 )
 
 SETTING_AGE_SECONDS = 10.0
@@ -48,7 +51,7 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 @dataclass
 class _Reads:
-    """The reads under way, by the answer's key, and the module's setting of how long answers are kept, as last read.
+    """The reads under way, by the answer's key, and the module's settings of how answers are kept, as last read.
 
     Attributes:
         joined: the keys of running reads that further clients have joined.
@@ -57,7 +60,8 @@ class _Reads:
     running: dict[str, asyncio.Task[bytes | None]] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     ttl_seconds: int = SENTENCE_ANSWER_TTL_SECONDS
-    ttl_read_at: float = -SETTING_AGE_SECONDS
+    most_bytes: int = SENTENCE_ANSWERS_MB << 20
+    settings_read_at: float = -SETTING_AGE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
     if not question.strip():
         return
     try:
-        value = await _read_settled(sentence, question, model)
+        value = await _read_settled(sentence, within_limit(question), model)
     except Exception as error:  # the client must get the error: if the function only raised it, the reply would be nil
         rg.log(f"answer: {error}", "warning")
         rg.override_reply(_error_text(error))
@@ -114,8 +118,11 @@ async def on_read(arguments: list[Any]) -> list[str]:
     model, question, names = arguments[1], arguments[2], arguments[3:]
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
-    if not isinstance(question, str) or not question.strip():
-        raise InvalidInput(f"question must be non-empty text, got {question!r}"[:200])
+    question = check_question(question)
+    if len(names) > MAX_READ_SENTENCES:
+        raise InputTooLong(
+            f"{READ_TRIGGER} got {len(names)} sentences, the limit of one call is {MAX_READ_SENTENCES}: divide them"
+        )
     replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
     return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
 
@@ -238,8 +245,6 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
 
 
 async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> bytes | None:
-    if len(question) > MAX_QUESTION_CHARS:
-        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
     for attempt in range(MAX_ATTEMPTS):
         reader = loaded.named(model)
         place = _place(model, reader)
@@ -270,7 +275,8 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
             version=record.version,
             text=record.text,
             answer=value,
-            ttl_seconds=_ttl_seconds(),
+            ttl_seconds=_keeping().ttl_seconds,
+            most_bytes=_keeping().most_bytes,
         )
         if answer_key(sentence, question, model) not in state.of(_Reads).joined:
             # All clients asked before the sentence was fetched: the answer is right for them even if it is not stored.
@@ -281,14 +287,20 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
     raise DeadlineExceeded(f"document {sentence.document_id[:100]!r} changes faster than it can be read")
 
 
-def _ttl_seconds() -> int:
+def _keeping() -> _Reads:
+    """How long answers are kept, and how many bytes of them in a partition."""
     reads = state.of(_Reads)
-    if time.monotonic() - reads.ttl_read_at > SETTING_AGE_SECONDS:
-        value = rg.config_get(SENTENCE_ANSWER_TTL_OPTION)
-        is_set = value is not None and value.isdigit() and int(value) > 0
-        reads.ttl_seconds = int(value or 0) if is_set else SENTENCE_ANSWER_TTL_SECONDS
-        reads.ttl_read_at = time.monotonic()
-    return reads.ttl_seconds
+    if time.monotonic() - reads.settings_read_at > SETTING_AGE_SECONDS:
+        reads.ttl_seconds = _option(SENTENCE_ANSWER_TTL_OPTION) or SENTENCE_ANSWER_TTL_SECONDS
+        reads.most_bytes = (_option(SENTENCE_ANSWERS_OPTION) or SENTENCE_ANSWERS_MB) << 20
+        reads.settings_read_at = time.monotonic()
+    return reads
+
+
+def _option(name: str) -> int:
+    """A number among the module's options; 0 if it is none."""
+    value = rg.config_get(name)
+    return int(value) if value is not None and value.isdigit() else 0
 
 
 def _error_text(error: BaseException) -> str:

@@ -27,9 +27,10 @@ from qa_cluster.shard_functions import MAX_PIPELINE_REQUESTS, PIPELINE_TRIGGER
 
 # About one batch: the most that a question may have to wait for.
 PORTION_TOKENS = 1024
-# The limit of all requests together, in code points, each of which takes about 10 to 60 bytes once prepared. A request
-# that is alone may exceed it.
+# The limit of one request and of all together, in code points, each of which takes about 10 to 60 bytes once prepared.
 MAX_CHARS = 16_000_000
+# The same for a request as it comes, in JSON, where a character may be written as six.
+MAX_JSON_CHARS = 2 * MAX_CHARS
 # Tokenizing takes about a microsecond per code point: longer texts are tokenized off the event loop.
 LOOP_CHARS = 8192
 
@@ -53,6 +54,10 @@ async def on_pipeline(arguments: list[Any]) -> str:
     model, text = arguments[1:]
     if not isinstance(model, str):
         raise InvalidInput(f"model must be text, got {model!r}"[:200])
+    if not isinstance(text, str):
+        raise InvalidInput("request is not valid UTF-8")
+    if len(text) > MAX_JSON_CHARS:
+        raise InputTooLong(f"request has {len(text)} characters of JSON, the limit is {MAX_JSON_CHARS}: divide it")
     try:
         request = parse_request(orjson.loads(text), SHARD_LIMITS)
     except orjson.JSONDecodeError as error:
@@ -62,7 +67,9 @@ async def on_pipeline(arguments: list[Any]) -> str:
     if load.requests >= MAX_PIPELINE_REQUESTS:
         raise QueueFull(f"{MAX_PIPELINE_REQUESTS} pipeline requests are at this shard already: try again later")
     chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
-    if load.requests and load.chars + chars > MAX_CHARS:
+    if chars > MAX_CHARS:
+        raise InputTooLong(f"inputs have {chars} characters, the limit of a request is {MAX_CHARS}: divide them")
+    if load.chars + chars > MAX_CHARS:
         raise QueueFull(
             f"pipeline requests of {load.chars} characters are at this shard already, with the {chars} of this one "
             f"they would have more than {MAX_CHARS}: try again later"

@@ -8,13 +8,14 @@ from typing import Any
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.gears.functions.answering.arguments import check_number, within_limit
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import MAX_FILTER_BYTES
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
-from qa_cluster.shard_functions import MAX_QUESTION_CHARS, MAX_RANK_COUNT, RANK_TRIGGER
+from qa_cluster.shard_functions import MAX_RANK_COUNT, RANK_TRIGGER
 
 # Sentences beyond the requested count: the order by all shards' frequencies differs a little from the order here.
 EXTRA_CANDIDATES = 8
@@ -29,11 +30,7 @@ async def on_rank(arguments: list[Any]) -> str:
         raise InvalidInput(f"{RANK_TRIGGER} takes a count, a question and perhaps a filter and a collection")
     packed_filter = _filter(arguments[3]) if len(arguments) > 3 else b""
     collection = check_collection(arguments[4]) if len(arguments) > 4 else DEFAULT_COLLECTION
-    count, question = _count(arguments[1]), arguments[2]
-    if not isinstance(question, str):
-        raise InvalidInput("question is not valid UTF-8")
-    if len(question) > MAX_QUESTION_CHARS:
-        raise InputTooLong(f"question has {len(question)} code points, the limit is {MAX_QUESTION_CHARS}")
+    count, question = check_number(arguments[1], "count", 1, MAX_RANK_COUNT), within_limit(arguments[2])
     try:
         return _rank(await partitions.local_tags(), count, question, packed_filter, collection)
     except rg.error as error:
@@ -56,17 +53,6 @@ def _filter(value: Any) -> bytes:
         return bytes.fromhex(value)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"filter must be in hex, got {value!r}"[:200]) from error
-
-
-def _count(value: Any) -> int:
-    if (
-        not isinstance(value, str)
-        or not value.isascii()
-        or not value.isdigit()
-        or not 1 <= int(value) <= MAX_RANK_COUNT
-    ):
-        raise InvalidInput(f"count must be 1 to {MAX_RANK_COUNT}, got {value!r}"[:200])
-    return int(value)
 
 
 def _rank(tags: Sequence[str], count: int, question: str, packed_filter: bytes, collection: str) -> str:

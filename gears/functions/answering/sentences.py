@@ -6,10 +6,11 @@ from typing import Any
 
 from qa_cluster.documents import parse_hits, read_hits
 from qa_cluster.errors import InvalidInput, NotFound
+from qa_cluster.gears.functions.answering.arguments import check_number
 from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.shard.calls import run_script
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged
+from qa_cluster.keys import MAX_NAME_CHARS, PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged
 from qa_cluster.shard_functions import MAX_SHOWN_SENTENCES, SENTENCES_TRIGGER
 
 
@@ -18,16 +19,17 @@ async def on_sentences(arguments: list[Any]) -> list[str]:
 
     Sentences of a text that has just been changed by a plain ``SET`` are left out.
     """
-    wanted = arguments[1:]
-    name = parse_tagged(f"{PARAGRAPHS_PREFIX}{wanted[0]}", PARAGRAPHS_PREFIX) if 1 <= len(wanted) <= 3 else None
+    wanted = arguments[1:5]
+    known = 1 <= len(wanted) <= 3 and isinstance(wanted[0], str) and len(wanted[0]) <= MAX_NAME_CHARS
+    name = parse_tagged(f"{PARAGRAPHS_PREFIX}{wanted[0]}", PARAGRAPHS_PREFIX) if known else None
     if name is None:
         raise InvalidInput(
             f"{SENTENCES_TRIGGER} takes a document as it stands in keys, <document>:{{tag}}, perhaps the number of a"
             f" sentence and how many, got {wanted!r}"[:300]
         )
-    first = _number(wanted[1], "the first sentence", 0, 10**9) if len(wanted) > 1 else 0
+    first = check_number(wanted[1], "the first sentence", 0, 10**9) if len(wanted) > 1 else 0
     most = MAX_SHOWN_SENTENCES
-    count = _number(wanted[2], "the number of sentences", 1, most) if len(wanted) > 2 else most
+    count = check_number(wanted[2], "the number of sentences", 1, most) if len(wanted) > 2 else most
     try:
         found = parse_hits(run_script(read_hits(*name, range(first, first + count), 0)))
     except rg.error as error:
@@ -38,9 +40,3 @@ async def on_sentences(arguments: list[Any]) -> list[str]:
     if found is None:
         raise NotFound(f"no such document: {name[0][:100]!r}")
     return [placed.text for passage in found.passages for placed in passage]
-
-
-def _number(value: Any, what: str, least: int, most: int) -> int:
-    if not isinstance(value, str) or not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-        raise InvalidInput(f"{what} must be from {least} to {most}, got {value!r}"[:200])
-    return int(value)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.documents import (
-    MAX_TEXT_LENGTH,
     DocumentInput,
     DocumentRecord,
     IndexedText,
     adopt_document,
     check_document,
     check_document_id,
+    check_length,
     document_version,
     forget_document,
     forget_version,
@@ -174,9 +174,9 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     for (name, record), text in zip(records.items(), texts, strict=True):
         made: list[ScriptCall] = []
         try:
-            if isinstance(text, bytes | bytearray) or (isinstance(text, str) and len(text) > MAX_TEXT_LENGTH):
+            if (fault := _fault(name[0], text)) is not None:
                 made = [forget_version(*name, record.version)] if record is not None else []
-                raise _unreadable(name[0], text)
+                raise fault
             made = _calls(name, text, record)
         except (QAError, rg.error) as error:
             outcomes[name] = error
@@ -220,12 +220,17 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
     return IndexedText(SPLITTER_VERSION, ANALYZER_VERSION, len(spans), pack_places(text, spans), packed)
 
 
-def _unreadable(document_id: str, text: str | bytes | bytearray) -> InvalidInput | InputTooLong:
-    if isinstance(text, str):
-        return InputTooLong(
-            f"text of document {document_id[:100]!r} has {len(text)} code points, limit {MAX_TEXT_LENGTH}"
-        )
-    return InvalidInput(f"text of document {document_id[:100]!r} is not valid UTF-8: no question is answered from it")
+def _fault(document: str, text: Any) -> InvalidInput | InputTooLong | None:
+    """Why no question can be answered from a text that a client has written with SET; None if it is a good one."""
+    what = f"of document {document_name(document).id[:100]!r}"
+    if isinstance(text, bytes | bytearray):
+        return InvalidInput(f"text {what} is not valid UTF-8: no question is answered from it")
+    try:
+        if isinstance(text, str):
+            check_length(text, what)
+    except InputTooLong as error:
+        return InputTooLong(f"{error}; no question is answered from it")
+    return None
 
 
 def _homeless(name: Name) -> InvalidInput:

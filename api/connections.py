@@ -1,0 +1,141 @@
+"""Bounds what a connection may cost before it has a request and after it has an answer.
+
+uvicorn ends a connection that is quiet after an answer, and no other: one that sends nothing, one whose head never ends
+and one that does not read its answer would stay for ever, and so many of them as there are file descriptors. Here each
+has a time, a head has a size, and the process has a number of connections. Bodies have their own time (`http.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The limits of connections.
+
+    Attributes:
+        connections: most at once; more are answered 503.
+        head_seconds: longest time for the head of a request, from the connection or its first byte on.
+        stall_seconds: longest time in which a client takes nothing of its answer.
+    """
+
+    connections: int
+    head_seconds: float
+    stall_seconds: float
+
+
+def bounded(limits: ConnectionLimits) -> type[asyncio.Protocol]:
+    """The protocol that uvicorn makes for each connection."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with limits."""
+
+    limits: ConnectionLimits
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._in_head = False
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin, or refuse one connection too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            most = self.limits.connections
+            self._refuse(b"503 Service Unavailable", f"{most} connections are open, the limit (http_max_connections)")
+        else:
+            self._arm_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        self._disarm_head()
+        self._resumed()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; whatever is not part of a request under way must be over soon."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large", f"more than {MAX_HEAD_BYTES} bytes of header")
+                return
+        if self._in_head or self._is_idle():
+            # Bytes that begin no request end uvicorn's own timer, too.
+            if self._head_timer is None:
+                self._arm_head()
+        else:
+            self._disarm_head()
+
+    def on_message_begin(self) -> None:
+        """Count the head of a request."""
+        super().on_message_begin()
+        self._in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        """Stop counting."""
+        self._in_head = False
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """Give a client that takes nothing its time."""
+        super().pause_writing()
+        if self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(self.limits.stall_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has taken something."""
+        self._resumed()
+        super().resume_writing()
+
+    def _resumed(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _arm_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.limits.head_seconds, self._head_is_late)
+
+    def _disarm_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self.transport.is_closing():
+            return
+        if not self._is_idle():
+            self._arm_head()  # the request before it is being answered
+        elif self._in_head:
+            seconds = self.limits.head_seconds
+            self._refuse(
+                b"408 Request Timeout", f"the head of the request took more than {seconds:g} s (http_head_timeout_ms)"
+            )
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: bytes, detail: str) -> None:
+        """Answer in plain text, because there is no request to answer, and close."""
+        body = f"{detail}\n".encode()
+        self.transport.write(
+            b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nretry-after: 1\r\n"
+            b"connection: close\r\n\r\n%b" % (status, len(body), body)
+        )
+        self.transport.close()

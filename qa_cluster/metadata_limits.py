@@ -1,0 +1,57 @@
+"""What metadata may hold besides their size: values that every reader of their JSON understands alike.
+
+Parsers give up on deep nesting, each at a depth of its own, and make a float of an integer that does not fit 64 bits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+MAX_DEPTH = 32
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
+
+# Only a text with so many digits in a row may hold an integer beyond 64 bits.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+def may_hold_long_number(text: bytes) -> bool:
+    """Whether there may be an integer beyond 64 bits in JSON, where a fast parser would make a float of it."""
+    return _LONG_NUMBER.search(text) is not None
+
+
+def check_integer(digits: str) -> int:
+    """The integer, for parsers of JSON; ValueError if it does not fit 64 bits."""
+    # Python itself refuses to parse some thousands of digits.
+    value = int(digits) if len(digits) <= 20 else MAX_INTEGER + 1
+    if (fault := _of_integer(value, digits)) is not None:
+        raise ValueError(fault)
+    return value
+
+
+def fault_of(value: Any, depth: int = 1) -> str | None:
+    """Why metadata are refused, None if they are not.
+
+    >>> fault_of({"a": [1]}), fault_of({"a": 2**64})
+    (None, 'has the number 18446744073709551616, the limit is 64 bits: write it as text')
+    """
+    if isinstance(value, int):
+        return _of_integer(value)
+    if not isinstance(value, Mapping | list | tuple):
+        return None
+    if depth > MAX_DEPTH:
+        return f"is nested more than {MAX_DEPTH} deep, the limit: flatten it"
+    for item in value.values() if isinstance(value, Mapping) else value:
+        fault = fault_of(item, depth + 1)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _of_integer(value: int, digits: str = "") -> str | None:
+    if MIN_INTEGER <= value <= MAX_INTEGER:
+        return None
+    shown = digits or (str(value) if abs(value) < 10**40 else f"of {value.bit_length()} bits")
+    shown = shown if len(shown) <= 40 else f"{shown[:20]}.. of {len(shown)} digits"
+    return f"has the number {shown}, the limit is 64 bits: write it as text"

@@ -1,0 +1,210 @@
+"""Clients that connect and send nothing, heads and bodies that never end, hosts that are not this one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from qa_cluster.api import routes_status
+from qa_cluster.api.hosts import Hosts
+from qa_cluster.asking.engine import Engine
+from qa_cluster.topology import Shard
+from tests.api.service_under_test import assert_problem, serving
+from tests.api.test_process import process
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.harness.polling import eventually_async
+from tests.harness.ports import free_port
+
+pytestmark = pytest.mark.hostile
+SECONDS = 30.0
+POST = b"POST /qa HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+
+
+@asynccontextmanager
+async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator[tuple[int, httpx.AsyncClient]]:
+    """The port of a service of its own and a client of it, which opens a connection for each request."""
+    port = free_port()
+    environment = {f"QA_{name.upper()}": str(value) for name, value in settings.items()}
+    alone = httpx.Limits(max_keepalive_connections=0)
+    async with (
+        process("--port", str(port), QA_CLUSTER_URL=cluster.url, **environment),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, limits=alone) as client,
+    ):
+
+        async def ready() -> bool:
+            try:
+                return (await client.get("/readyz")).is_success
+            except httpx.TransportError:
+                return False
+
+        await eventually_async(ready, SECONDS)
+        yield port, client
+
+
+async def said(port: int, *parts: bytes) -> bytes:
+    """What the service answers until it ends the connection, while `parts` are sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reading = asyncio.ensure_future(reader.read())
+    try:
+        for part in parts:
+            writer.write(part)
+            await asyncio.wait([reading], timeout=0.05)
+            if reading.done():
+                break
+        async with asyncio.timeout(SECONDS):
+            return await reading
+    except ConnectionError:
+        return b""
+    finally:
+        reading.cancel()
+        writer.close()
+
+
+async def test_a_connection_that_has_no_whole_request_is_ended(cluster: ScriptedCluster) -> None:
+    async with running(cluster, http_head_timeout_ms=300) as (port, client):
+        nothing, blank, endless = await asyncio.gather(
+            said(port),
+            said(port, *[b"\r\n"] * 400),
+            said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400),
+        )
+        assert (nothing, blank) == (b"", b"")
+        assert endless.startswith(b"HTTP/1.1 408 ") and b"(http_head_timeout_ms)" in endless
+        assert (await client.get("/livez")).is_success
+
+
+async def test_what_follows_an_answer_is_no_reason_to_stay(cluster: ScriptedCluster) -> None:
+    """uvicorn's own timer ends at the first byte of anything."""
+    async with running(cluster, http_head_timeout_ms=300) as (port, _):
+        answered = await said(port, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n", *[b"\r\n"] * 400)
+        assert answered.count(b"HTTP/1.1") == 1 and answered.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_head_has_a_size(cluster: ScriptedCluster) -> None:
+    async with running(cluster) as (port, client):
+        refused = await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x-%d: %b\r\n" % (n, b"y" * 8000) for n in range(40)])
+        assert refused.startswith(b"HTTP/1.1 431 ") or refused == b""
+        assert (await client.get("/livez", headers={"x": "y" * 30_000})).is_success
+
+
+async def test_there_are_so_many_connections_and_no_more(cluster: ScriptedCluster) -> None:
+    async with running(cluster, http_max_connections=4) as (port, client):
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        assert b"4 connections are open, the limit (http_max_connections)" in await said(port)
+        for _, writer in held:
+            writer.close()
+
+        async def free() -> bool:
+            return (await client.get("/livez")).is_success
+
+        await eventually_async(free, SECONDS)
+
+
+async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: ScriptedCluster) -> None:
+    """Whatever time they ask for."""
+    async with running(cluster, http_max_requests=3, body_timeout_ms=1000) as (port, client):
+        model = POST.replace(b"/qa", b"/models/default?timeout_ms=120000")
+        write = POST.replace(b"POST /qa", b"PUT /documents/d?timeout_ms=120000")
+        answers = asyncio.gather(*(said(port, each) for each in (POST, model, write)))
+
+        async def full() -> bool:
+            return (await client.get("/models")).status_code == 503
+
+        await eventually_async(full, SECONDS)
+        for answer in await answers:
+            assert answer.startswith(b"HTTP/1.1 408 ") and b"did not arrive within 1000 ms" in answer
+        assert (await client.get("/models")).is_success
+
+
+async def test_a_client_that_reads_nothing_is_given_up(cluster: ScriptedCluster) -> None:
+    async with running(cluster, body_timeout_ms=500, http_max_connections=1) as (port, client):
+        text = "Ada wrote it. " * 60_000
+        assert (await client.put("/documents/long", json={"text": text})).is_success
+
+        lazy: list[socket.socket] = []
+
+        async def admitted() -> bool:
+            lazy.append(socket.create_connection(("127.0.0.1", port), timeout=SECONDS))
+            lazy[-1].sendall(b"GET /documents/long HTTP/1.1\r\nhost: localhost\r\n\r\n" * 20)
+            return await asyncio.to_thread(lazy[-1].recv, 12) == b"HTTP/1.1 200"
+
+        async def free() -> bool:
+            try:
+                return (await client.get("/livez")).is_success
+            except httpx.TransportError:
+                return False
+
+        try:
+            await eventually_async(admitted, SECONDS)
+            await eventually_async(free, SECONDS)
+        finally:
+            for each in lazy:
+                each.close()
+
+
+async def test_no_client_may_ask_for_more_time_than_the_service_gives(cluster: ScriptedCluster) -> None:
+    async with running(cluster, request_timeout_max_ms=20_000) as (_, client):
+        refused = await client.get("/qa", params={"question": "Who?", "timeout_ms": 20_001})
+        assert_problem(refused, 422, "validation", "timeout_ms", "from 1 to 20000")
+
+
+async def test_a_request_for_another_host_is_refused(cluster: ScriptedCluster) -> None:
+    """DNS rebinding: a stranger's page asks under the stranger's name."""
+    async with serving(cluster, hosts=("qa.example.org", "")) as client:
+        for host in ("evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", "", "[x]"):
+            for path in ("/qa?question=Who", "/metrics", "/documents/a"):
+                refused = await client.get(path, headers={"host": host})
+                assert_problem(refused, 421, "misdirected", "http_hosts")
+        for host in (
+            "localhost:8080",
+            "LOCALHOST",
+            "127.0.0.1:1",
+            "[::1]:8080",
+            "10.0.0.7",
+            "qa.example.org",
+            "a.localhost",
+        ):
+            assert (await client.get("/livez", headers={"host": host})).is_success, host
+
+
+async def test_a_cached_answer_is_not_given_under_another_name_either(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        await client.put("/documents/a", json={"text": "Ada wrote it."})
+
+        async def near() -> bool:
+            answer = await client.get("/qa", params={"question": "Who wrote it?"})
+            return bool(answer.json()["cache"]["tier"] == "near")
+
+        await eventually_async(near)
+        refused = await client.get("/qa", params={"question": "Who wrote it?"}, headers={"host": "evil.example"})
+        assert_problem(refused, 421, "misdirected")
+
+
+def test_a_star_admits_all_and_what_is_remembered_is_bounded() -> None:
+    Hosts(["*"]).check({"headers": [(b"host", b"any.example")]})
+    hosts = Hosts([])
+    for number in range(5000):
+        hosts.check({"headers": [(b"host", b"10.0.0.1:%d" % number)]})
+    assert len(hosts._known) == 1000
+
+
+async def test_the_shards_are_asked_for_metrics_once_a_second(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def info(engine: Engine, shard: Shard) -> bytes:
+        nonlocal asked
+        asked += 1
+        return b"qa_worker_state:ready"
+
+    monkeypatch.setattr(routes_status, "_info", info)
+    monkeypatch.setattr(routes_status, "KEEP_SECONDS", 1000)
+    async with serving(cluster) as client:
+        texts = await asyncio.gather(*(client.get("/metrics") for _ in range(30)))
+        assert all("qa_shard_up" in text.text for text in texts)
+        assert asked == 3
