@@ -34,7 +34,7 @@ from typing import Any
 
 from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.keys import COLLECTIONS_PREFIX, PARTITIONS_KEY, epoch_key, slot
-from qa_cluster.routing.connection import Argument, Connection, ConnectionLost
+from qa_cluster.routing.connection import Argument, Connection, ConnectionLost, NoReply
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard, Topology
 
@@ -47,8 +47,9 @@ TOPOLOGY_SECONDS = 1.0
 LEASE_SECONDS = 1.0
 # A shard that cannot be reached for so long is down: long enough for a server that has only closed its connections.
 GRACE_SECONDS = 0.5
-# So is one that leaves a command without a reply for so long. A large fork or script may hold a server for a second.
-SILENCE_SECONDS = 2.0
+# So is one that leaves commands without a reply for so long: forks, scripts and other processes may hold a server for
+# seconds.
+SILENCE_SECONDS = 5.0
 DRAIN_ROUNDS = 16
 _WORKER_STATE = re.compile(rb"qa_worker_state:(\w+)")
 
@@ -256,7 +257,8 @@ class Freshness:
             except (ConnectionLost, _Loading) as error:
                 self._complain(str(shard.address), str(error))
                 failing_since = begun if failing_since is None else failing_since
-                if monotonic() - failing_since >= GRACE_SECONDS and shard in self._watchers:
+                patience = SILENCE_SECONDS if isinstance(error, NoReply) else GRACE_SECONDS
+                if monotonic() - failing_since >= patience and shard in self._watchers:
                     self._shards.mark_down(shard.address, str(error))
             except (ClusterError, ReplyError) as error:  # it answers, if only with a refusal
                 self._complain(str(shard.address), str(error))
@@ -297,7 +299,7 @@ class Freshness:
             self._wake.set()
             text = f"{shard.address} no longer reports changes: {error}"
             if isinstance(error, ConnectionLost):
-                raise ConnectionLost(text) from error
+                raise type(error)(text) from error
             raise _KINDS.get(error.code, ClusterError)(text) from error
         link.confirmed = begun
 
@@ -374,7 +376,7 @@ def _check_worker(info: Sequence[Any]) -> None:
 
 
 async def _replies(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-    """The replies; ConnectionLost, and the connection is closed, if one does not come in `SILENCE_SECONDS`."""
+    """The replies; NoReply, and the connection is closed, if one does not come in `SILENCE_SECONDS`."""
     futures = connection.send_many(commands)
     begun = monotonic()
     await asyncio.wait(futures, timeout=SILENCE_SECONDS)
@@ -382,5 +384,5 @@ async def _replies(connection: Connection, commands: Sequence[tuple[Argument, ..
         await asyncio.wait(futures, timeout=CHECK_SECONDS)
     if not all(future.done() for future in futures):
         connection.close()
-        raise ConnectionLost(f"no reply in {SILENCE_SECONDS:g} s")
+        raise NoReply(f"no reply in {SILENCE_SECONDS:g} s")
     return [future.result() for future in futures]

@@ -27,6 +27,10 @@ class ConnectionLost(ClusterError):
     """The connection was lost before the reply came: the command may or may not have run."""
 
 
+class NoReply(ConnectionLost):
+    """The server left a connection or a command without a reply for too long; nobody refused it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Login:
     """How to open a connection: credentials, encryption and how long to try."""
@@ -87,7 +91,7 @@ class Connection(asyncio.Protocol):
                     connection.close()
                     raise
         except TimeoutError as error:
-            raise ConnectionLost(f"{host}:{port} did not answer in {login.connect_timeout_seconds:g} s") from error
+            raise NoReply(f"{host}:{port} did not answer in {login.connect_timeout_seconds:g} s") from error
         except OSError as error:
             raise ConnectionLost(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
         except ReplyError as error:

@@ -148,6 +148,7 @@ async def test_a_frozen_server_does_not_hold_a_question_beyond_its_deadline(
         assert (await engine.shards.refresh()).whole
     finally:
         os.kill(server, signal.SIGCONT)
+    await eventually_async(lambda: not engine.shards.down)
     assert (await ask(engine, QUESTION)).answerable
 
 

@@ -14,7 +14,7 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.ranking.bm25 import Ranking
-from qa_cluster.ranking.filters import Filter, parse_short
+from qa_cluster.ranking.filters import Filter, chosen_by
 
 from .running_shards import Shards, tag
 from .test_moved_partition import begun_move, end_move
@@ -61,7 +61,7 @@ async def both(engine: Engine, *arguments: Any) -> tuple[Ranking, Ranking]:
 async def test_the_same_sentences_with_the_same_scores(
     corpus: AsyncClusterClient, collection: str, condition: str
 ) -> None:
-    chosen: Filter | None = parse_short([condition]) if condition else None
+    chosen: Filter | None = chosen_by(short=[condition]) if condition else None
     chance = random.Random(11)
     for _ in range(25):
         question = " ".join(chance.sample(WORDS, chance.randint(1, 5)))
