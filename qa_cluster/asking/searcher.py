@@ -125,7 +125,7 @@ class Ranker:
             _log.warning("questions are ranked by the shards' workers, which takes longer: %s", why)
 
     async def _by_indexes(
-        self, terms: list[str], count: int, packed: bytes, collection: str, without: Collection[Shard]
+        self, terms: list[str], count: int, packed: bytes, collection: str, without: Collection[Shard] = ()
     ) -> Ranking:
         left_out = {shard.address for shard in without}
         on_shard = {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
@@ -170,7 +170,7 @@ class Ranker:
         return replies
 
     async def _by_triggers(
-        self, text: str, count: int, packed: str, collection: str, without: Collection[Shard]
+        self, text: str, count: int, packed: str, collection: str, without: Collection[Shard] = ()
     ) -> Ranking:
         given = (packed,) if packed else ()
         arguments = (text, *given) if collection == DEFAULT_COLLECTION else (text, packed, collection)
