@@ -112,6 +112,8 @@ class Behaviour(Worker):
             return ["OK"]
         if word == "skip":
             return ["SKIP"]
+        if word == "held":
+            wait_for_file("go")
         if word in ("die", "die-once", "hang", "error"):
             status = self.behave(attempt, word, "3000" if word == "hang" else "ERR broken")
             if status[0] == "ERR":
