@@ -97,7 +97,7 @@ def no_orphans() -> Iterator[None]:
     """Every server and worker that a test started has ended when the run ends."""
     before = set(descendants(os.getpid()))
     yield
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (
         left := {p: c for p, c in descendants(os.getpid()).items() if p not in before}
     ) and time.monotonic() < deadline:

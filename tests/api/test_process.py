@@ -57,7 +57,7 @@ async def serving(
             except httpx.TransportError:
                 return False
 
-        await eventually_async(ready, 30)
+        await eventually_async(ready)
         yield child, client, output
 
 

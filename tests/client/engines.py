@@ -52,3 +52,5 @@ async def noticed(engine: Engine) -> AsyncIterator[None]:
     before = engine.freshness.manifest_changes
     yield
     await eventually_async(lambda: engine.freshness.manifest_changes > before)
+    for link in list(engine.freshness._links.values()):
+        await link.connection.execute("PING")  # after what the other shards have reported

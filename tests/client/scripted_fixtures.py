@@ -17,7 +17,11 @@ async def shared_cluster() -> AsyncIterator[ScriptedCluster]:
 
 
 @pytest.fixture
-async def cluster(shared_cluster: ScriptedCluster) -> ScriptedCluster:
-    """The cluster without documents or clients, its functions as written."""
+async def cluster(shared_cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
+    """The cluster without documents or clients, its functions as written.
+
+    Engines rely on their subscriptions for longer: caches would be left out after a second without processor time.
+    """
+    monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     await shared_cluster.reset()
     return shared_cluster

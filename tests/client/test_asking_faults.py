@@ -187,7 +187,7 @@ async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster,
     async with noticed(engine):
         await cluster.set(PARTITIONS_KEY, 24)
     with pytest.raises(DeadlineExceeded):
-        await ask(engine, QUESTION, timeout_ms=1000)
+        await ask(engine, QUESTION, timeout_ms=3000)
     assert engine.partitions == engine.documents.partitions == 24
     assert engine._answers.watches.partitions == 24
     async with noticed(engine):

@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
 
 @asynccontextmanager
 async def subscribed(server: Server, *tags: str) -> AsyncIterator[Freshness]:
-    shards = Shards([Address("127.0.0.1", server.port)], Login(connect_timeout_seconds=1))
+    shards = Shards([Address("127.0.0.1", server.port)], Login(connect_timeout_seconds=10))
     await shards.open()
     freshness = Freshness(shards)
     await freshness.start(list(tags))

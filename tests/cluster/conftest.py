@@ -31,7 +31,7 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
     made: list[LocalCluster] = []
 
     def make(name: str = "data", *, tethered: bool = False, **settings: object) -> LocalCluster:
-        chosen = replace(Settings(), data_dir=tmp_path / name, start_timeout_ms=30_000, **settings)  # type: ignore[arg-type]
+        chosen = replace(Settings(), data_dir=tmp_path / name, start_timeout_ms=120_000, **settings)  # type: ignore[arg-type]
         made.append(LocalCluster(chosen, tethered=tethered))
         return made[-1]
 

@@ -24,7 +24,7 @@ from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
 from tests.harness.polling import eventually
-from tests.harness.system import SMALL_BATCHES
+from tests.harness.system import UNHURRIED
 from tests.harness.workers import FEW_TOKENS
 
 READER = Path(os.environ.get("QA_TEST_READER") or bundled_reader())
@@ -37,7 +37,7 @@ SECONDS = 120.0
 
 
 def environment(server: str) -> dict[str, str]:
-    chosen = {"QA_READER": str(READER), "QA_SERVER": server, **SMALL_BATCHES}
+    chosen = {"QA_READER": str(READER), "QA_SERVER": server, **UNHURRIED}
     return {**os.environ, **chosen, "NO_COLOR": "1", "TERM": "dumb"}
 
 
@@ -145,7 +145,8 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
         return bool(job["state"] == "finished")
 
     eventually(finished, SECONDS)
-    assert len(processes_with(str(up.folder))) == 5  # three shards, the jobs server and its worker
+    # three shards, the jobs server and its worker; the process of the job ends after its report
+    eventually(lambda: len(processes_with(str(up.folder))) == 5, SECONDS)
 
 
 def test_sentences_are_found_by_their_words(up: Qa) -> None:
@@ -265,7 +266,8 @@ def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signal
             for line in process.stdout:
                 if "Ctrl-C" in line:
                     break
-            assert len(processes_with(str(tmp_path))) == 1  # the shard; worker and service bear no trace of the folder
+            # the shard; worker and service bear no trace of the folder, once they are not its copies any more
+            eventually(lambda: len(processes_with(str(tmp_path))) == 1, SECONDS)
             process.send_signal(number)
             assert process.wait(SECONDS) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
     assert f"port {busy} is taken" in (tmp_path / "err").read_text()

@@ -32,7 +32,7 @@ from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
 from tests.harness.processes import descendants
-from tests.harness.system import SMALL_BATCHES
+from tests.harness.system import UNHURRIED
 
 READER = bundled_reader()
 pytestmark = [
@@ -41,7 +41,7 @@ pytestmark = [
 ]
 
 QA = [sys.executable, "-m", "qa_cluster.cluster.cli"]
-CLUSTER = {"QA_SHARDS": "2", **SMALL_BATCHES}
+CLUSTER = {"QA_SHARDS": "2", **UNHURRIED}
 FACTS = {
     "Ada": "Ada Lovelace wrote the first program in 1843. Charles Babbage designed the engine that would have run it. "
     "The first compiler came a century later.",
@@ -247,13 +247,13 @@ def test_a_signal_ends_servers_programs_and_files(
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not begun(program.pid, folder):
         assert time.monotonic() < deadline, "nothing was started"
         assert program.poll() is None
         time.sleep(0.02)
     program.send_signal(number)
-    output, errors = program.communicate(timeout=60)  # returns when the last of its processes has closed the pipes
+    output, errors = program.communicate(timeout=120)  # returns when the last of its processes has closed the pipes
     assert program.returncode == 130, output + errors
     assert "Traceback" not in errors
 
@@ -275,7 +275,7 @@ def test_a_signal_while_questions_are_asked_leaves_no_task_that_complains(folder
         errors = drain(terminal, until=b"asking")
         program.send_signal(signal.SIGINT)
         errors += drain(terminal)
-        assert program.wait(60) == 130, errors
+        assert program.wait(120) == 130, errors
     finally:
         program.kill()
         os.close(terminal)

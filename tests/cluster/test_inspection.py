@@ -43,7 +43,7 @@ def test_plain_servers_lack_the_module(make_cluster: MakeCluster, server: str) -
 
 def test_a_server_that_is_in_no_cluster_is_named(tmp_path: Path) -> None:
     spec = ServerSpec(tmp_path / "alone", find_program(""), free_node_ports(1)[0], cluster=False)
-    process = start(spec, 10)
+    process = start(spec, 60)
     try:
         with pytest.raises(ClusterError, match="not part of a cluster"):
             inspect_cluster(Settings(), f"redis://127.0.0.1:{spec.port}")

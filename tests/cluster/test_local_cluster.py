@@ -41,7 +41,7 @@ def pids(cluster: LocalCluster) -> list[int]:
     return [process.pid for process in cluster.processes(state)]
 
 
-def wait_gone(cluster: LocalCluster, seconds: float = 10) -> None:
+def wait_gone(cluster: LocalCluster, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while cluster.is_running():
         assert time.monotonic() < deadline, "servers are still running"

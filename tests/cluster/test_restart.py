@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.cluster_client import ClusterClient
-from tests.harness.system import SMALL_BATCHES, System
+from tests.harness.system import UNHURRIED, System
 
 pytestmark = pytest.mark.one_server("test_local_cluster starts both again and again")
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_server("test_local_cluster starts both again and ag
 @pytest.fixture
 def own(server_binary: Path) -> Iterator[System]:
     """A cluster of the test's own, because the test stops it."""
-    with System(server_binary, shards=2, **SMALL_BATCHES) as made:
+    with System(server_binary, shards=2, **UNHURRIED) as made:
         yield made
 
 

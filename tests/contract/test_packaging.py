@@ -29,7 +29,7 @@ FOLDERS = {"qa_cluster": "qa_cluster", "gears": "qa_cluster/gears", "models": "q
 }
 # Training data of readers: 0.7 MB that serving does not need.
 ONLY_IN_THE_CHECKOUT = "models/training/written/"
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 def tracked() -> list[str]:

@@ -20,7 +20,7 @@ import httpx
 
 from qa_cluster.models.bundle import default_reader
 from tests.harness.ports import BUS_OFFSET, free_port
-from tests.harness.system import SMALL_BATCHES
+from tests.harness.system import UNHURRIED
 
 from .blocks import ROOT, Block, agrees, steps
 
@@ -29,7 +29,7 @@ TEXT = "Ada Lovelace wrote the first program in 1843.\n"
 CONTEXT, QUESTION, ANSWER = "Grace Hopper found a moth in a relay.", "Who found a moth?", "Grace Hopper"
 # Names under which the bundled reader is also loaded.
 READERS = ("tiny", "my-reader")
-COMMAND_SECONDS, START_SECONDS = 240.0, 60.0
+COMMAND_SECONDS, START_SECONDS = 240.0, 180.0
 
 
 class Walkthrough:
@@ -46,7 +46,7 @@ class Walkthrough:
         _write_make(programs / "make")
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = {**os.environ, "PATH": path, "QA_HTTP_PORT": str(self._http_port), "NO_COLOR": "1"}
-        self._environment |= SMALL_BATCHES
+        self._environment |= UNHURRIED
 
     def close(self) -> None:
         """End the service and the cluster."""

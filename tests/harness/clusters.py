@@ -64,7 +64,7 @@ class Cluster:
                         client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
             return all(self._complete(node) for node in self.nodes)
 
-        eventually(met, 60)
+        eventually(met, 120)
 
     def _complete(self, node: Server) -> bool:
         with node.client() as client:
@@ -123,7 +123,7 @@ def ready_cluster(
         for node in cluster.nodes:
             node.wait_ready()
         for node in cluster.nodes:
-            eventually(partial(reaches, node, size))
+            eventually(partial(reaches, node, size), 120)
         yield cluster
 
 

@@ -16,7 +16,7 @@ import redis
 
 T = TypeVar("T")
 Ignored = type[Exception] | tuple[type[Exception], ...]
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 def eventually(

@@ -28,7 +28,8 @@ from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 from tests.harness.programs import MODULE, server_environment
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0  # longer than the 10 s for which a server that ends waits for its replicas
 
 
 class Pending:
@@ -36,7 +37,7 @@ class Pending:
 
     def __init__(self, server: Server, *words: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
+        self.socket.settimeout(60)
         self.socket.connect(str(server.socket))
         parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
         self.socket.sendall((f"*{len(words)}\r\n" + "".join(parts)).encode())
@@ -214,6 +215,10 @@ class Server:
         os.kill(pid, number)
         return pid
 
+    def let_go(self, name: str = "go") -> None:
+        """Lets go what the fake worker holds under this name."""
+        (self.directory / name).touch()
+
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Waits until the worker is ready."""
         eventually(lambda: self.field("worker_state") == "ready", seconds)
@@ -225,7 +230,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(number)
             try:
-                self.process.wait(10)
+                self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(10)

@@ -24,8 +24,9 @@ from tests.harness.programs import MODULE, server_environment
 from tests.harness.workers import FEW_TOKENS
 
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
-START_SECONDS = 120.0
+START_SECONDS = 180.0
 SMALL_BATCHES = {"QA_MAX_BATCH_TOKENS": str(FEW_TOKENS)}  # settings of a system whose load does not matter
+UNHURRIED = SMALL_BATCHES | {"QA_REQUEST_TIMEOUT_MS": "60000"}  # the same, and no question is late on a busy machine
 SHARDS = 3  # as many as `qa-cluster up` starts by default
 
 

@@ -11,11 +11,14 @@ import redis
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
+# a worker that the machine lets wait does not lose its lease
+PATIENT: dict[str, object] = {"qa.atomic-lease-ms": 60_000}
+
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
     """A server whose ready worker obeys triggers and scripts."""
-    with Server(server_binary, worker=fake_worker("functions")) as running:
+    with Server(server_binary, PATIENT, worker=fake_worker("functions")) as running:
         running.wait_ready()
         yield running
 
@@ -23,7 +26,7 @@ def server(server_binary: Path) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def shared(shared_binary: Path) -> Iterator[Server]:
     """A server with the scriptable worker for all tests of a file: each uses names of its own."""
-    with Server(shared_binary, worker=fake_worker("functions")) as running:
+    with Server(shared_binary, PATIENT, worker=fake_worker("functions")) as running:
         running.wait_ready()
         yield running
 

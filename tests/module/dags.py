@@ -17,7 +17,7 @@ def store(client: redis.Redis, key: str, blob: str) -> None:
 def prepare(client: redis.Redis) -> None:
     """Store models, each named for its behaviour, a script, and two tensors."""
     store(client, "m", "identity")
-    for word in ("fail", "slow", "die", "busy"):
+    for word in ("fail", "held", "die", "busy"):
         store(client, word, word)
     client.execute_command("AI.SCRIPTSET", "s", "CPU", "SOURCE", "x")
     client.execute_command("AI.TENSORSET", "a", "INT32", 2, 1, "VALUES", 1, -2)

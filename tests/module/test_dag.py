@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -113,11 +114,13 @@ def test_read_only(ai: redis.Redis, ai_server: Server, server_binary: Path) -> N
 def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai)
     head = ["LOAD", 1, "a", "PERSIST", 1, "b", "TIMEOUT"]
-    running = Later(ai_server, *dag(*head, 900, run("slow")))
+    running = Later(ai_server, *dag(*head, 2000, run("held")))
     eventually(lambda: ai_server.field("in_flight") == 1)
     assert ai.execute_command(*dag(*head, 50, run("m"))) == b"TIMEDOUT"
     assert ai.execute_command("AI.TENSORSET", "a", "INT8", 1) == b"OK"
-    assert running.result() == [b"OK"], "1 s of running does not count"
+    time.sleep(2.1)
+    ai_server.let_go()
+    assert running.result() == [b"OK"], "2 s of running do not count"
     assert ai.execute_command("AI.TENSORGET", "b", "VALUES") == [1, -2], "the tensor as it was at the call"
     assert numbers(ai, "m") == [0, 0, 0, 0]
     assert ai.execute_command(*dag(*head, 5000, run("busy"))) == b"TIMEDOUT"
@@ -133,10 +136,11 @@ def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None
 
 def test_persisted_key_of_another_type(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai)
-    words = dag("LOAD", 1, "a", "PERSIST", 2, "x", "b", run("m", "a", "x"), run("slow"))
+    words = dag("LOAD", 1, "a", "PERSIST", 2, "x", "b", run("m", "a", "x"), run("held"))
     running = Later(ai_server, *words)
     eventually(lambda: ai_server.field("in_flight") == 1)
     ai.set("b", "text")
+    ai_server.let_go()
     assert str(running.result()).startswith("WRONGTYPE")
     assert ai.get("b") == b"text" and not ai.exists("x")
     with pytest.raises(redis.ResponseError, match=r"^WRONGTYPE"):

@@ -208,16 +208,15 @@ def test_stock_cluster_client_follows_redirections(server_binary: Path) -> None:
 
 
 def test_ping_is_answered_while_clients_wait_and_the_worker_dies(server: Server) -> None:
-    waiting = [Pending(server, "GET", f"hook:hang:{number}") for number in range(20)]
+    waiting = [Pending(server, "GET", f"hook:held:{number}") for number in range(20)]
     eventually(lambda: server.field("in_flight") == 20)
     server.signal_worker(signal.SIGKILL)
     with server.client() as client:
-        answered = 0
-        # the functions take 3 s, and a new worker comes before them
-        while not select.select([pending.socket for pending in waiting], [], [], 0)[0]:
-            answered += client.ping()
-    assert answered > 3
+        eventually(lambda: client.ping() and server.field("worker_number") == 2)
+        eventually(lambda: client.ping() and server.field("in_flight") == 20)
+    assert not select.select([pending.socket for pending in waiting], [], [], 0)[0]
+    server.let_go()
     for number, pending in enumerate(waiting):
-        answer = f"answer of hook:hang:{number}"
+        answer = f"answer of hook:held:{number}"
         assert pending.reply() == f"${len(answer)}\r\n{answer}\r\n".encode()
         pending.hang_up()

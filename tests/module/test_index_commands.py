@@ -229,7 +229,7 @@ def test_changes_are_announced(twins: Twins) -> None:
 
 def test_an_atomic_block_writes_and_reads(server_binary: Path) -> None:
     """The block runs as the worker's user, which has these commands by name where they are in no category."""
-    with Server(server_binary, worker=fake_worker("functions")) as server:
+    with Server(server_binary, {"qa.atomic-lease-ms": 60_000}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         commands = [["QA.INDEX.PUT", "k", "d", "", GOOD.decode()], ["QA.INDEX.STATS", "k", "TERMS", "1", "a"]]
         replies = json.loads(execute(server, "RG.PYEXECUTE", json.dumps({"atomic": commands})))

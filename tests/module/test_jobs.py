@@ -122,10 +122,11 @@ def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
 
 def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
     # the worker begins within this limit, and stops well within its grace time
-    with Server(server_binary, {"qa.job-timeout-ms": 1000}, worker=fake_worker("functions")) as server:
+    settings = {"qa.job-timeout-ms": 3000, "qa.cancel-grace-ms": 60_000}
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
-        with pytest.raises(redis.ResponseError, match=r"DEADLINE job ran \d+ ms, limit 1000 ms"):
-            trigger(server, "do", "sleep", "1600")
+        with pytest.raises(redis.ResponseError, match=r"DEADLINE job ran \d+ ms, limit 3000 ms"):
+            trigger(server, "do", "sleep", "4500")
         with server.client() as client:
             eventually(lambda: client.lrange("late", 0, -1))
             assert client.lrange("late", 0, -1)[0].startswith("NOJOB no such job: ")
@@ -135,13 +136,15 @@ def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
 
 
 def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
-    settings = {"qa.job-timeout-ms": 1000, "qa.cancel-grace-ms": 200}
+    settings = {"qa.job-timeout-ms": 3000, "qa.cancel-grace-ms": 200}  # the worker begins within the limit
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with pytest.raises(redis.ResponseError, match="DEADLINE"):
             trigger(server, "do", "hang")
         eventually(lambda: server.field("worker_restarts") == 1)
         server.wait_ready()
+        with server.client() as client:
+            client.config_set("qa.job-timeout-ms", 30_000)
         assert trigger(server, "echo", "x") == ["x"]
         assert server.field("worker_killed") == 1
 
@@ -157,13 +160,14 @@ def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
 
 
 def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.worker-backoff-ms": 800}, worker=fake_worker("functions")) as server:
+    settings = {"qa.worker-backoff-ms": 800, "qa.worker-silence-ms": 600_000}
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
-        server.signal_worker(signal.SIGKILL)
-        eventually(lambda: server.field("worker_state") == "backoff", pause=0.005)
+        server.signal_worker(signal.SIGSTOP)  # so that it takes some, and ends none
         waiting = [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40)]
-        eventually(lambda: server.field("queued_clients") == 40)
-        server.wait_ready()
+        eventually(lambda: sum(server.fields("in_flight", "queued_clients")) == 40)
+        server.signal_worker(signal.SIGKILL)
+        waiting += [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40, 60)]
         for number, pending in enumerate(waiting):
             assert pending.reply().endswith(f"{number}\r\n".encode())
             pending.hang_up()

@@ -132,8 +132,8 @@ def test_keys_of_other_types_and_delete(ai: redis.Redis) -> None:
 
 
 def test_type_changed_while_the_worker_looks(ai: redis.Redis, ai_server: Server) -> None:
-    """The key becomes a string while an earlier slow run keeps the worker from looking at the file."""
-    store(ai, "slow", b"slow")
+    """The key becomes a string while an earlier held run keeps the worker from looking at the file."""
+    store(ai, "held", b"held")
     ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
     errors: list[str] = []
 
@@ -144,13 +144,14 @@ def test_type_changed_while_the_worker_looks(ai: redis.Redis, ai_server: Server)
             except redis.ResponseError as error:
                 errors.append(str(error))
 
-    threads = [threading.Thread(target=other, args=("AI.MODELEXECUTE", "slow", "INPUTS", 1, "t", "OUTPUTS", 1, "o"))]
+    threads = [threading.Thread(target=other, args=("AI.MODELEXECUTE", "held", "INPUTS", 1, "t", "OUTPUTS", 1, "o"))]
     threads.append(threading.Thread(target=other, args=("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", "identity")))
     threads[0].start()
     eventually(lambda: ai_server.field("in_flight") == 1)
     threads[1].start()
     eventually(lambda: ai_server.field("queued_clients") == 1)
     ai.set("m", "text")
+    ai_server.let_go()
     for thread in threads:
         thread.join()
     assert [error[:9] for error in errors] == ["WRONGTYPE"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +67,23 @@ def test_failed_runs_write_nothing(shared_ai: redis.Redis, blob: str) -> None:
 
 
 def test_inputs_and_model_are_those_of_the_call(ai: redis.Redis, ai_server: Server) -> None:
-    prepare(ai, "slow")
+    prepare(ai, "held")
     run = Later(ai_server, *RUN)
     eventually(lambda: ai_server.field("in_flight") == 1)
     ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
     ai.delete("m")
+    ai_server.let_go()
     assert run.result() == b"OK"
     assert ai.execute_command("AI.TENSORGET", "o", "VALUES") == [1, -2]
     eventually(lambda: ai.llen("drops") == 1)
 
 
 def test_output_key_of_another_type(ai: redis.Redis, ai_server: Server) -> None:
-    prepare(ai, "slow")
+    prepare(ai, "held")
     run = Later(ai_server, *RUN)
     eventually(lambda: ai_server.field("in_flight") == 1)
     ai.set("o", "text")
+    ai_server.let_go()
     assert str(run.result()).startswith("WRONGTYPE")
     assert ai.get("o") == b"text"
     with pytest.raises(redis.ResponseError, match=r"^WRONGTYPE"):
@@ -88,11 +91,13 @@ def test_output_key_of_another_type(ai: redis.Redis, ai_server: Server) -> None:
 
 
 def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
-    prepare(ai, "slow")
-    running = Later(ai_server, *RUN, "TIMEOUT", 900)
+    prepare(ai, "held")
+    running = Later(ai_server, *RUN, "TIMEOUT", 2000)
     eventually(lambda: ai_server.field("in_flight") == 1)
     assert ai.execute_command(*RUN[:-1], "late", "TIMEOUT", 50) == b"TIMEDOUT"
-    assert running.result() == b"OK", "1 s of running does not count"
+    time.sleep(2.1)
+    ai_server.let_go()
+    assert running.result() == b"OK", "2 s of running do not count"
     assert not ai.exists("late")
     assert info(ai)[b"calls"] == 1
 
@@ -210,7 +215,7 @@ def test_slot_moved_during_the_run(server_binary: Path) -> None:
             client.response_callbacks.pop("CLUSTER", None)
             slot = int(client.execute_command("CLUSTER", "KEYSLOT", "{b}"))
             tagged = ["{b}" + word if word in ("m", "t", "o") else word for word in map(str, RUN)]
-            client.execute_command("AI.MODELSTORE", "{b}m", "ONNX", "CPU", "BLOB", "slow")
+            client.execute_command("AI.MODELSTORE", "{b}m", "ONNX", "CPU", "BLOB", "held")
             client.execute_command("AI.TENSORSET", "{b}t", "INT8", 1)
             with pytest.raises(redis.ResponseError, match=r"same slot|CROSSSLOT"):
                 client.execute_command(*tagged[:-1], "{x}o")
@@ -219,5 +224,6 @@ def test_slot_moved_during_the_run(server_binary: Path) -> None:
             owner = other.execute_command("CLUSTER MYID")
             client.delete("{b}m", "{b}t")
             client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", owner)
+            first.let_go()
             assert isinstance(run.result(), redis.exceptions.TryAgainError)
             assert client.keys("{b}*") == []

@@ -160,7 +160,7 @@ def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> Non
         eventually(lambda: "Background AOF rewrite finished successfully" in server.output())
         eventually(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
         client.set("x", "1")
-        assert client.wait(1, 5000) == 1
+        assert client.wait(1, 25_000) == 1
         assert replica.field("worker_restarts") == 1  # it already knew what came
         assert replica.field("worker_state") == "ready"
         server.restart()
@@ -260,7 +260,10 @@ def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
         second.signal_worker(signal.SIGSTOP)
         with first.client() as client, second.client() as other:
             orders = json.dumps({"run": [["QA.SEND", other.execute_command("CLUSTER MYID"), "x" * (1 << 20)]] * 10})
-            for _ in range(8):
+
+            def dropped() -> bool:
                 assert json.loads(client.execute_command("RG.PYEXECUTE", orders)) == ["OK"] * 10
-            eventually(lambda: "bytes dropped" in second.output(), 30)
+                return "bytes dropped" in second.output()
+
+            eventually(dropped)  # the bus may lose some: a node that is late for a ping gets a new connection
             assert second.field("queued_notices") <= 64 + 16

@@ -13,7 +13,7 @@ import redis
 
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
-from tests.harness.servers import Pending, Server
+from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import fake_worker
 from tests.module.registrations import dump, keys_reader, register, stream_reader, trigger, wait_for_bus
 
@@ -96,7 +96,7 @@ def test_info_has_the_fields_of_the_originals(shared: Server) -> None:
 
 def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
     assert register(shared, "order", trigger("order", "order", in_order=True)) == "OK"
-    first = Pending(shared, "RG.TRIGGER", "order", "sleep", "1500")
+    first = Pending(shared, "RG.TRIGGER", "order", "held", "order")
     eventually(lambda: shared.field("in_flight") == 1)
     with (
         first,
@@ -107,7 +107,8 @@ def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
         eventually(lambda: shared.field("queued_clients") == 2)
         assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]  # others do not wait for them
         assert shared.field("in_flight") == 1
-        assert first.reply().startswith(b"*3\r\n$5\r\nsleep")
+        shared.let_go("order")
+        assert first.reply().startswith(b"*3\r\n$4\r\nheld")
         assert last.reply().startswith(b"*3\r\n$4\r\nlast")
     eventually(lambda: shared.fields("in_flight", "queued_clients") == (0, 0))
     assert dump(shared)["order"]["RegistrationData"]["numSuccess"] == 3
@@ -115,16 +116,18 @@ def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
 
 def test_next_in_order_waits_until_the_worker_has_left_the_cancelled_one(shared: Server) -> None:
     assert register(shared, "left", trigger("left", "left", in_order=True)) == "OK"
-    started = time.monotonic()
-    leaver = Pending(shared, "RG.TRIGGER", "left", "sleep", "2000")
+    execute(shared, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)
+    leaver = Pending(shared, "RG.TRIGGER", "left", "held", "left")
     eventually(lambda: shared.field("in_flight") == 1)
     with Pending(shared, "RG.TRIGGER", "left", "waits"), Pending(shared, "RG.TRIGGER", "left", "next") as following:
         eventually(lambda: shared.field("queued_clients") == 2)
         leaver.hang_up()
         eventually(lambda: shared.field("in_flight") == 0)
+        assert execute(shared, "RG.TRIGGER", "echo", "x") == ["x"]
         assert shared.field("queued_clients") == 2
+        shared.let_go("left")
         assert following.reply().startswith(b"*3\r\n$4\r\nnext")
-        assert time.monotonic() - started >= 2
+    execute(shared, "CONFIG", "SET", "qa.cancel-grace-ms", 2000)
 
 
 def test_order_survives_the_worker(server: Server) -> None:
@@ -146,9 +149,10 @@ def test_order_survives_the_worker(server: Server) -> None:
 def test_clients_that_are_killed_free_their_places(server: Server, everybody: bool) -> None:
     """`everybody` includes the worker's links, whose loss ends the worker; the module starts it again."""
     assert register(server, "killed", trigger("killed", "killed", in_order=True)) == "OK"
+    execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test lets the cancelled one go
     with server.client(client_name="waiter") as waiter, server.client(client_name="waiter") as other:
         for client in (waiter, other):
-            client.connection_pool.get_connection().send_command("RG.TRIGGERONKEY", "killed", "hang", "2000")
+            client.connection_pool.get_connection().send_command("RG.TRIGGERONKEY", "killed", "held", "killed")
         eventually(lambda: server.fields("in_flight", "queued_clients") == (1, 1))
         with server.client() as client:
             if everybody:
@@ -158,6 +162,7 @@ def test_clients_that_are_killed_free_their_places(server: Server, everybody: bo
                     if entry["name"] == "waiter":
                         client.client_kill_filter(_id=entry["id"])
             eventually(lambda: server.fields("in_flight", "queued_clients") == (0, 0))
+            server.let_go("killed")
             server.wait_ready()
             assert client.execute_command("RG.TRIGGERONKEY", "killed", "x")[0] == "x"
     assert server.field("worker_restarts") == int(everybody)
@@ -165,19 +170,21 @@ def test_clients_that_are_killed_free_their_places(server: Server, everybody: bo
 
 def test_abort_pending_drops_queued_jobs_and_cancels_running_ones(server: Server) -> None:
     assert register(server, "s", trigger("slow", "slow", in_order=True), trigger("other", "other")) == "OK"
+    execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test lets the cancelled one go
     aborted = b"-ERR execution was aborted: its registration was removed with ABORTPENDING\r\n"
     with (
-        Pending(server, "RG.TRIGGER", "other", "sleep", "2500") as other,
-        Pending(server, "RG.TRIGGER", "slow", "sleep", "1200") as running,
+        Pending(server, "RG.TRIGGER", "other", "held", "all") as other,
+        Pending(server, "RG.TRIGGER", "slow", "held", "all") as running,
         server.client() as client,
     ):
         eventually(lambda: server.field("in_flight") == 2)
-        with Pending(server, "RG.TRIGGER", "slow", "sleep", "300") as kept:
+        with Pending(server, "RG.TRIGGER", "slow", "x") as kept:
             eventually(lambda: server.field("queued_clients") == 1)
             assert client.execute_command("RG.UNREGISTER", "slow", "ABORTPENDING") == "OK"
             assert (running.reply(), kept.reply()) == (aborted, aborted)
         assert server.field("in_flight") == 1
         eventually(lambda: any(text.startswith("cancel ") for text in client.lrange("notices", 0, -1)))
+        server.let_go("all")
         assert other.reply().startswith(b"*3")
         assert server.field("jobs_trigger")["aborted"] == 2
         assert server.field("worker_killed") == 0
@@ -254,5 +261,5 @@ def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> Non
         assert (server.field("worker_number"), server.field("worker_state")) == (0, "stopped")
         assert server.output().count("no worker is started") == 1
         client.config_set("port", server.port)
-        server.wait_ready(20)  # it looks every 5 s
+        server.wait_ready()  # it looks every 5 s
         assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]

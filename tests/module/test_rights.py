@@ -108,7 +108,7 @@ def test_writes_are_replicated_once(server_binary: Path) -> None:
         assert run(server, ["QA.AS", "default", "INCR", "n"], ["QA.AS", "default", "INCR", "n"]) == [1, 2]
         client.execute_command("DEBUG", "LOADAOF")
         assert client.get("n") == "2"
-        orders = json.dumps({"run": [["BLPOP", "nolist", "2"], ["QA.AS", "default", "SET", "m", "x"]]})
+        orders = json.dumps({"run": [["BLPOP", "nolist", "5"], ["QA.AS", "default", "SET", "m", "x"]]})
         with Pending(server, "RG.PYEXECUTE", orders) as waiting:
             eventually(lambda: server.field("in_flight") == 1)
             client.config_set("maxmemory", 1)
@@ -116,7 +116,7 @@ def test_writes_are_replicated_once(server_binary: Path) -> None:
 
 
 def test_atomic_block_takes_it_too(server_binary: Path) -> None:
-    settings = {"appendonly": "yes", "appendfsync": "always"}
+    settings = {"appendonly": "yes", "appendfsync": "always", "qa.atomic-lease-ms": 60_000}
     with (
         Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server,
         server.client() as client,

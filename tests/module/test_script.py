@@ -223,10 +223,11 @@ def test_bad_calls_of_the_old_form(shared_ai: redis.Redis, arguments: list[Any],
 
 def test_timeouts_and_transactions(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai)
-    running = Later(ai_server, "AI.SCRIPTEXECUTE", "s", "slow", *EXECUTE[3:])
+    running = Later(ai_server, "AI.SCRIPTEXECUTE", "s", "held", *EXECUTE[3:])
     eventually(lambda: ai_server.field("in_flight") == 1)
     assert ai.execute_command(*EXECUTE[:-1], "late", "TIMEOUT", 50) == b"TIMEDOUT"
     ai.execute_command("AI.SCRIPTDEL", "s")
+    ai_server.let_go()
     assert running.result() == b"OK", "a script that was deleted meanwhile is still there for the run"
     store(ai)
     busy = ["AI.SCRIPTEXECUTE", "s", "busy", *EXECUTE[3:-1], "late"]

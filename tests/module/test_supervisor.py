@@ -23,11 +23,11 @@ def ended(pid: int) -> bool:
 
 
 def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None:
-    with Pending(server, "RG.TRIGGER", "do", "sleep", "1000") as pending, server.client() as client:
+    with Pending(server, "RG.TRIGGER", "do", "hang-once") as pending, server.client() as client:
         client.config_set("qa.worker-silence-ms", 600_000)  # so that the module notices its end, not its silence
         eventually(lambda: server.field("in_flight") == 1)
         first = server.signal_worker(signal.SIGKILL)
-        assert pending.reply() == b"*3\r\n$5\r\nsleep\r\n$4\r\n1000\r\n$1\r\n2\r\n"
+        assert pending.reply() == b"*3\r\n$9\r\nhang-once\r\n$0\r\n\r\n$1\r\n2\r\n"
     assert server.field("worker_last_exit") == "signal 9"
     assert server.field("jobs_trigger")["retried"] == 1
     assert server.field("worker_pid") != first

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.programs import binary_or_skip, chosen_servers
-from tests.harness.system import SMALL_BATCHES, System
+from tests.harness.system import UNHURRIED, System
 
 
 @pytest.fixture(scope="session", params=chosen_servers())
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
     """Three shards with the bundled reader and functions."""
-    with System(binary_or_skip(request.param), **SMALL_BATCHES) as made:
+    with System(binary_or_skip(request.param), **UNHURRIED) as made:
         yield made
 
 

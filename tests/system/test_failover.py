@@ -85,8 +85,8 @@ def restart(shards: Replicated, server: Server, number: int = signal.SIGTERM) ->
 
 def whole(shards: Replicated) -> None:
     for server in shards.servers:
-        eventually(lambda s=server: "cluster_state:ok" in shards.on(s, "CLUSTER", "INFO"), 30)
-        eventually(lambda s=server: s.field("worker_state") == "ready", 60)
+        eventually(lambda s=server: "cluster_state:ok" in shards.on(s, "CLUSTER", "INFO"))
+        eventually(lambda s=server: s.field("worker_state") == "ready")
     shards.in_sync()
     shards.client.nodes_manager.initialize()
 
@@ -96,8 +96,8 @@ def rewrite(shards: Replicated, primary: Server, preamble: str) -> None:
     shards.on(primary, "CONFIG", "SET", "aof-use-rdb-preamble", preamble)
     done = primary.info("persistence")["aof_rewrites"]
     shards.on(primary, "BGREWRITEAOF")
-    eventually(lambda: primary.info("persistence")["aof_rewrites"] > done, 20)
-    eventually(lambda: primary.info("persistence")["aof_rewrite_in_progress"] == 0, 20)
+    eventually(lambda: primary.info("persistence")["aof_rewrites"] > done)
+    eventually(lambda: primary.info("persistence")["aof_rewrite_in_progress"] == 0)
     assert primary.info("persistence")["aof_last_bgrewrite_status"] == "ok"
 
 
@@ -122,7 +122,7 @@ def test_a_primary_forgets_nothing(shards: Replicated, how: str) -> None:
         # it is back before the others take it for dead
         restart(shards, primary)
         primary, _ = shards.pair_of("nile")
-    eventually(lambda: kept(shards, primary) == before, 20)
+    eventually(lambda: kept(shards, primary) == before)
     whole(shards)
     answers(shards)
 
@@ -154,14 +154,14 @@ def measured_failover(shards: Replicated, document_id: str, act: Callable[[Serve
     load.store_facts()
     warm = loaded(replica)
     with load.running(partial(load.ask, "off"), partial(load.ask, "off"), load.write):
-        eventually(lambda: len(load.seen.right) > 30, 60)
+        eventually(lambda: len(load.seen.right) > 30)
         begun = time.monotonic()
         act(primary, replica)
-        eventually(lambda: shards.role(replica) == "master", 30)
+        eventually(lambda: shards.role(replica) == "master")
         promoted = time.monotonic()
-        eventually(lambda: any(sent > promoted and of == document_id for sent, _, of in load.seen.right), 30)
+        eventually(lambda: any(sent > promoted and of == document_id for sent, _, of in load.seen.right))
         answered = len(load.seen.right)
-        eventually(lambda: len(load.seen.right) > answered + 30, 30)
+        eventually(lambda: len(load.seen.right) > answered + 30)
         ended = time.monotonic()
     on_shard = {name for name in FACTS if shards.pair_of(name)[0] is replica}
     gap = load.seen.longest_gap(on_shard, begun, ended)

@@ -28,6 +28,7 @@ def stuck(service: System) -> Iterator[System]:
     pids = [service.worker_pid(node) for node in service.nodes]
     for node in service.nodes:
         node.config_set("qa.max-queue", 4)
+        node.config_set("qa.worker-silence-ms", 600_000)  # no other worker comes in the place of a stopped one
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     yield service
@@ -35,13 +36,14 @@ def stuck(service: System) -> Iterator[System]:
         resume(pid)
     for node in service.nodes:
         node.config_set("qa.max-queue", 1024)
+        node.config_set("qa.worker-silence-ms", 10_000)
     eventually(lambda: service.total("qa_queued_clients") == 0)
 
 
 def test_full_queue_is_refused_at_once(stuck: System) -> None:
     def ask(number: int) -> tuple[float, int, dict[str, str], bytes]:
         started = time.monotonic()
-        reply = stuck.http(f"/qa?question=Who+filled+the+queue+{number}%3F&timeout_ms=3000")
+        reply = stuck.http(f"/qa?question=Who+filled+the+queue+{number}%3F&timeout_ms=8000")
         return time.monotonic() - started, *reply
 
     with ThreadPoolExecutor(40) as pool:

@@ -36,9 +36,9 @@ def joined(shards: Shards, fourth: Server) -> None:
     """Let the fourth server join, and wait until it would answer."""
     shards.on(fourth, "CLUSTER", "MEET", "127.0.0.1", shards.nodes[0].port)
     for node in (*shards.nodes, fourth):
-        eventually(lambda node=node: "cluster_known_nodes:4" in shards.on(node, "CLUSTER", "INFO"), 60)
+        eventually(lambda node=node: "cluster_known_nodes:4" in shards.on(node, "CLUSTER", "INFO"))
     shards.nodes.append(fourth)
-    eventually(lambda: _trigger(shards, fourth), 60)
+    eventually(lambda: _trigger(shards, fourth))
 
 
 def _trigger(shards: Shards, node: Server) -> bool:
@@ -96,7 +96,7 @@ def at_once(shards: Shards) -> int:
         if slots:
             arguments = ("SLOTSRANGE", slots[0], slots[-1], "NODE", moves[0].target)
             shards.on(shards.nodes[index], "CLUSTER", "MIGRATESLOTS", *arguments)
-            eventually(lambda s=slots, t=shards.nodes[-1]: _serves(shards, t, s[-1]), 60)
+            eventually(lambda s=slots, t=shards.nodes[-1]: _serves(shards, t, s[-1]))
     return len(moves)
 
 
@@ -122,12 +122,12 @@ def test_a_fourth_shard_gets_its_share_under_load(
         joined(shards, fourth)
         work = [partial(load.ask, "use"), partial(load.ask, "off"), partial(load.ask, "off"), load.get, load.write]
         with load.running(*work):
-            eventually(lambda: len(load.seen.right) > 50, 60)
+            eventually(lambda: len(load.seen.right) > 50)
             begun = time.monotonic()
             moved = way(shards)
             took = time.monotonic() - begun
             answered = len(load.seen.right)
-            eventually(lambda: len(load.seen.right) > answered + 100, 60)
+            eventually(lambda: len(load.seen.right) > answered + 100)
         print(
             f"\n{moved} slots moved in {took:.1f} s; {len(load.seen.right)} right answers, slowest"
             f" {load.seen.slowest():.2f} s; {len(load.seen.stored)} documents stored;"
@@ -138,7 +138,7 @@ def test_a_fourth_shard_gets_its_share_under_load(
         assert not load.seen.errors
         assert load.lost_writes() == []
         assert len({node.slot_count for node in ordered(shards)}) == 1
-        eventually(lambda: all(stored_readers(shards, node) == 1 for node in shards.nodes), 60)
+        eventually(lambda: all(stored_readers(shards, node) == 1 for node in shards.nodes))
         shards.nodes.remove(fourth)
 
 

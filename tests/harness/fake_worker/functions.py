@@ -3,11 +3,12 @@
 Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
 
 Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its caller; any other takes a word: `die`
-(SIGKILL itself), `die-once` (only at the first attempt), `hang MS`, `sleep MS`, `garbage`, `raw RESP`, `error TEXT`,
-`status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else it
-remote-controls the worker: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease":
-ms, "pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. It appends events on keys `ev:*`
-to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
+(SIGKILL itself), `die-once` and `hang-once` (only at the first attempt), `hang MS`, `sleep MS`, `held NAME` (until the
+server's folder has a file of that name), `garbage`, `raw RESP`, `error TEXT`, `status WORD ARG..` (of QA.DONE). A
+script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else it remote-controls the worker: `{"run":
+[[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease": ms, "pause": ms, "die": 1}` in an
+atomic block; the reply is the JSON of their replies. It appends events on keys `ev:*` to the list `seen`; a hooked miss
+of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.harness.fake_worker.link import Link, ReplyError, Word, array, bulk
-from tests.harness.fake_worker.worker import Worker
+from tests.harness.fake_worker.worker import Worker, wait_for_file
 
 ARGS_KEYS = (
     b"*8\r\n$5\r\nregex\r\n$5\r\nhook*\r\n$10\r\neventTypes\r\n*0\r\n"
     b"$8\r\nkeyTypes\r\n*0\r\n$12\r\nhookCommands\r\n*0\r\n"
 )
 ARGS_TRIGGER = b"*4\r\n$7\r\ntrigger\r\n$4\r\necho\r\n$7\r\ninorder\r\n:0\r\n"
+LEASE_MS = 60_000  # which `qa.atomic-lease-ms` shortens
 
 
 def die() -> None:
@@ -88,8 +90,10 @@ class Behaviour(Worker):
         """Does what the word says."""
         if word == "die" or (word == "die-once" and attempt == 1):
             die()
-        if word in ("hang", "sleep"):
+        if word in ("hang", "sleep") or (word == "hang-once" and attempt == 1):
             time.sleep(float(value or 3600000) / 1000)
+        if word == "held":
+            wait_for_file(value)
         if word == "error":
             return ["ERR", value]
         if word == "status":
@@ -108,6 +112,8 @@ class Behaviour(Worker):
             return ["OK"]
         if word == "skip":
             return ["SKIP"]
+        if word == "held":
+            wait_for_file("go")
         if word in ("die", "die-once", "hang", "error"):
             status = self.behave(attempt, word, "3000" if word == "hang" else "ERR broken")
             if status[0] == "ERR":
@@ -144,7 +150,7 @@ class Behaviour(Worker):
     def atomic(self, orders: dict[str, Any]) -> list[Any]:
         """Runs commands in an atomic block."""
         link: Link = self.link()
-        link.send("QA.ATOMIC", orders.get("lease", 1000))
+        link.send("QA.ATOMIC", orders.get("lease", LEASE_MS))
         replies = [self.control.read()]
         replies += [self.control.attempt(*words) for words in orders["atomic"]]
         if orders.get("die"):

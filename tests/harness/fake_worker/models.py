@@ -2,7 +2,7 @@
 
     identity   outputs are the inputs            add_scalar  one output without dimensions
     refuse     the file is no model              garbage     a blob that does not fit its shape
-    slow       1 s, then identity                few         no outputs at all
+    held       when a file `go` is there, identity   few         no outputs at all
     bytes      the model's own bytes, asked for with QA.MODELPART    die   the process ends
     busy       it says TIMEDOUT                  fail        an error
 
@@ -15,14 +15,12 @@ step `lie-..` makes the whole result of its DAG a lie (see LIES). The worker pus
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 from tests.harness.fake_worker.link import Word
-from tests.harness.fake_worker.worker import Worker
+from tests.harness.fake_worker.worker import Worker, wait_for_file
 
 MAX_PART = 4 << 20
-SLOW_SECONDS = 1.0
 Slots = dict[int, list[Any]]
 
 TENSOR: list[Word] = ["INT8", 1, 1, b"\1"]
@@ -63,8 +61,8 @@ def tensors_of(count: int, flat: list[Any]) -> list[list[Any]]:
 
 def act(word: bytes) -> None:
     """Waits or dies, for the words that ask for it."""
-    if word == b"slow":
-        time.sleep(SLOW_SECONDS)
+    if word == b"held":
+        wait_for_file("go")
     if word == b"die":
         os._exit(1)
 

@@ -7,6 +7,7 @@ it returns the words after `QA.DONE id`. A job of a kind without a method gets n
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -19,6 +20,14 @@ CONTROL_FD = 3
 BEAT_SECONDS = 0.1
 AGAIN_SECONDS = 0.05
 NEXT_MS = 10_000
+HELD_SECONDS = 120.0
+
+
+def wait_for_file(name: str) -> None:
+    """Waits for a file in the server's folder, which a test makes (`Server.let_go`) once all else is as it needs it."""
+    deadline = time.monotonic() + HELD_SECONDS
+    while not os.path.exists(name) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 class Worker:
