@@ -212,14 +212,14 @@ def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:
 def test_a_text_of_too_many_sentences_from_a_plain_set_is_not_indexed(shards: Shards) -> None:
     """Nor is the version before it found any more; the shard goes on with other documents."""
     key = keys.paragraphs_key("endless", tag("endless"))
-    shards.put("endless", "Axolotls breathe water.")
+    shards.put("endless", "Geckos climb walls.")
     shards.wait_tokenized("endless")
     text = "a。" * 2_000_000
     shards.client.set(key, text)
     eventually(lambda: shards.record("endless") is None, SECONDS)
-    shards.put("beside", "Axolotls eat worms.")
+    shards.put("beside", "Geckos eat crickets.")
     shards.wait_tokenized("beside")
-    assert shards.ranked_documents("axolotls") == ["beside"]
+    assert shards.ranked_documents("geckos") == ["beside"]
     assert not shards.client.exists(keys.places_key("endless", tag("endless")))
     assert "has more than 100000 sentences" in repr(shards.on(shards.node_of(key), "RG.DUMPREGISTRATIONS"))
     assert shards.client.strlen(key) == len(text.encode())
