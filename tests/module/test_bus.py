@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.clusters import Cluster
+from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, bus_key_file, execute
 from tests.harness.workers import fake_worker
@@ -146,12 +146,7 @@ def test_a_node_that_meets_the_cluster_is_not_heard(pair: Cluster, tmp_path: Pat
     with Server(first.binary, settings, worker=fake_worker("functions")) as foreign:
         foreign.wait_ready()
         target = node_id(first)
-
-        def met() -> bool:
-            execute(foreign, "CLUSTER MEET", "127.0.0.1", first.port)
-            return target in str(execute(foreign, "CLUSTER NODES"))
-
-        eventually(met, pause=1)  # a server forgets a handshake that takes too long
+        meet(foreign, first)
         before = refused(first)
 
         def reaches() -> bool:

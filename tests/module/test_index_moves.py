@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import AskError, MovedError
 
-from tests.harness.clusters import Cluster
+from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.module.indexes import TERMS, Twins
@@ -73,13 +73,8 @@ def replica(nodes: tuple[Server, Server, Any, Any]) -> Iterator[Any]:
     name = new.execute_command("CLUSTER MYID")
     settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
     with Server(target.binary, settings) as server, server.client(decode_responses=False, protocol=2) as client:
-
-        def follows() -> object:
-            client.execute_command("CLUSTER MEET", "127.0.0.1", target.port)
-            return client.execute_command("CLUSTER REPLICATE", name)
-
-        # again and again, because a server forgets a handshake that takes too long
-        eventually(follows, pause=1, ignore=redis.RedisError)
+        meet(server, target)
+        eventually(lambda: client.execute_command("CLUSTER REPLICATE", name), ignore=redis.RedisError)
         eventually(lambda: client.info("replication").get("master_link_status") == "up", 60)
         client.readonly()
         yield client

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.harness.clusters import Cluster
+from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 from tests.harness.workers import fake_worker
@@ -219,12 +219,7 @@ def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> Non
         replica.client() as other,
     ):
         primary_id = client.execute_command("CLUSTER MYID")
-
-        def met() -> bool:
-            other.execute_command("CLUSTER", "MEET", "127.0.0.1", cluster.nodes[0].port)
-            return primary_id in str(other.execute_command("CLUSTER NODES"))
-
-        eventually(met, pause=1)  # a server forgets a handshake that takes too long
+        meet(replica, cluster.nodes[0])
         eventually(lambda: other.execute_command("CLUSTER", "REPLICATE", primary_id), ignore=redis.ResponseError)
         eventually(lambda: other.info("replication").get("master_link_status") == "up")
         replica.wait_ready()
