@@ -58,7 +58,10 @@ async def split(shard: Connection) -> None:
         version, tokenized, metadata, title = record
         if parsed is None or version == tokenized:
             continue
-        text = (await shard.execute("GET", keys.paragraphs_key(*parsed))).decode()
+        stored = await shard.execute("GET", keys.paragraphs_key(*parsed))
+        if stored is None:
+            continue  # removed meanwhile
+        text = stored.decode()
         spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
         about = json.loads(metadata)
         sentences = [text[start:end] for start, end in spans]
