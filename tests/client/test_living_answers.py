@@ -13,20 +13,9 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.errors import NotFound
 from tests.client.engines import ask, opened
 from tests.client.scripted_cluster import ScriptedCluster
+from tests.harness.chance_texts import QUESTIONS, text
 
 STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "600"))
-NOUNS = [f"noun{number}" for number in range(25)]
-VERBS = ["builds", "sells", "paints", "finds"]
-QUESTIONS = [f"Who {verb} the {noun}?" for noun in NOUNS[:8] for verb in VERBS[:2]]
-
-
-def text(chance: random.Random) -> str:
-    """Up to four sentences about a few nouns, of which the first are common."""
-    return " ".join(
-        f"Person{chance.randrange(1000)} {chance.choice(VERBS)} the {NOUNS[int(25 * chance.random() ** 2)]}"
-        f"{' with many other people' * chance.randrange(3)}."
-        for _ in range(chance.randint(1, 4))
-    )
 
 
 async def answers(engine: Engine, question: str, cache: str) -> tuple[Any, str]:

@@ -23,6 +23,7 @@ from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 from tests.client.engines import ask
 from tests.functions.running_shards import PARTITIONS
+from tests.harness.chance_texts import QUESTIONS, text
 from tests.harness.polling import eventually_async
 
 from .changes import Changes
@@ -33,9 +34,6 @@ pytestmark = pytest.mark.cluster
 STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "1000"))
 SEED = int(os.environ.get("QA_TEST_SEED", "1"))
 DOCUMENTS = 60
-NOUNS = [f"noun{number}" for number in range(25)]
-VERBS = ["builds", "sells", "paints", "finds"]
-QUESTIONS = [f"Who {verb} the {noun}?" for noun in NOUNS[:8] for verb in VERBS[:2]]
 PATIENCE_SECONDS = 120.0
 # A change of the cluster goes on for a while after all servers agree on it: sweeps, the services' topology.
 SETTLING_SECONDS = 3.0
@@ -49,15 +47,6 @@ def shards(server_binary: Path) -> Iterator[Replicated]:
     # on a busy machine a server may be silent for a second or two: the changes are the test's own
     with replicated(server_binary, {"cluster-node-timeout": 4000}) as found:
         yield found
-
-
-def text(chance: random.Random) -> str:
-    """Up to four sentences about a few nouns, of which the first are common."""
-    return " ".join(
-        f"Person{chance.randrange(1000)} {chance.choice(VERBS)} the {NOUNS[int(25 * chance.random() ** 2)]}"
-        f"{' with many other people' * chance.randrange(3)}."
-        for _ in range(chance.randint(1, 4))
-    )
 
 
 async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str]:
