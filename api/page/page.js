@@ -67,6 +67,12 @@ async function beginning(collection, signal) {
   ].filter(Boolean);
 }
 
+function content(wanted, collection, fresh, signal) {
+  if (wanted.get("question")) return ask(wanted.get("question"), collection, fresh, signal);
+  if (wanted.get("document")) return show_document(wanted, signal);
+  return beginning(collection, signal);
+}
+
 // Shows what an address stands for. `fresh`: read the documents again, whatever is stored.
 async function show(address, fresh = false) {
   if (running) running.abort();
@@ -80,9 +86,7 @@ async function show(address, fresh = false) {
   place.setAttribute("aria-busy", "true");
   const waiting = new Waiting(place);
   try {
-    const nodes = question ? await ask(question, collection, fresh, controller.signal)
-      : wanted.get("document") ? await show_document(wanted, controller.signal)
-        : await beginning(collection, controller.signal);
+    const nodes = await content(wanted, collection, fresh, controller.signal);
     if (question) keep(address, nodes);
     place.replaceChildren(...nodes);
     if (wanted.get("document")) place.querySelector("mark")?.scrollIntoView({ block: "center" });
