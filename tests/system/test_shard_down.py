@@ -78,6 +78,8 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
             with suppress(ProcessLookupError):
                 eventually(lambda: not _lives(pid))
             system.cli("up")
+        # the servers may call a shard that goes on failing for a while yet, and its reader is loaded last
+        eventually(lambda: system.cli("status", check=False).returncode == 0, 120)
         eventually(lambda: ask(system, "Is all there again?", coverage="full", cache="off")[0] == 200, 120)
 
 
