@@ -28,6 +28,7 @@ PATIENCE_SECONDS = 60.0
 PASSING = ("CLUSTERDOWN", "LOADING", "IOERR")
 
 _RETRY_SECONDS = 0.1
+_EPOCH_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -
     (_, source), (target_node, target) = by_id[source_id], by_id[target_id]
     numbers = [move.slot for move in moves]
     try:
+        _until_heard(source_id, source, target)
         _set_slots(target, numbers, "IMPORTING", source_id)
         _set_slots(source, numbers, "MIGRATING", target_id)
         for number in numbers:
@@ -134,6 +136,26 @@ def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -
             _set_slots(client, numbers, "NODE", target_id)
     except redis.exceptions.RedisError as error:
         raise ClusterError(f"slot {numbers[0]} could not be moved, repeat the command to go on: {error}") from error
+
+
+def _until_heard(source_id: str, source: redis.Redis, target: redis.Redis) -> None:
+    """Wait until the target knows the source's configuration epoch; for at most `PATIENCE_SECONDS`.
+
+    The new owner takes a higher epoch only than those it knows. A source that has just received slots has a new one; if
+    the target had not heard of it, a message that the source sent before the move would outrank it: it would hand the
+    slot back to a source that knows it as the target's, and no server would serve it.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        (own,) = (node.config_epoch for node in nodes_of(source) if node.id == source_id)
+        if any(node.id == source_id and node.config_epoch >= own for node in nodes_of(target)):
+            return
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"the slots' new owner has not heard in {PATIENCE_SECONDS:.0f} s that their owner "
+                f"{source_id[:8]} has epoch {own}: see whether the servers reach each other's cluster bus"
+            )
+        time.sleep(_EPOCH_POLL_SECONDS)
 
 
 def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id: str) -> None:

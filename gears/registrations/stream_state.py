@@ -43,6 +43,8 @@ class Stream:
     # whether entries were added while the phase was not IDLE
     again: bool = False
     entries: list[Entry] = field(default_factory=list)
+    # whether a registration that has ended left entries unacknowledged while this one had entries of its own to work on
+    left_over: bool = False
     has_group: bool = False
     delivery: Delivery = Delivery.SECOND
     # the id after which reading of delivered entries goes on
@@ -55,6 +57,7 @@ class Stream:
     def start_over(self) -> None:
         """Make the next read begin again at the first entry that is not acknowledged."""
         self.entries.clear()
+        self.left_over = False
         self.delivery, self.cursor = Delivery.SECOND, b"0"
 
     def stop_timer(self) -> None:

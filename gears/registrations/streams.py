@@ -91,8 +91,10 @@ class Streams:
         """Make the other registrations look for the entries that one which has ended left unacknowledged."""
         for consumer in self._consumers.values():
             stream = consumer.streams.get(key)
-            if stream is not None and stream.phase is Phase.IDLE and not stream.entries:
-                stream.start_over()
+            if stream is None:
+                continue
+            stream.left_over = True
+            if stream.phase is Phase.IDLE:
                 self._wake(consumer, key)
 
     def notice(self, registration_id: str, key: bytes) -> None:
@@ -216,6 +218,8 @@ class Streams:
         """Fill the batch; return whether it must run now."""
         if not has_group(self._host, stream):
             return False
+        if stream.left_over and not stream.entries:
+            stream.start_over()
         while stream.delivery is not Delivery.NEW and not stream.entries:
             self._take_redelivered(stream, self._host.execute(*read_command(stream, consumer.source)))
         if stream.delivery is Delivery.NEW and len(stream.entries) < consumer.source.batch:
@@ -334,10 +338,11 @@ class Streams:
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
         commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)] if ids else []
-        if consumer.source.trim and ids:
+        if consumer.source.trim and ids and not stream.left_over:  # what was left may be older; later batches trim
             commands.append(("XTRIM", stream.key, "MINID", self._first_needed(stream, ids[-1])))
         commands.append(("QA.STREAM", consumer.registration.id, "OK", *numbers))
-        reads_on = stream.delivery is Delivery.NEW and not consumer.stopped and not stream.entries
+        idle = not (consumer.stopped or stream.entries or stream.left_over)
+        reads_on = idle and stream.delivery is Delivery.NEW
         if reads_on:
             commands.append(read_command(stream, consumer.source))
         replies = self._host.execute_many(commands)

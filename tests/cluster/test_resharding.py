@@ -56,6 +56,25 @@ def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]
         yield [(next(n for n in nodes_of(c) if "myself" in n.flags), c) for c in clients]
 
 
+def test_slots_that_move_to_and_fro_at_once_keep_an_owner(make_cluster: MakeCluster, server: str) -> None:
+    """A source with a newer epoch than its target knows would get its slot back behind the move."""
+    cluster = make_cluster(server=server)
+    cluster.up()
+    with shards_of(cluster) as shards:
+        (first, _), (second, _), _ = shards
+        moved = first.slots[0][0]
+        for _ in range(20):
+            for source, target in ((first, second), (second, first)):
+                move_slots([Move(moved, source.id, target.id)], shards)
+        for _, client in shards:
+            eventually(lambda client=client: owner(client, moved) == first.id, 60)
+
+
+def owner(client: redis.Redis, number: int) -> str:
+    """The id of the node that has a slot, as this server sees it."""
+    return next((n.id for n in nodes_of(client) if any(a <= number <= b for a, b in n.slots)), "")
+
+
 def test_an_interrupted_move_is_finished_and_no_key_is_lost(make_cluster: MakeCluster, server: str) -> None:
     cluster = make_cluster(server=server, cluster_password=PASSWORD)
     cluster.up()

@@ -139,12 +139,12 @@ async def test_a_document_that_is_written_between_the_pipelines_is_ranked_and_it
     shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}", answer_drift=0.0)
-    question = "What do tamanduas eat?"
+    question = "What do tamanduas masticate?"
     async with AsyncClusterClient(settings) as client:
-        await client.put_document("tamandua", "Tamanduas eat ants.")
+        await client.put_document("tamandua", "Tamanduas masticate ants.")
 
         async def write() -> None:
-            await client.put_document("tamandua 2", "Tamanduas eat termites and nothing else.")
+            await client.put_document("tamandua 2", "Tamanduas masticate termites and nothing else.")
 
         with between(client.engine, monkeypatch, {2: write}):
             first = await client.ask(question, no_answer=False)
