@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import redis
 
+from qa_cluster.cluster.provision.inspection import inspect_cluster
+from qa_cluster.config import Settings
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 from tests.harness.programs import MODULE, server_environment
@@ -64,6 +66,10 @@ class System:
     def status(self) -> dict[str, Any]:
         """What `qa-cluster status --json` prints."""
         return dict(json.loads(self.cli("status", "--json").stdout))
+
+    def whole(self) -> bool:
+        """Whether `qa-cluster status` would miss nothing, whichever server it asks first."""
+        return all(inspect_cluster(Settings(), f"redis://{host}:{port}").ready for host, port in self.addresses)
 
     def __enter__(self) -> Self:
         try:
