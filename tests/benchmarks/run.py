@@ -83,9 +83,8 @@ def main() -> None:
     corpus = from_squad(options.data) if options.data else from_pydoc()
     model = Path(str(files("qa_cluster.models") / "default"))
     manifest = Manifest.load(model / "manifest.json")
-    report = Report(
-        server_version(binary), corpus.name, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}"
-    )
+    described = corpus.name if scenarios - set(OTHERS) else f"text files of {options.documents.name}"
+    report = Report(server_version(binary), described, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}")
     if {"shard", "service"} & scenarios:
         with tempfile.TemporaryDirectory() as folder, System(binary, shards=options.shards) as cluster:
             cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
