@@ -5,7 +5,8 @@ the partitions, to the models' manifests and to the lists of collections. A ques
 that a write may have changed: nobody else's answer goes. An epoch moves with every write, and tells whether work that
 is under way has seen it.
 Whatever is not a write of documents moves `generation`, to which all cached answers of this process belong: another
-model, another topology, a collection made or removed, a lost connection.
+model, another topology, a collection made or removed, a lost connection. So does an epoch from a shard that did not
+serve its partition: the new owner of a slot watches no question yet.
 
 A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
 then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
@@ -29,6 +30,7 @@ import select
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -36,7 +38,7 @@ from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.keys import COLLECTIONS_PREFIX, PARTITIONS_KEY, epoch_key, slot
 from qa_cluster.routing.connection import Argument, Connection, ConnectionLost, NoReply
 from qa_cluster.routing.shards import Shards
-from qa_cluster.topology import Shard, Topology
+from qa_cluster.topology import NotServed, Shard, Topology
 
 EPOCH_PREFIX = "epoch:"
 WATCHED_PREFIX = "watched:"
@@ -158,7 +160,7 @@ class Freshness:
             if not self._kept[digest]:
                 del self._kept[digest]
 
-    def _pushed(self, push: list[Any]) -> None:
+    def _pushed(self, shard: Shard, push: list[Any]) -> None:
         if not push or push[0] != b"invalidate":
             return
         self.pushes += 1
@@ -171,11 +173,24 @@ class Freshness:
                 self._dropped(name.rpartition(":")[2])
             elif name.startswith(EPOCH_PREFIX):
                 self.writes += 1
+                if not self._served_by(shard, name):
+                    self._moved()
             elif name.startswith(COLLECTIONS_PREFIX):
                 self.generation += 1
             else:
                 self.generation += 1
                 self.manifest_changes += 1
+
+    def _served_by(self, shard: Shard, key: str) -> bool:
+        try:
+            return self._shards.topology.shard_of(slot(key)) == shard
+        except NotServed:
+            return False
+
+    def _moved(self) -> None:
+        """A shard wrote for a partition that was another's: it does not watch the questions that the other watched."""
+        self.generation += 1
+        self._wake.set()
 
     def _dropped(self, digest: str) -> None:
         for keeping in self._kept.get(digest, ()):
@@ -305,7 +320,11 @@ class Freshness:
 
     async def _subscribe(self, shard: Shard) -> None:
         connection = await Connection.open(
-            shard.address.host, shard.address.port, self._shards.login, on_push=self._pushed, on_lost=self._lost
+            shard.address.host,
+            shard.address.port,
+            self._shards.login,
+            on_push=partial(self._pushed, shard),
+            on_lost=self._lost,
         )
         try:
             prefixes: list[Argument] = []

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 import redis
 
+from qa_cluster.asking import freshness as freshness_module
 from qa_cluster.asking.freshness import Freshness
+from qa_cluster.cluster.nodes.node import nodes_of
+from qa_cluster.cluster.nodes.resharding import Move, move_slots
+from qa_cluster.keys import slot
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.routing.connection import Login
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import plain_server
+from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually_async
+from tests.harness.programs import binary_or_skip
 from tests.harness.servers import Server
 
 WRITES = 200
@@ -71,6 +77,29 @@ async def test_a_dropped_question_names_its_answer_to_those_who_keep_it_or_make_
             writer.flushall()
             assert await freshness.drain()
         assert freshness.generation > generation
+
+
+async def test_the_first_write_of_a_slots_new_owner_voids_what_the_former_one_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No check comes before the write: only its epoch says that the slot has moved."""
+    monkeypatch.setattr(freshness_module, "CHECK_SECONDS", 3600.0)
+    monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 3600.0)
+    with Cluster(binary_or_skip("valkey"), size=2) as cluster, ExitStack() as clients:
+        nodes = [clients.enter_context(server.client()) for server in cluster.nodes]
+        moved = slot("epoch:{t}")
+        async with subscribed(cluster.nodes[0], "t") as freshness:
+            await eventually_async(freshness.drain)
+            found = [(next(n for n in nodes_of(client) if "myself" in n.flags), client) for client in nodes]
+            found.sort(key=lambda entry: not any(first <= moved <= last for first, last in entry[0].slots))
+            (source, _), (target, client) = found
+            move_slots([Move(moved, source.id, target.id)], found)
+            assert await freshness.drain()
+            before = freshness.generation
+            client.incr("epoch:{t}")
+            assert not freshness.drained()
+            assert await freshness.drain()
+            assert freshness.generation > before
 
 
 async def test_a_server_that_dies_takes_readiness_with_it(server: Server) -> None:
