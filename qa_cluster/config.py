@@ -3,7 +3,7 @@
 The fields of `Settings` are the table; `SETTINGS` is derived from them. Sources, the later wins: defaults, a TOML file
 (``qa-cluster.toml`` in the current folder, or the one named by ``--config`` or ``QA_CONFIG``), the environment
 (``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range raises a ConfigError that
-names it; nothing is guessed.
+names it; nothing is guessed. The file names programs, so one that only lies in the current folder must be one's own.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .ownership import objection
 from .shard_functions import (
     MAX_PIPELINE_REQUESTS,
     MAX_QUESTION_CHARS,
@@ -259,12 +260,13 @@ class Loaded:
         return re.sub(r"(://[^/@]*?):[^/@]*@", r"\1:********@", _as_text(value))
 
     def environment(self) -> dict[str, str]:
-        """The environment variables that give a child process the same settings."""
-        return {
+        """The environment variables that give a child process the same settings; it reads no file itself."""
+        given = {
             _PREFIX + name.upper(): _as_text(getattr(self.settings, name))
             for name, source in self.sources.items()
             if source != "default"
         }
+        return {_PREFIX + "CONFIG": os.devnull, **given}
 
 
 def load(
@@ -273,13 +275,18 @@ def load(
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read all sources once. `config` names a TOML file; `environment` is `os.environ` unless given."""
+    """Read all sources once. `config` names a TOML file; `environment` is `os.environ` unless given.
+
+    ConfigError for wrong values, and for a file that nobody named and that another user may have written.
+    """
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {name: row.default for name, row in SETTINGS.items()}
     sources = dict.fromkeys(SETTINGS, "default")
     named = config or environment.get(_PREFIX + "CONFIG")
     path = Path(named) if named else Path(FILE_NAME)
     if named or path.is_file():
+        if not named:
+            _need_own(path)
         for name, value in _read_file(path).items():
             values[name] = _checked(name, value, f"{path}")
             sources[name] = f"file {path}"
@@ -293,6 +300,21 @@ def load(
         values[known] = _checked(known, text, "command line")
         sources[known] = "flag"
     return Loaded(Settings(**values), sources)
+
+
+def _need_own(path: Path) -> None:
+    """Raise ConfigError if another user may have written the file, or may put another one in its place."""
+    found = path.absolute()
+    for place, reason in (
+        (found, objection(found)),
+        (found.parent, objection(found.parent, others_may_add=True)),
+    ):
+        if reason is not None:
+            which = f"settings file {str(found)!r}" if place is found else f"folder {str(place)!r} of the settings file"
+            raise ConfigError(
+                f"{which} {reason}: it may name programs, so it is not read unasked. If you trust what it says, name it"
+                f" with --config {FILE_NAME} or QA_CONFIG={FILE_NAME}; --config {os.devnull} does without it"
+            )
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..nodes.polling import HEAVY_POLL_SECONDS, POLL_SECONDS
 from ..servers import server_process
 from ..servers.processes import ProcessRef, python_module, spawn, stop_all
 from ..servers.server_process import ServerSpec, find_program
-from ..servers.state import locked
+from ..servers.state import data_folder, locked
 
 if TYPE_CHECKING:  # rq is imported late: most commands find no jobs server
     from rq import Queue
@@ -49,14 +49,14 @@ class JobReport:
 
 def directory(settings: Settings) -> Path:
     """The folder of the jobs server and its worker; in the worker's command line, it identifies the process."""
-    return settings.data_dir.expanduser().resolve() / "jobs"
+    return data_folder(settings) / "jobs"
 
 
 def start(loaded: Loaded) -> None:
     """Start the jobs server and the worker, unless they run."""
     settings = loaded.settings
     folder = directory(settings)
-    with locked(settings.data_dir.expanduser().resolve()):
+    with locked(folder.parent):
         if not settings.jobs_url and server_process.running(_spec(settings, find_program(settings.server))) is None:
             server_process.start(_spec(settings, find_program(settings.server)), settings.start_timeout_ms / 1000)
         if _worker(folder) is not None:

@@ -26,7 +26,7 @@ from . import ports
 from .module_options import module_options, server_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, running, wait_ready
-from .state import ClusterState, bus_key_file, locked, read_state, write_state
+from .state import ClusterState, bus_key_file, data_folder, locked, read_state, write_state
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class UpReport:
 class LocalCluster:
     """The cluster in ``settings.data_dir``. `options` are further configuration lines, which load the module.
 
-    A tethered cluster ends with this process, even if the process is killed.
+    A tethered cluster ends with this process, even if the process is killed. ConfigError if the folder is another
+    user's (`data_folder`).
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class LocalCluster:
         on_step: OnStep = lambda text: None,
     ) -> None:
         self.settings = settings
-        self.data_dir: Path = settings.data_dir.expanduser().resolve()
+        self.data_dir: Path = data_folder(settings)
         self._options = tuple(options)
         self._tethered = tethered
         self._step = on_step

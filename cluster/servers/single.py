@@ -14,6 +14,7 @@ from qa_cluster.errors import ConfigError
 from . import ports
 from .module_options import module_options, server_options
 from .server_process import ServerSpec, find_program, write_config
+from .state import data_folder
 
 DEFAULT_PORT = 7000
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -24,8 +25,8 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
 
     `announce` is the name or address by which the others reach it; empty: as they find it.
 
-    ConfigError if that name has no address, if the port is out of range or taken, or if the server would be open to
-    other machines without a password.
+    ConfigError if that name has no address, if the port is out of range or taken, if the server would be open to other
+    machines without a password, or if the folder may be another user's (`data_folder`).
     """
     if not 0 < port <= ports.HIGHEST:
         raise ConfigError(f"port {port} is out of range: 1 to {ports.HIGHEST}, for the cluster's bus is 10000 above")
@@ -40,7 +41,7 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{wanted}: {error.strerror or error}") from error
     spec = ServerSpec(
-        settings.data_dir.expanduser().resolve() / "node",
+        data_folder(settings) / "node",
         find_program(settings.server),
         port,
         cluster=True,

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.ownership import objection
 
 STATE_FILE = "cluster.json"
 LOCK_FILE = "lock"
@@ -31,6 +33,22 @@ class ClusterState:
     ports: tuple[int, ...]
     program: str
     created: bool
+
+
+def data_folder(settings: Settings) -> Path:
+    """The folder of the local cluster and of its background jobs, as a full path; it need not exist.
+
+    What lies there says which programs run and which functions they load. So the folder that is taken because it lies
+    in the current one, not because somebody named it, must be this user's own; else ConfigError.
+    """
+    folder = settings.data_dir.expanduser()
+    if folder == Settings().data_dir and folder.exists() and (reason := objection(folder)) is not None:
+        raise ConfigError(
+            f"the cluster's folder {str(folder.absolute())!r} {reason}: what it holds says which programs run, so it is"
+            f" not used unasked. If you trust it, name it with --data-dir {folder.absolute()} or QA_DATA_DIR; else"
+            " choose another folder"
+        )
+    return folder.resolve()
 
 
 def read_state(data_dir: Path) -> ClusterState | None:

@@ -8,6 +8,7 @@ import pytest
 
 from qa_cluster.config import SETTINGS, Settings, expected, load
 from qa_cluster.errors import ConfigError
+from tests.harness.strangers import give_away
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +79,29 @@ def test_wrong_files_are_named(in_empty_folder: Path) -> None:
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is not TOML"):
         load(environment={})
+
+
+@pytest.mark.hostile
+def test_a_file_of_another_user_is_read_only_if_it_is_named(
+    in_empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = in_empty_folder / "qa-cluster.toml"
+    file.write_text("shards = 4\n")
+    give_away(file, monkeypatch)
+    with pytest.raises(ConfigError, match=f"'{file}' belongs to user .*--config qa-cluster.toml"):
+        load(environment={})
+    assert load("qa-cluster.toml", environment={}).settings.shards == 4
+    assert load(environment={"QA_CONFIG": "qa-cluster.toml"}).settings.shards == 4
+    assert load("/dev/null", environment={}).settings == Settings()
+
+
+@pytest.mark.hostile
+def test_a_child_process_reads_no_file(in_empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = in_empty_folder / "qa-cluster.toml"
+    file.write_text("shards = 4\n")
+    give_away(file, monkeypatch)
+    chosen = load("/dev/null", environment={}, flags={"replicas": "1"})
+    assert load(environment=chosen.environment()).settings == chosen.settings
 
 
 def test_secrets_are_masked() -> None:
