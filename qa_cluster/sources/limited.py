@@ -29,6 +29,7 @@ CPU_SECONDS = 60
 WALL_SECONDS = 300.0
 FILES_PER_PROCESS = 1000
 _CHUNK = 1 << 16
+_CHILD = "qa_cluster.sources.child"
 
 
 class Extractor:
@@ -93,7 +94,8 @@ class Extractor:
         return reply["format"], _extracted(reply)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        command = (sys.executable, "-m", "qa_cluster.sources.child", str(self._memory_mib), str(self._cpu_seconds))
+        # -P: the current folder, where the files may lie, is not searched for modules.
+        command = (sys.executable, "-P", "-m", _CHILD, str(self._memory_mib), str(self._cpu_seconds))
         # A session of its own: an interrupt of the terminal is for us, and ends it through us.
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True

@@ -8,6 +8,7 @@ import os
 import signal
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -236,3 +237,13 @@ def test_the_format_can_be_forced() -> None:
         assert extractor.extract(b"# *x*", "a.md")[0] == "text"
     with pytest.raises(InvalidInput, match="'word', must be one of"):
         extract(b"x", "a", "word")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("name", ["orjson.py", "qa_cluster.py"])
+def test_modules_among_the_files_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    with Extractor() as extractor:
+        assert extractor.extract(b"words", "a.txt")[1].text == "words"
+    assert not (tmp_path / "ran").exists()
