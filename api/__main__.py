@@ -16,6 +16,7 @@ from qa_cluster.asking.connecting import target_of
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError
 from qa_cluster.huggingface.request import PipelineLimits
+from qa_cluster.passwords import hide_typed_passwords
 
 from .app import Application
 from .connections import ConnectionLimits, bounded
@@ -59,6 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", help="port to listen on (http_port)")
     parser.add_argument("--cluster-url", help="redis://host:port of the cluster (cluster_url)")
     parser.add_argument("--access-log", action="store_true", help="log every request")
+    hide_typed_passwords()
     given = parser.parse_args(arguments)
     flags = {"http_host": given.host, "http_port": given.port, "cluster_url": given.cluster_url}
     try:

@@ -10,6 +10,7 @@ import typer
 
 from qa_cluster import __version__
 from qa_cluster.errors import CannotWrite, CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
+from qa_cluster.passwords import hide_typed_passwords
 
 from .commands.shared_options import SharedOptions
 from .terminal import console
@@ -142,6 +143,7 @@ def shared_first(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Entry point of the command."""
+    hide_typed_passwords()
     try:
         app(args=shared_first(sys.argv[1:]), prog_name="qa-cluster")
     except (QAError, redis.exceptions.RedisError, OSError) as error:

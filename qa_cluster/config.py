@@ -257,7 +257,7 @@ class Loaded:
         value = getattr(self.settings, name)
         if SETTINGS[name].secret:
             return "********" if value else ""
-        return re.sub(r"(://[^/@]*?):[^/@]*@", r"\1:********@", _as_text(value))
+        return re.sub(r"(://[^:@]*):.*@", r"\1:********@", _as_text(value))
 
     def environment(self) -> dict[str, str]:
         """The environment variables that give a child process the same settings; it reads no file itself."""

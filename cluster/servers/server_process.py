@@ -20,6 +20,7 @@ from pathlib import Path
 import redis
 
 from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.passwords import without_passwords
 
 from ..nodes.polling import POLL_SECONDS
 from . import ports
@@ -164,6 +165,8 @@ def launch(spec: ServerSpec) -> ProcessRef:
     pid = spawn(
         [spec.program, str(spec.config_path)],
         log=spec.log_path,
+        # It has the password from its configuration file; functions on the shard do not get it in their environment.
+        environment=without_passwords(os.environ),
         tether_signal=signal.SIGTERM if spec.tethered else None,
     )
     return ProcessRef(pid, str(spec.config_path), spec.name)

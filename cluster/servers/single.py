@@ -10,6 +10,7 @@ import socket
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
+from qa_cluster.passwords import without_passwords
 
 from . import ports
 from .module_options import module_options, server_options
@@ -73,5 +74,4 @@ def become(spec: ServerSpec) -> None:
     The server has the password from its configuration file; functions on the shard do not get it in their environment.
     """
     spec.socket_path.unlink(missing_ok=True)
-    environment = {name: value for name, value in os.environ.items() if name != "QA_CLUSTER_PASSWORD"}
-    os.execve(spec.program, [spec.program, str(spec.config_path)], environment)
+    os.execve(spec.program, [spec.program, str(spec.config_path)], without_passwords(os.environ))

@@ -18,6 +18,7 @@ from typing import Any, Self
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.passwords import without_passwords
 
 from .extracted import Extracted, Place, Section
 
@@ -98,7 +99,12 @@ class Extractor:
         command = (sys.executable, "-P", "-m", _CHILD, str(self._memory_mib), str(self._cpu_seconds))
         # A session of its own: an interrupt of the terminal is for us, and ends it through us.
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=without_passwords(os.environ),
+            start_new_session=True,
         )
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None

@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import signal
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.sources import decoding, formats
 from qa_cluster.sources.extract import extract
 from qa_cluster.sources.limited import Extractor
+from tests.harness.processes import descendants
 
 
 @pytest.mark.parametrize(
@@ -247,3 +249,17 @@ def test_modules_among_the_files_do_not_run(tmp_path: Path, monkeypatch: pytest.
     with Extractor() as extractor:
         assert extractor.extract(b"words", "a.txt")[1].text == "words"
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.hostile
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_the_process_that_reads_files_has_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("QA_CLUSTER_PASSWORD", "QA_CLUSTER_URL"):
+        monkeypatch.setenv(name, "redis://:hunter2@host:7000")
+    before = descendants(os.getpid())
+    with Extractor() as extractor:
+        extractor.extract(b"words", "a.txt")
+        (pid,) = descendants(os.getpid()).keys() - before.keys()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"PATH=" in environment
+    assert b"hunter2" not in environment
