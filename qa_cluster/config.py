@@ -226,7 +226,9 @@ class Settings:
     )
 
     jobs_url: str = _of(
-        "", "a non-cluster server for background jobs (rq); empty: one in data_dir, started when needed"
+        "",
+        "a non-cluster server for background jobs (rq), with a password if the cluster has one; empty: one in data_dir,"
+        " started when needed, with the cluster's password",
     )
     jobs_port: int = _of(
         0, "loopback port of that own jobs server; 0: it listens on a unix socket only", minimum=0, maximum=65535

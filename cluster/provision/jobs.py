@@ -1,23 +1,27 @@
 """Runs background jobs, such as bulk pre-tokenization, with rq: on a small server for jobs, with one worker process.
 
 rq does not support clusters, so its server is a separate one, outside the cluster. A client that can write to an rq
-queue decides what its worker calls. So that server listens on a unix socket of this user (and, if configured, on
-loopback), a server given by URL must be on loopback or use TLS, and arguments travel as JSON, never as pickles.
+queue decides what its worker calls, and the worker knows the cluster's password. So that server listens on a unix
+socket of this user (and, if configured, on loopback) and asks for that password; a server given by URL must be on
+loopback or use TLS, and have a password if the cluster has one; and arguments travel as JSON, never as pickles.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from qa_cluster.config import Loaded, Settings
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, NotFound
+from qa_cluster.routing.cluster_place import credentials_of
 
 from ..nodes.polling import HEAVY_POLL_SECONDS, POLL_SECONDS
 from ..servers import server_process
@@ -57,8 +61,8 @@ def start(loaded: Loaded) -> None:
     settings = loaded.settings
     folder = directory(settings)
     with locked(folder.parent):
-        if not settings.jobs_url and server_process.running(_spec(settings, find_program(settings.server))) is None:
-            server_process.start(_spec(settings, find_program(settings.server)), settings.start_timeout_ms / 1000)
+        if not settings.jobs_url:
+            _start_server(settings)
         if _worker(folder) is not None:
             return
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,17 +75,58 @@ def start(loaded: Loaded) -> None:
         _wait_for_worker(settings, ProcessRef(pid, str(folder), "jobs worker"))
 
 
+def _start_server(settings: Settings) -> None:
+    """Start the jobs server unless it runs. One that does not ask for the cluster's password starts again, with its
+    jobs; its worker, which has the other password, ends.
+    """
+    spec = _spec(settings, find_program(settings.server))
+    if server_process.running(spec) is not None:
+        if _asks_for_password(spec):
+            return
+        _stop(settings)
+    server_process.start(spec, settings.start_timeout_ms / 1000)
+
+
+def _asks_for_password(spec: ServerSpec) -> bool:
+    """Whether a running server has the password of `spec`: it takes that one, and nobody without it."""
+    if not _admits(spec):
+        return False
+    return not spec.password or not _admits(replace(spec, password=""))
+
+
+def _admits(spec: ServerSpec) -> bool:
+    return _refusal(server_process.connect(spec, _TIMEOUT_SECONDS)) is None
+
+
+def _refusal(client: redis.Redis) -> str | None:
+    """Why a server refuses the client's login, None if it does not; it closes the client.
+
+    redis-py repeats a login that was refused, for seconds; here it does not.
+    """
+    client.set_retry(Retry(NoBackoff(), 0))
+    try:
+        with client:
+            client.time()  # not PING, which a server refuses that cannot write to its disk
+    except redis.exceptions.AuthenticationError as error:
+        return str(error).rstrip(".")
+    return None
+
+
 def stop(settings: Settings) -> list[str]:
     """Stop the worker, then the jobs server; return the names of those that ran."""
     folder = directory(settings)
     if not folder.is_dir():
         return []
     with locked(folder.parent):
-        found = [_worker(folder), server_process.running(_spec(settings, ""))]
-        stopped = [process for process in found if process is not None]
-        for process in stopped:
-            stop_all([process], settings.stop_timeout_ms / 1000)
-        return [process.name for process in stopped]
+        return _stop(settings)
+
+
+def _stop(settings: Settings) -> list[str]:
+    found = [_worker(directory(settings)), server_process.running(_spec(settings, ""))]
+    stopped = [process for process in found if process is not None]
+    for process in stopped:
+        stop_all([process], settings.stop_timeout_ms / 1000)
+    return [process.name for process in stopped]
 
 
 def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool, timeout_seconds: float) -> str:
@@ -137,7 +182,24 @@ def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
 
 
 def connection(settings: Settings) -> redis.Redis:
-    """A client of the jobs server."""
+    """A client of the jobs server.
+
+    ConfigError if `jobs_url` names a server that may not be used; ClusterError if the server refuses the login.
+    """
+    if (refusal := _refusal(_client_of(settings))) is not None:
+        raise ClusterError(
+            f"the jobs server refused the login: {refusal}; "
+            + (
+                "setting 'jobs_url' must have its password"
+                if settings.jobs_url
+                else "it runs with another password than the cluster's ('cluster_password'); `qa-cluster pretokenize"
+                " --background` starts it again with the cluster's, and keeps its jobs"
+            )
+        )
+    return _client_of(settings)
+
+
+def _client_of(settings: Settings) -> redis.Redis:
     if not settings.jobs_url:
         return server_process.connect(_spec(settings, ""), _TIMEOUT_SECONDS)
     parts = urlsplit(settings.jobs_url)
@@ -145,6 +207,12 @@ def connection(settings: Settings) -> redis.Redis:
         raise ConfigError("setting 'jobs_url' must be redis://host:port, rediss://host:port or unix:///path")
     if parts.scheme == "redis" and parts.hostname not in _LOOPBACK:
         raise ConfigError(f"setting 'jobs_url' names {parts.hostname!r}: a server elsewhere needs TLS (rediss://)")
+    if parts.scheme != "unix" and not parts.password and credentials_of(settings)[1]:
+        raise ConfigError(
+            "setting 'jobs_url' has no password, but the cluster has one: whoever reaches the jobs server decides what"
+            " its worker does, which knows that password; name a server that asks for one:"
+            f" {parts.scheme}://:password@host:port"
+        )
     return redis.Redis.from_url(settings.jobs_url, socket_timeout=_TIMEOUT_SECONDS)
 
 
@@ -157,7 +225,9 @@ def queue(client: redis.Redis) -> Queue:
 
 
 def _spec(settings: Settings, program: str) -> ServerSpec:
-    return ServerSpec(directory(settings), program, settings.jobs_port, cluster=False)
+    """The jobs server of the data folder, which asks for the cluster's password if there is one."""
+    _, password = credentials_of(settings)
+    return ServerSpec(directory(settings), program, settings.jobs_port, cluster=False, password=password)
 
 
 def _worker(folder: Path) -> ProcessRef | None:

@@ -24,22 +24,28 @@ class ClusterPlace:
     login: Login
 
 
+def credentials_of(settings: Settings) -> tuple[str, str]:
+    """User and password on the cluster, each empty if there is none: those of the settings, else of `cluster_url`."""
+    user, _, password = urlsplit(settings.cluster_url).netloc.rpartition("@")[0].partition(":")
+    return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)
+
+
 def place_of(settings: Settings) -> ClusterPlace:
     """The cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
     parts = urlsplit(settings.cluster_url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
+    hosts = parts.netloc.rpartition("@")[2]
     if parts.scheme not in _SCHEMES or not hosts:
         raise ConfigError(
             "setting 'cluster_url' must be redis://host:port or rediss://host:port: it names the cluster to ask"
         )
-    user, _, password = credentials.partition(":")
+    user, password = credentials_of(settings)
     try:
         seeds = [Address.parse(host) for host in hosts.split(",")]
     except InvalidInput as error:
         raise ConfigError(f"setting 'cluster_url': {error}") from error
     login = Login(
-        username=settings.cluster_user or unquote(user) or None,
-        password=settings.cluster_password or unquote(password) or None,
+        username=user or None,
+        password=password or None,
         tls=_tls(settings) if _SCHEMES[parts.scheme] else None,
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
     )

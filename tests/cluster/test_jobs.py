@@ -6,12 +6,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from qa_cluster.cluster.provision import jobs
 from qa_cluster.config import Loaded, Settings
-from qa_cluster.errors import ConfigError
+from qa_cluster.errors import ClusterError, ConfigError
+from tests.harness.ports import free_port
 
 
 @pytest.fixture
@@ -19,6 +24,12 @@ def loaded(tmp_path: Path) -> Iterator[Loaded]:
     settings = replace(Settings(), data_dir=tmp_path / "data", start_timeout_ms=120_000)
     yield Loaded(settings, dict.fromkeys(vars(settings), "default"))
     jobs.stop(settings)
+
+
+def with_settings(loaded: Loaded, **changes: Any) -> Loaded:
+    """The same settings with others, which child processes get too."""
+    sources = {**loaded.sources, **dict.fromkeys(changes, "flag")}
+    return Loaded(replace(loaded.settings, **changes), sources)
 
 
 def test_a_job_runs_and_is_reported(loaded: Loaded) -> None:
@@ -64,6 +75,62 @@ def test_the_server_has_no_port_and_the_queue_no_pickles(loaded: Loaded) -> None
     import zlib
 
     assert zlib.decompress(data).startswith(b"[")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"cluster_password": "the cluster's"},
+        {"cluster_url": "redis://:the%20cluster's@127.0.0.1:1"},
+        {"cluster_url": "redis://me:other@127.0.0.1:1", "cluster_password": "the cluster's"},
+    ],
+)
+def test_the_jobs_server_asks_for_the_clusters_password(loaded: Loaded, given: dict[str, str]) -> None:
+    guarded = with_settings(loaded, **given, jobs_port=(port := free_port()))
+    jobs.start(guarded)
+    job = jobs.enqueue(guarded.settings, "os.path.basename", "good", "/a/b", timeout_seconds=120)
+    assert jobs.wait(guarded.settings, job, 120).state == "finished"
+    for refused in (None, "other"):
+        client = redis.Redis(port=port, password=refused, retry=Retry(NoBackoff(), 0))
+        with client, pytest.raises(redis.exceptions.AuthenticationError):
+            client.lpush(f"rq:queue:{jobs.QUEUE}", "anything")
+    with redis.Redis(port=port, password="the cluster's") as client:
+        assert client.ping()
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("passwords", [("", "new"), ("old", "new"), ("old", "")], ids=["given", "changed", "taken"])
+def test_another_password_of_the_cluster_reaches_the_jobs_server_and_jobs_stay(
+    loaded: Loaded, passwords: tuple[str, str]
+) -> None:
+    before, after = (with_settings(loaded, cluster_password=word) for word in passwords)
+    jobs.start(before)
+    job = jobs.enqueue(before.settings, "os.path.basename", "kept", "/a/b", timeout_seconds=120)
+    assert jobs.wait(before.settings, job, 120).state == "finished"
+    if passwords[0]:
+        with pytest.raises(ClusterError, match=r"refused the login.*starts it again"):
+            jobs.progress(after.settings)
+    jobs.start(after)
+    again = jobs.enqueue(after.settings, "os.path.basename", "new", "/a/b", timeout_seconds=120)
+    assert jobs.wait(after.settings, again, 120).state == "finished"
+    assert {found.id for found in jobs.progress(after.settings)} == {job, again}
+    if passwords[1]:
+        with pytest.raises(ClusterError, match="refused the login"):
+            jobs.progress(before.settings)
+    assert len(jobs.stop(after.settings)) == 2
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "redis://me@localhost:1", "rediss://jobs.example:1"])
+def test_a_jobs_server_of_ones_own_needs_a_password_if_the_cluster_has_one(url: str) -> None:
+    for settings in (
+        replace(Settings(), jobs_url=url, cluster_password="hunter2"),
+        replace(Settings(), jobs_url=url, cluster_url="redis://:hunter2@127.0.0.1:1"),
+    ):
+        with pytest.raises(ConfigError, match="'jobs_url' has no password, but the cluster has one") as caught:
+            jobs.connection(settings)
+        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["redis://jobs.example:6379", "http://127.0.0.1:1"])
