@@ -4,6 +4,7 @@ The fields of `Settings` are the table; `SETTINGS` is derived from them. Sources
 (``qa-cluster.toml`` in the current folder, or the one named by ``--config`` or ``QA_CONFIG``), the environment
 (``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range raises a ConfigError that
 names it; nothing is guessed. The file names programs, so one that only lies in the current folder must be one's own.
+Without `cluster_url` and `cluster_password`, the password is the generated one of the local cluster, if it has one.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -33,6 +34,8 @@ from .shard_functions import (
 from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
+# In the folder of a local cluster: its password, if `qa-cluster up` has made one.
+PASSWORD_FILE = "password"
 _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
@@ -301,7 +304,19 @@ def load(
         known = _known(name, "command line")
         values[known] = _checked(known, text, "command line")
         sources[known] = "flag"
+    if not values["cluster_url"] and sources["cluster_password"] == "default":
+        file = values["data_dir"].expanduser() / PASSWORD_FILE
+        if password := stored_password(file):
+            values["cluster_password"], sources["cluster_password"] = password, f"file {file}"
     return Loaded(Settings(**values), sources)
+
+
+def stored_password(file: Path) -> str:
+    """The password that a local cluster keeps in its folder; empty if there is none."""
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _need_own(path: Path) -> None:

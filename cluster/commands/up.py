@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.config import Settings
+from qa_cluster.config import PASSWORD_FILE, Settings
 from qa_cluster.errors import ConfigError
 
 from ..nodes.joining import join_servers
 from ..provision.provisioning import complete
-from ..servers.local import start_servers
+from ..servers.local import start_servers, with_password
 from ..terminal import console
 from .shared_options import load_settings
 
@@ -34,12 +34,22 @@ def up(  # noqa: PLR0917 - one parameter is one option
         bool,
         typer.Option("--form", help="First make one cluster of the servers in --cluster-url, as far as they are none."),
     ] = False,
+    generate_password: Annotated[
+        bool,
+        typer.Option(
+            "--generate-password",
+            help="Let the local cluster ask for a password, which is made and kept in its folder.",
+        ),
+    ] = False,
 ) -> None:
     """Start the local cluster and make it able to answer. It is safe to repeat: it does only what is missing.
 
     The data is kept in the data folder (.qa-cluster) and survives `down` and `up`. With --cluster-url no server is
     started: the cluster at that address gets the reader and the functions. With --form as well, the address names all
     servers (those of `qa-cluster node`), primaries first; --shards and --replicas say how many of each there are.
+
+    With --generate-password all servers of the local cluster ask for a password, from then on. It is in the file
+    `password` of the data folder, which only this user can read; commands that use the folder find it there.
 
     Examples:
 
@@ -55,6 +65,8 @@ def up(  # noqa: PLR0917 - one parameter is one option
     """
     settings = load_settings(context, shards=shards, replicas=replicas, first_port=first_port, server=server).settings
     url = settings.cluster_url
+    if generate_password:
+        settings = with_password(settings)
     if form and not url:
         raise ConfigError(
             "`up --form` makes a cluster of servers that run elsewhere: name all of them in setting 'cluster_url'"
@@ -70,6 +82,10 @@ def up(  # noqa: PLR0917 - one parameter is one option
         console.notice(_interrupted(settings, bool(url)))
         raise
     console.say(f"the cluster is up: {url}")
+    if generate_password:
+        console.say(
+            f"its password is in {settings.data_dir / PASSWORD_FILE}; commands that use this folder find it there"
+        )
 
 
 def _interrupted(settings: Settings, started: bool) -> str:

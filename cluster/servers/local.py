@@ -16,7 +16,7 @@ from pathlib import Path
 
 import redis
 
-from qa_cluster.config import Settings
+from qa_cluster.config import PASSWORD_FILE, Settings, stored_password
 from qa_cluster.errors import ClusterError, ConfigError
 
 from ..nodes import formation
@@ -26,7 +26,7 @@ from . import ports
 from .module_options import module_options, server_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, running, wait_ready
-from .state import ClusterState, bus_key_file, data_folder, locked, read_state, write_state
+from .state import ClusterState, bus_key_file, data_folder, locked, make_password, read_state, write_state
 
 
 @dataclass(frozen=True)
@@ -220,6 +220,29 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
     for text in report.notices:
         on_notice(text)
     return report.url
+
+
+def with_password(settings: Settings) -> Settings:
+    """The settings with the generated password of the local cluster, which is made unless it has one.
+
+    ConfigError if the cluster is elsewhere, if a password is given, and if servers run that have none.
+    """
+    if settings.cluster_url:
+        raise ConfigError(
+            "a password is generated for a local cluster only: set 'cluster_password' for the one of 'cluster_url'"
+        )
+    folder = data_folder(settings)
+    if settings.cluster_password:
+        if settings.cluster_password != stored_password(folder / PASSWORD_FILE):
+            raise ConfigError("setting 'cluster_password' is a password already: leave it out to have one generated")
+        return settings
+    with locked(folder):
+        if LocalCluster(settings).is_running():
+            raise ConfigError(
+                f"the cluster in {str(folder)!r} runs without a password: `qa-cluster down` stops it, its data stay,"
+                " and the next `qa-cluster up --generate-password` starts it with one"
+            )
+        return replace(settings, cluster_password=make_password(folder))
 
 
 def cluster_url(settings: Settings) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from qa_cluster.config import Settings
+from qa_cluster.config import PASSWORD_FILE, Settings
 from qa_cluster.errors import ClusterError, ConfigError
 from qa_cluster.ownership import objection
 
@@ -89,13 +89,25 @@ def bus_key_file(data_dir: Path) -> Path:
     """
     path = data_dir / BUS_KEY_FILE
     if not path.exists():
-        fresh = path.with_suffix(".new")
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(32) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        _write_secret(path)
     return path
+
+
+def make_password(data_dir: Path) -> str:
+    """A new password of the local cluster, in a file that only this user can read; `load` finds it there."""
+    return _write_secret(data_dir / PASSWORD_FILE)
+
+
+def _write_secret(path: Path) -> str:
+    """Put 256 random bits into a file, atomically, and return them as they stand there."""
+    secret = secrets.token_hex(32)
+    fresh = path.with_suffix(".new")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(secret + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    return secret
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +36,9 @@ SHARDS = 3  # as many as `qa-cluster up` starts by default
 class System:
     """A local cluster and, once it is asked for, its REST service; a context manager."""
 
-    def __init__(self, binary: Path, *, shards: int = SHARDS, **settings: str) -> None:
+    def __init__(self, binary: Path, *, shards: int = SHARDS, up: Sequence[str] = (), **settings: str) -> None:
+        """`up` are options of `qa-cluster up`, `settings` variables of the environment."""
+        self._up = up
         self.folder = Path(tempfile.mkdtemp(prefix="qa-system-"))
         self.binary = binary
         self.shards = shards
@@ -73,7 +76,7 @@ class System:
 
     def __enter__(self) -> Self:
         try:
-            self.cli("up")
+            self.cli("up", *self._up)
             for shard in self.status()["shards"]:
                 host, _, port = shard["address"].rpartition(":")
                 self.addresses.append((host, int(port)))
