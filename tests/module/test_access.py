@@ -107,6 +107,28 @@ def test_others_cannot_administer(guarded: Server, name: str) -> None:
         assert "NOPERM" not in refusal(client, "RG.NETWORKTEST")
 
 
+ASKED = "bertqa{t}_me:{t}:0_What is my salary?"
+# What shows names of keys, whatever key patterns a user has.
+LISTING = [
+    *("SCAN 0", "KEYS *", "RANDOMKEY", "MONITOR", "SLOWLOG GET", "CLIENT TRACKING ON BCAST"),
+    *("PSUBSCRIBE __key*", "CLUSTER GETKEYSINSLOT 0 9", "EVAL return{redis.call('SCAN',0)} 0"),
+]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("role", ["asks questions", "runs models on its own keys"])
+def test_what_others_have_asked_is_in_no_list_that_a_users_role_gives(guarded: Server, role: str) -> None:
+    (rules,) = re.findall(rf"^\| {role} \| `([^`]+)`", (ROOT / "docs" / "access.md").read_text(), re.MULTILINE)
+    with guarded.client() as client:
+        client.set(ASKED, "{}")
+        client.execute_command("ACL", "SETUSER", "curious", "reset", "on", ">pw", *rules.split())
+    with guarded.client(username="curious", password="pw") as client:
+        told = {command: refusal(client, *command.split()) for command in LISTING}
+    assert {command for command, error in told.items() if "NOPERM" not in error} == set()
+    with guarded.client(username="reader", password="pw") as client:
+        assert ASKED in [str(name) for name in client.scan_iter()]  # so @read alone is not for users
+
+
 @pytest.mark.parametrize("words", [["AI.CONFIG", "MODEL_CHUNK_SIZE", "1000000"], ["AI.CONFIG", "BACKENDSPATH", "/x"]])
 def test_settings_of_models_are_for_administrators(guarded: Server, words: list[str]) -> None:
     with guarded.client(username="noadmin", password="pw") as client:
