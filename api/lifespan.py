@@ -27,7 +27,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The options of the service; the page offers `page_questions` to begin with."""
+    """The options of the service; the page offers `page_questions` to begin with.
+
+    `keys_required` says that requests need an API key although the cluster may have none.
+    """
 
     target: Target
     max_requests: int = 256
@@ -37,6 +40,7 @@ class ServiceOptions:
     hosts: tuple[str, ...] = ()
     page_questions: tuple[str, ...] = ()
     coverage: str = PARTIAL
+    keys_required: bool = False
 
     @property
     def limits(self) -> AskLimits:

@@ -149,6 +149,11 @@ class Settings:
         minimum=1,
         maximum=600_000,
     )
+    http_without_keys: bool = _of(
+        False,
+        "the REST service may listen beyond loopback although the cluster has no API key: whoever reaches it may read,"
+        " write and delete",
+    )
     http_hosts: str = _of(
         "",
         "names by which the REST service may be asked, besides addresses and localhost, divided by commas; *: any",
