@@ -45,6 +45,7 @@ def service_options(settings: Settings) -> ServiceOptions:
         body_timeout_ms=settings.body_timeout_ms,
         hosts=(settings.http_host, *settings.http_hosts.split(",")),
         keys_required=not settings.http_without_keys and not is_loopback(settings.http_host),
+        audit_log=settings.audit_log,
     )
 
 
@@ -97,12 +98,13 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load(given.config, flags={name: text for name, text in flags.items() if text is not None}).settings
         options = service_options(settings)
         asyncio.run(check_keys(options, settings.http_host))
+        application = Application(options)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     uvicorn.run(
-        Application(options),
+        application,
         host=settings.http_host,
         port=settings.http_port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",

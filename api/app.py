@@ -18,6 +18,7 @@ from starlette.routing import Router
 
 from qa_cluster.errors import DeadlineExceeded, QueueFull
 
+from .auditing import note
 from .error_map import HttpProblem, problem
 from .guard import Guard
 from .hosts import Hosts
@@ -103,6 +104,7 @@ class Application:
             await self._guarded(scope, receive, responder, request_id)
         finally:
             metrics.active -= 1
+            note(self.state.audit, scope, responder.status, request_id)
             route = self._route_name(path)
             metrics.requests.inc(route, method if method in _METHODS else "other", str(responder.status))
             metrics.seconds.observe(perf_counter() - begun, route)

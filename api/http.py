@@ -34,9 +34,15 @@ def header(scope: Scope, name: bytes) -> bytes | None:
     return None
 
 
+def about(scope: Scope, **what: object) -> None:
+    """Say what the request is about, for the audit log: names and numbers, no texts."""
+    scope["state"].setdefault("about", {}).update(what)
+
+
 def permit(scope: Scope, collection: str) -> None:
     """Raise HttpProblem unless the request's key may use this collection; it does not say whether there is one."""
     key: ApiKey = scope["state"]["key"]
+    about(scope, collection=collection)
     if not key.allows(collection):
         raise HttpProblem(
             "forbidden",

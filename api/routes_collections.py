@@ -11,7 +11,7 @@ import orjson
 from qa_cluster.errors import InvalidInput
 
 from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response
+from .http import JSON, Receive, Scope, Send, about, permit, read_body, require_json, send_response
 from .lifespan import ServiceState
 from .schemas import collection_fields, collection_removal_parameters, parse_body, parse_query
 
@@ -63,6 +63,7 @@ class CollectionRoute:
             seconds = values.get("timeout_ms", self._timeout_ms) / 1000
             removal = await self._state.engine.collection_removal.run(name, seconds=seconds)
             self._state.metrics.document_writes.inc("delete", by=removal.deleted)
+            about(scope, deleted=removal.deleted)
             return 200, removal.to_dict()
         raise _wrong_method(scope, "GET, HEAD, DELETE")
 

@@ -15,7 +15,7 @@ from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import WriteResult
 
 from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, condition, header, permit, read_body, require_json, send_response
+from .http import JSON, Receive, Scope, Send, about, condition, header, permit, read_body, require_json, send_response
 from .lifespan import ServiceState
 from .metering import reserve_sentences, settle_sentences
 from .schemas import (
@@ -76,6 +76,7 @@ class DocumentListRoute:
         engine = self._state.engine
         seconds = values.get("timeout_ms", self._timeout_ms) / 1000
         removal = await remove_all(engine.listing, engine.documents, choice, seconds=seconds)
+        about(scope, deleted=removal.deleted)
         self._state.metrics.document_writes.inc("delete", by=removal.deleted)
         return removal.to_dict()
 
@@ -152,6 +153,7 @@ class DocumentRoute:
                 scope, engine.key_use, reserved, await self._sentences(written, collection, reserved.sentences)
             )
         self._state.metrics.document_writes.inc("put")
+        about(scope, version=written.version, changed=written.changed)
         headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
         await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
 

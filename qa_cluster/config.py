@@ -241,6 +241,11 @@ class Settings:
         " full refuses",
         choices=COVERAGES,
     )
+    audit_log: str = _of(
+        "",
+        "file to which writes, deletes, keys, models and registrations are logged, one JSON line each; -: standard"
+        " error, empty: none",
+    )
     log_level: str = _of("info", "least important log messages shown", choices=_LOG_LEVELS)
 
 

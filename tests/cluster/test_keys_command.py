@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +77,23 @@ def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(keys: Keys)
 def test_wrong_words_are_refused(keys: Keys, arguments: tuple[str, ...], code: int, said: str) -> None:
     refused = " ".join(keys(*arguments, code=code).stderr.replace("│", " ").split())
     assert said in refused
+
+
+def test_the_audit_log_has_who_and_what_and_no_secret(keys: Keys, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    to = ("--set", f"audit_log={log}")
+    text = keys("create", "the shop", "--scope", "ask", *to).stdout.strip()
+    identity = text.split("_")[1]
+    keys("revoke", identity, *to)
+    keys("clear", "--yes", *to)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["key.create", "key.revoke", "keys.clear"]
+    assert all(line["user"] and line["from"].startswith("cli ") and line["time"].endswith("Z") for line in lines)
+    assert (lines[0]["id"], lines[0]["name"], lines[0]["scopes"]) == (identity, "the shop", ["ask"])
+    assert text.split("_", 2)[2] not in log.read_text()
+    refused = keys("create", "x", "--scope", "ask", "--set", f"audit_log={tmp_path}", code=2)
+    assert "audit_log" in refused.stderr
+    assert "no keys" in keys("list").stdout
 
 
 @pytest.mark.hostile

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ...terminal import console
-from ..shared_options import client_of
+from ..shared_options import audit_of, client_of
 
 
 def clear(
@@ -22,6 +22,8 @@ def clear(
     """
     if not yes:
         raise typer.BadParameter("this opens the service to whoever reaches it: say --yes")
+    audit = audit_of(context)
     with client_of(context) as client:
         removed = client.clear_api_keys()
+    audit.note("keys.clear", removed=removed)
     console.say(f"{console.counted(removed, 'key')} removed")

@@ -10,7 +10,7 @@ from qa_cluster.access.records import MAX_LIMIT, SCOPES, KeyLimits
 from qa_cluster.errors import InvalidInput
 
 from ...terminal import console
-from ..shared_options import Json, client_of, collection_name
+from ..shared_options import Json, audit_of, client_of, collection_name
 
 _DAY_SECONDS = 86_400
 
@@ -62,6 +62,7 @@ def create(  # noqa: PLR0917 - one parameter is one option
 
     Example: qa-cluster keys create shop --scope ask --collection books --requests-per-second 20
     """
+    audit = audit_of(context)
     try:
         limits = KeyLimits(requests_per_second, concurrent, sentences_per_day)
         with client_of(context) as client:
@@ -74,6 +75,7 @@ def create(  # noqa: PLR0917 - one parameter is one option
             )
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from error
+    audit.note("key.create", id=key.id, name=key.name, scopes=key.scopes, collections=key.collections)
     if json:
         console.say_json({"key": text, **key.to_dict()})
         return

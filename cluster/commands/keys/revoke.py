@@ -10,7 +10,7 @@ from qa_cluster.access.records import check_id
 from qa_cluster.errors import InvalidInput
 
 from ...terminal import console
-from ..shared_options import client_of
+from ..shared_options import audit_of, client_of
 
 
 def revoke(
@@ -27,6 +27,8 @@ def revoke(
         check_id(id)
     except InvalidInput as error:
         raise typer.BadParameter(str(error)) from error
+    audit = audit_of(context)
     with client_of(context) as client:
         key = client.revoke_api_key(id)
+    audit.note("key.revoke", id=key.id, name=key.name)
     console.say(f"key {key.id} ({key.name}) revoked")
