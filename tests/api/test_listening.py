@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -41,7 +43,8 @@ def test_keys_are_required_elsewhere_unless_told_otherwise(host: str, without: b
 async def test_elsewhere_the_service_refuses_to_start_without_keys(cluster: ScriptedCluster) -> None:
     port = free_port()
     async with process("--host", "0.0.0.0", "--port", str(port), QA_CLUSTER_URL=cluster.url) as (child, output):
-        assert await child.wait() == 2
+        async with asyncio.timeout(60):
+            assert await child.wait() == 2
         said = (await output).decode()
         assert "no API key" in said and "0.0.0.0" in said and "keys create" in said and "--without-keys" in said
         with pytest.raises(httpx.ConnectError):
