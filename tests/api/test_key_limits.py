@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -117,6 +118,27 @@ async def test_requests_at_a_time_are_counted_over_services_and_given_back(clust
         for _ in range(20):  # each is given back before its answer is there
             assert (await client.get("/models", headers=bearer(text))).status_code == 200
             assert_problem(await client.get("/qa", headers=bearer(text)), 422, "validation")
+
+
+async def test_a_request_is_given_back_before_its_client_can_know(cluster: ScriptedCluster) -> None:
+    """Else a client that sends one request after the other would be refused now and then."""
+    async with service(cluster.target()) as (app, _):
+        key, text = await made(app, "ask", limits=KeyLimits(concurrent=1))
+        name = api_running_key(key.id)
+        seen = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            seen.append((message["type"], await app.state.engine.shards.execute(name, "ZCARD", name)))
+
+        scope = {
+            "type": "http", "method": "GET", "path": "/models", "raw_path": b"/models", "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {text}".encode())],
+        }  # fmt: skip
+        await app(scope, receive, send)
+        assert seen == [("http.response.start", 0), ("http.response.body", 0)]
 
 
 async def test_a_service_that_died_does_not_hold_its_requests_for_ever(cluster: ScriptedCluster) -> None:
