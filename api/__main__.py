@@ -7,6 +7,7 @@ those that people change most often. `cluster_url` must name at least one server
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import sys
 
@@ -14,16 +15,18 @@ import uvicorn
 
 from qa_cluster.asking.connecting import target_of
 from qa_cluster.config import Settings, load
-from qa_cluster.errors import ConfigError
+from qa_cluster.errors import ConfigError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.passwords import hide_typed_passwords
 
 from .app import Application
 from .connections import ConnectionLimits, bounded
+from .hosts import is_loopback
 from .lifespan import ServiceOptions
 
 SHUTDOWN_SECONDS = 10
 BACKLOG = 1024
+KEYS_SECONDS = 10.0
 
 
 def service_options(settings: Settings) -> ServiceOptions:
@@ -42,7 +45,32 @@ def service_options(settings: Settings) -> ServiceOptions:
         page_questions=tuple(line.strip() for line in settings.page_questions.splitlines() if line.strip()),
         body_timeout_ms=settings.body_timeout_ms,
         hosts=(settings.http_host, *settings.http_hosts.split(",")),
+        keys_required=not settings.http_without_keys and not is_loopback(settings.http_host),
+        audit_log=settings.audit_log,
     )
+
+
+async def check_keys(options: ServiceOptions, host: str) -> None:
+    """Raise ConfigError if the cluster can be reached and has no key, and the service must not do without.
+
+    A cluster that cannot be reached is no reason not to start: nobody gets in until it is there and has a key.
+    """
+    if not options.keys_required:
+        return
+    try:
+        async with asyncio.timeout(KEYS_SECONDS):
+            engine = await options.target.open()
+            try:
+                known = await engine.api_keys.current()
+            finally:
+                await engine.aclose()
+    except (QAError, TimeoutError):
+        return
+    if not known.closed:
+        raise ConfigError(
+            f"the cluster has no API key, so whoever reaches {host} could read, write and delete: make one with"
+            " `qa-cluster keys create`, listen on 127.0.0.1, or say --without-keys (setting http_without_keys)"
+        )
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
@@ -59,19 +87,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", help="address to listen on (http_host)")
     parser.add_argument("--port", help="port to listen on (http_port)")
     parser.add_argument("--cluster-url", help="redis://host:port of the cluster (cluster_url)")
+    parser.add_argument(
+        "--without-keys", action="store_true", help="listen beyond loopback without API keys (http_without_keys)"
+    )
     parser.add_argument("--access-log", action="store_true", help="log every request")
     hide_typed_passwords()
     given = parser.parse_args(arguments)
     flags = {"http_host": given.host, "http_port": given.port, "cluster_url": given.cluster_url}
+    if given.without_keys:
+        flags["http_without_keys"] = "true"
     try:
         settings = load(given.config, flags={name: text for name, text in flags.items() if text is not None}).settings
         options = service_options(settings)
+        asyncio.run(check_keys(options, settings.http_host))
+        application = Application(options)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     uvicorn.run(
-        Application(options),
+        application,
         host=settings.http_host,
         port=settings.http_port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",

@@ -1,7 +1,7 @@
 """The service as one ASGI application: routing, admission, request ids, error documents and request metrics.
 
-For `GET /qa`, the near cache is tried before anything else is done. The status routes are Starlette's, all others are
-plain ASGI; an exception in either becomes a problem document in one place.
+For `GET /qa`, the near cache is tried before anything else is done but a look at the request's key. The status routes
+are Starlette's, all others are plain ASGI; an exception in either becomes a problem document in one place.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from starlette.routing import Router
 
 from qa_cluster.errors import DeadlineExceeded, QueueFull
 
+from .auditing import note
 from .error_map import HttpProblem, problem
+from .guard import Guard
 from .hosts import Hosts
 from .http import ClientGone, Receive, Scope, Send, header, send_response
 from .lifespan import ServiceOptions, ServiceState
+from .metering import Meter
 from .routes_collections import LIST_PATH as COLLECTIONS_PATH
 from .routes_collections import PREFIX as COLLECTIONS_PREFIX
 from .routes_collections import CollectionRoute
@@ -56,6 +59,7 @@ class Application:
             routes=[*status_routes(self.state), *page_routes(options.page_questions)], redirect_slashes=False
         )
         self._hosts = Hosts(options.hosts)
+        self._guard = Guard(self.state, keys_required=options.keys_required)
         self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
         self._id_prefix = os.urandom(4).hex()
         self._ids = count(1)
@@ -87,7 +91,9 @@ class Application:
         metrics = self.state.metrics
         path, method = scope["path"], scope["method"]
         if path == "/qa" and method == "GET" and self._hosts.knows(scope):
-            status = await self._questions.near(scope, request_id, send)
+            key = self._guard.at_hand(scope)
+            # nothing may be awaited in between: `near` sees whether the keys are still those that they were
+            status = None if key is None else await self._questions.near(scope, request_id, send, key)
             if status is not None:
                 metrics.requests.inc("/qa", "GET", str(status))
                 metrics.seconds.observe(perf_counter() - begun, "/qa")
@@ -98,6 +104,7 @@ class Application:
             await self._guarded(scope, receive, responder, request_id)
         finally:
             metrics.active -= 1
+            note(self.state.audit, scope, responder.status, request_id)
             route = self._route_name(path)
             metrics.requests.inc(route, method if method in _METHODS else "other", str(responder.status))
             metrics.seconds.observe(perf_counter() - begun, route)
@@ -113,6 +120,10 @@ class Application:
                 raise QueueFull(
                     f"{self.state.options.max_requests} requests are under way, the limit (http_max_requests)"
                 )
+            key = scope["state"]["key"] = await self._guard.admit(scope)
+            if key.limits.counted:
+                responder.meter = Meter(key)
+                await responder.meter.begin(self.state.engine.key_use)
             await self._dispatch(scope, receive, responder)
         except ClientGone:
             responder.status = 499
@@ -121,6 +132,9 @@ class Application:
                 raise
             status, headers, body = problem(_as_problem(error, scope), request_id=request_id, instance=scope["path"])
             await send_response(responder, status, headers, body)
+        finally:
+            if responder.meter is not None:
+                await responder.meter.end()
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -156,17 +170,22 @@ class Application:
 
 
 class _Responder:
-    """Sends messages, keeps the status, and adds the request id to the response."""
+    """Sends messages, keeps the status, and adds the request id and the limits of the key to the response."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self._request_id = request_id.encode()
         self.status = 0
+        self.meter: Meter | None = None
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
+            limits = []
+            if self.meter is not None:
+                await self.meter.end()
+                limits = self.meter.headers
+            message["headers"] = [*message["headers"], *limits, (b"x-request-id", self._request_id)]
         await self._send(message)
 
 

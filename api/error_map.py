@@ -14,11 +14,13 @@ import orjson
 from qa_cluster.asking.collections import CollectionBusy
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.errors import (
+    AccessDenied,
     ClusterError,
     DeadlineExceeded,
     InferenceFailed,
     InputTooLong,
     InvalidInput,
+    LimitReached,
     ModelError,
     NotFound,
     NoWorker,
@@ -41,8 +43,10 @@ _NAMES: Mapping[type[QAError], tuple[str, str]] = {
     InvalidInput: ("validation", "The request is not valid"),
     InputTooLong: ("too-long", "The request exceeds a limit"),
     NotFound: ("not-found", "There is no such thing"),
+    AccessDenied: ("forbidden", "The key may not do this"),
     QueueFull: ("overloaded", "The service is at its capacity"),
     DeadlineExceeded: ("deadline-exceeded", "The request's time was up"),
+    LimitReached: ("too-many-requests", "A limit of the key is reached"),
     NoWorker: ("shard-unavailable", "A shard is not ready"),
     WorkerLost: ("shard-unavailable", "A shard lost its worker"),
     InferenceFailed: ("inference", "The model failed"),
@@ -54,6 +58,8 @@ _NAMES: Mapping[type[QAError], tuple[str, str]] = {
 HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "malformed-json": (400, "The body is not JSON"),
     "malformed-query": (400, "The query string is malformed"),
+    "unauthorized": (401, "A key is needed"),
+    "forbidden": (403, "The key may not do this"),
     "route-not-found": (404, "There is no such route"),
     "cache-miss": (404, "The answer is not cached"),
     "method-not-allowed": (405, "The route does not have this method"),
@@ -64,6 +70,7 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "unsupported-media-type": (415, "The body has the wrong media type"),
     "misdirected": (421, "The request is for another host"),
     "validation": (422, "The request is not valid"),
+    "too-many-requests": (429, "A limit of the key is reached"),
     "internal": (500, "The service failed"),
 }
 
@@ -85,6 +92,13 @@ class HttpProblem(Exception):
         self.headers: RawHeaders = headers or []
 
 
+def _code(name: str) -> str:
+    """The `code` of a problem of HTTP; those of keys have the codes of the exceptions that clients raise."""
+    if name == "too-many-requests":
+        return LimitReached.resp_code
+    return name.upper().replace("-", "_")
+
+
 def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, bytes]:
     """The status, headers and body of the response that reports `error`."""
     headers: RawHeaders = []
@@ -92,7 +106,7 @@ def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[in
     detail = str(error)
     if isinstance(error, HttpProblem):
         status, title = HTTP_PROBLEMS[error.name]
-        name, code, errors = error.name, error.name.upper().replace("-", "_"), error.errors
+        name, code, errors = error.name, _code(error.name), error.errors
         headers += error.headers
     elif isinstance(error, VersionConflict | CollectionBusy):
         name = "version-conflict" if isinstance(error, VersionConflict) else "collection-busy"

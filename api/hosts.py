@@ -54,6 +54,20 @@ class Hosts:
         return host in self._names or host.endswith(f".{LOOPBACK}") or _is_address(host)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on this address or name.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("a.example")
+    (True, True, False, False)
+    """
+    if host.lower().removesuffix(".") == LOOPBACK:
+        return True
+    try:
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, TypeVar
 
+from qa_cluster.access.records import SCOPES, ApiKey
+
 from .error_map import HttpProblem, RawHeaders
 from .lifespan import ServiceOptions
 
@@ -14,6 +16,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON = b"application/json"
+# Whoever sends a request while none needs a key.
+EVERYBODY = ApiKey("", "", "", SCOPES)
 _Result = TypeVar("_Result")
 
 
@@ -28,6 +32,22 @@ def header(scope: Scope, name: bytes) -> bytes | None:
             found: bytes = value
             return found
     return None
+
+
+def about(scope: Scope, **what: object) -> None:
+    """Say what the request is about, for the audit log: names and numbers, no texts."""
+    scope["state"].setdefault("about", {}).update(what)
+
+
+def permit(scope: Scope, collection: str) -> None:
+    """Raise HttpProblem unless the request's key may use this collection; it does not say whether there is one."""
+    key: ApiKey = scope["state"]["key"]
+    about(scope, collection=collection)
+    if not key.allows(collection):
+        raise HttpProblem(
+            "forbidden",
+            f"key {key.id} is not for collection {collection[:100]!r}, but for {', '.join(map(repr, key.collections))}",
+        )
 
 
 def require_json(scope: Scope) -> None:

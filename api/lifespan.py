@@ -10,6 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
+from qa_cluster.access.audit import AuditLog
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskLimits
@@ -27,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The options of the service; the page offers `page_questions` to begin with."""
+    """The options of the service; the page offers `page_questions` to begin with.
+
+    `keys_required` says that requests need an API key although the cluster may have none.
+    """
 
     target: Target
     max_requests: int = 256
@@ -37,6 +41,8 @@ class ServiceOptions:
     hosts: tuple[str, ...] = ()
     page_questions: tuple[str, ...] = ()
     coverage: str = PARTIAL
+    keys_required: bool = False
+    audit_log: str = ""
 
     @property
     def limits(self) -> AskLimits:
@@ -50,6 +56,7 @@ class ServiceState:
     def __init__(self, options: ServiceOptions) -> None:
         self.options = options
         self.metrics = Telemetry()
+        self.audit = AuditLog(options.audit_log)
         self.engine_or_none: Engine | None = None
         self._problem: QAError = ClusterError("the service is connecting to the cluster")
         self._opening: asyncio.Task[None] | None = None
@@ -75,6 +82,7 @@ class ServiceState:
         if self.engine_or_none is not None:
             engine, self.engine_or_none = self.engine_or_none, None
             await engine.aclose()
+        self.audit.close()
 
     async def _open(self, tried: asyncio.Event) -> None:
         pause = FIRST_RETRY_SECONDS

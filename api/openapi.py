@@ -30,6 +30,8 @@ _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schema
 _STATUS_TEXT = {
     "304": "not modified",
     "400": "malformed JSON or query string",
+    "401": "no valid API key, and one is needed",
+    "403": "the API key has another scope, or is for other collections",
     "404": "no such document, collection or model, or not cached with cache=only",
     "408": "the body did not arrive in time",
     "409": "the collection is being deleted",
@@ -38,6 +40,7 @@ _STATUS_TEXT = {
     "415": "the body is not JSON",
     "421": "the request is for another host",
     "422": "a field is not valid",
+    "429": "a limit of the API key; see Retry-After, RateLimit-Policy and RateLimit",
     "503": "at capacity, or a shard is not ready or down; see Retry-After",
     "504": "the request was not answered in time",
 }
@@ -171,10 +174,10 @@ def _operation(
         responses[status] = {"description": text}
         if schema is not None:
             responses[status]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    others = ["421", *(["408"] if "415" in problems else [])] if problems else []
+    others = ["401", "403", "421", "429", *(["408"] if "415" in problems else [])] if problems else []
     for status in sorted([*problems, *others]):
         responses[status] = {"description": _STATUS_TEXT[status], **({} if status == "304" else {"content": _PROBLEM})}
-    return {"summary": summary, "responses": responses, **more}
+    return {"summary": summary, "responses": responses, **({} if problems else {"security": []}), **more}
 
 
 _SCHEMAS = {
@@ -193,6 +196,12 @@ _SCHEMAS = {
     "PipelineResult": openapi_models.RESULT,
     "Problem": _PROBLEM_SCHEMA,
 }
+_KEY = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "qac_<id>_<secret>",
+    "description": "an API key (`qa-cluster keys create`); needed once the cluster has one",
+}
 _STATE = {
     "/livez": {"get": _operation("Whether the process runs", {"200": ("it runs", None)}, [])},
     "/readyz": {
@@ -202,7 +211,7 @@ _STATE = {
             [],
         )
     },
-    "/metrics": {"get": _operation("Metrics for Prometheus", {"200": ("the metrics", None)}, [])},
+    "/metrics": {"get": _operation("Metrics for Prometheus", {"200": ("the metrics", None)}, ["503"])},
 }
 
 
@@ -224,7 +233,9 @@ def describe(
             **_models(limits, pipeline),
             **_STATE,
         },
-        "components": {"schemas": _SCHEMAS},
+        "components": {"schemas": _SCHEMAS, "securitySchemes": {"key": _KEY}},
+        # a key, or none while the cluster has none
+        "security": [{"key": []}, {}],
     }
 
 

@@ -11,7 +11,7 @@ import orjson
 from qa_cluster.errors import InvalidInput
 
 from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response
+from .http import JSON, Receive, Scope, Send, about, permit, read_body, require_json, send_response
 from .lifespan import ServiceState
 from .schemas import collection_fields, collection_removal_parameters, parse_body, parse_query
 
@@ -40,17 +40,20 @@ class CollectionRoute:
         if scope["method"] in ("GET", "HEAD"):
             async with asyncio.timeout(self._timeout_ms / 1000):
                 entries = await self._state.engine.collections.entries()
-            return 200, {"object": "list", "data": [entry.to_dict() for entry in entries]}
+            allows = scope["state"]["key"].allows
+            return 200, {"object": "list", "data": [entry.to_dict() for entry in entries if allows(entry.name)]}
         if scope["method"] == "POST":
             require_json(scope)
             body = await read_body(scope, receive, self._state.options)
             name = parse_body(body, collection_fields())["name"]
+            permit(scope, name)
             async with asyncio.timeout(self._timeout_ms / 1000):
                 created = await self._state.engine.collections.create(name)
             return 201 if created else 200, {"name": name, "created": created}
         raise _wrong_method(scope, "GET, HEAD, POST")
 
     async def _one(self, scope: Scope, name: str) -> tuple[int, dict[str, Any]]:
+        permit(scope, name)
         if scope["method"] in ("GET", "HEAD"):
             parse_query(scope["query_string"], ())
             async with asyncio.timeout(self._timeout_ms / 1000):
@@ -60,6 +63,7 @@ class CollectionRoute:
             seconds = values.get("timeout_ms", self._timeout_ms) / 1000
             removal = await self._state.engine.collection_removal.run(name, seconds=seconds)
             self._state.metrics.document_writes.inc("delete", by=removal.deleted)
+            about(scope, deleted=removal.deleted)
             return 200, removal.to_dict()
         raise _wrong_method(scope, "GET, HEAD, DELETE")
 

@@ -10,12 +10,14 @@ import orjson
 
 from qa_cluster.asking.document_list import Choice
 from qa_cluster.asking.document_removal import remove_all
-from qa_cluster.errors import InvalidInput
+from qa_cluster.errors import InvalidInput, QAError, RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.types import WriteResult
 
 from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, condition, header, read_body, require_json, send_response
+from .http import JSON, Receive, Scope, Send, about, condition, header, permit, read_body, require_json, send_response
 from .lifespan import ServiceState
+from .metering import reserve_sentences, settle_sentences
 from .schemas import (
     count_parameters,
     document_fields,
@@ -60,26 +62,28 @@ class DocumentListRoute:
 
     async def _list(self, scope: Scope) -> dict[str, Any]:
         values = parse_query(scope["query_string"], list_parameters())
-        choice = _choice(values)
+        choice = _choice(scope, values)
         return (await self._state.engine.listing.page(**values, choice=choice)).to_dict()
 
     async def _count(self, scope: Scope) -> dict[str, Any]:
         values = parse_query(scope["query_string"], count_parameters())
-        choice = _choice(values)
+        choice = _choice(scope, values)
         return (await self._state.engine.listing.count(**values, choice=choice)).to_dict()
 
     async def _remove(self, scope: Scope) -> dict[str, Any]:
         values = parse_query(scope["query_string"], self._removal)
-        choice = _choice(values)
+        choice = _choice(scope, values)
         engine = self._state.engine
         seconds = values.get("timeout_ms", self._timeout_ms) / 1000
         removal = await remove_all(engine.listing, engine.documents, choice, seconds=seconds)
+        about(scope, deleted=removal.deleted)
         self._state.metrics.document_writes.inc("delete", by=removal.deleted)
         return removal.to_dict()
 
 
-def _choice(values: dict[str, Any]) -> Choice:
-    """Takes the parameters of a choice out of the others."""
+def _choice(scope: Scope, values: dict[str, Any]) -> Choice:
+    """Takes the parameters of a choice out of the others; HttpProblem if the key may not use the collection."""
+    permit(scope, values.get("collection", DEFAULT_COLLECTION))
     prefix, filters, filter = values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ())
     return Choice.of(prefix, filters, filter, values.pop("collection", DEFAULT_COLLECTION))
 
@@ -108,6 +112,7 @@ class DocumentRoute:
             return
         parameters = parse_query(scope["query_string"], document_parameters())
         collection = parameters.get("collection", DEFAULT_COLLECTION)
+        permit(scope, collection)
         async with asyncio.timeout(self._timeout_ms / 1000):
             if method in ("GET", "HEAD"):
                 await self._get(scope, send, document_id, collection)
@@ -120,24 +125,49 @@ class DocumentRoute:
 
     async def _put(self, scope: Scope, receive: Receive, send: Send, document_id: str) -> None:
         parameters = parse_query(scope["query_string"], self._parameters)
+        collection = parameters.get("collection", DEFAULT_COLLECTION)
+        permit(scope, collection)
         if_version = condition(scope)
         require_json(scope)
         timeout_ms = parameters.get("timeout_ms", self._timeout_ms)
         body = await read_body(scope, receive, self._state.options)
         values = parse_body(body, self._fields)
-        written = await self._state.engine.documents.put(
-            document_id,
-            values["text"],
-            title=values.get("title") or "",
-            metadata=values.get("metadata"),
-            collection=parameters.get("collection", DEFAULT_COLLECTION),
-            if_version=if_version,
-            wait=parameters.get("wait", True),
-            timeout=timeout_ms / 1000,
-        )
+        engine = self._state.engine
+        reserved = await reserve_sentences(scope, engine.key_use, values["text"])
+        try:
+            written = await engine.documents.put(
+                document_id,
+                values["text"],
+                title=values.get("title") or "",
+                metadata=values.get("metadata"),
+                collection=collection,
+                if_version=if_version,
+                wait=parameters.get("wait", True),
+                timeout=timeout_ms / 1000,
+            )
+        except RequestError:  # nothing was stored; after any other error something may be
+            await settle_sentences(scope, engine.key_use, reserved, 0)
+            raise
+        if reserved is not None:
+            await settle_sentences(
+                scope, engine.key_use, reserved, await self._sentences(written, collection, reserved.sentences)
+            )
         self._state.metrics.document_writes.inc("put")
+        about(scope, version=written.version, changed=written.changed)
         headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
         await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
+
+    async def _sentences(self, written: WriteResult, collection: str, most: int) -> int:
+        """How many sentences a write has added, or the most that it can have if nobody knows yet."""
+        if not written.changed:
+            return 0
+        if not written.tokenized:
+            return most
+        try:
+            document = await self._state.engine.documents.get(written.id, collection)
+        except QAError:
+            return most
+        return document.sentences if document.version == written.version else most
 
     async def _get(self, scope: Scope, send: Send, document_id: str, collection: str) -> None:
         document = await self._state.engine.documents.get(document_id, collection)

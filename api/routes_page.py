@@ -22,7 +22,7 @@ PAGE_PATHS: Mapping[str, str] = {
     "/": "index.html",
     "/page.css": "page.css",
     "/page.js": "page.js",
-    **{f"/page/{name}": name for name in ("answers.js", "documents.js", "dom.js", "states.js")},
+    **{f"/page/{name}": name for name in ("answers.js", "documents.js", "dom.js", "key.js", "states.js")},
 }
 _EXAMPLES = '<template id="examples"></template>'
 

@@ -12,12 +12,13 @@ from time import perf_counter, time
 
 import orjson
 
+from qa_cluster.access.records import ApiKey
 from qa_cluster.asking.asker import CacheMiss, Outcome
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.types import Timings
 
 from .error_map import HttpProblem, RawHeaders
-from .http import JSON, ClientGone, Receive, Scope, Send, header, read_body, require_json, send_response
+from .http import JSON, ClientGone, Receive, Scope, Send, header, permit, read_body, require_json, send_response
 from .lifespan import ServiceState
 from .schemas import ask_fields, ask_options, parse_body, parse_query
 
@@ -31,16 +32,21 @@ class QuestionRoute:
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._fields = ask_fields(state.options.limits, state.options.coverage)
-        self._aliases: OrderedDict[bytes, tuple[str, bytes, str]] = OrderedDict()
+        self._aliases: OrderedDict[bytes, tuple[str, bytes, str, str]] = OrderedDict()
 
-    async def near(self, scope: Scope, request_id: str, send: Send) -> int | None:
-        """Answer a GET from the near cache and return the status, or do nothing and return None."""
+    async def near(self, scope: Scope, request_id: str, send: Send, key: ApiKey) -> int | None:
+        """Answer a GET from the near cache and return the status, or do nothing and return None.
+
+        `key` is valid and may ask; whether about this collection is found out here.
+        """
         begun = perf_counter()
         alias = self._aliases.get(scope["query_string"])
         engine = self._state.engine_or_none
         if alias is None or engine is None:
             return None
-        digest, head, coverage = alias
+        digest, head, coverage, collection = alias
+        if not key.allows(collection):
+            return None
         found = engine.asker.near_hit(digest, coverage)
         if found is None:
             return None
@@ -80,9 +86,9 @@ class QuestionRoute:
             raise HttpProblem(
                 "method-not-allowed", f"/qa has GET and POST, not {method}", headers=[(b"allow", b"GET, HEAD, POST")]
             )
-        outcome = await self._ask_while_connected(
-            receive, values["question"], ask_options(values, self._state.options.coverage)
-        )
+        options = ask_options(values, self._state.options.coverage)
+        permit(scope, options.collection)
+        outcome = await self._ask_while_connected(receive, values["question"], options)
         if method == "GET":
             self._remember(scope["query_string"], outcome)
         await self._respond(scope, send, outcome)
@@ -130,7 +136,8 @@ class QuestionRoute:
         if question.options.cache not in ("use", "only") or len(query) > MAX_ALIAS_BYTES:
             return
         head = orjson.dumps({"question": question.text, "normalized_question": question.folded})[1:-1]
-        self._aliases[query] = (outcome.digest, head, question.options.coverage)
+        options = question.options
+        self._aliases[query] = (outcome.digest, head, options.coverage, options.collection)
         self._aliases.move_to_end(query)
         if len(self._aliases) > MAX_ALIASES:
             self._aliases.popitem(last=False)

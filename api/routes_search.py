@@ -6,7 +6,7 @@ Nothing is cached: a search runs no model, and it shows the documents as they ar
 from __future__ import annotations
 
 from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
+from .http import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response, while_connected
 from .lifespan import ServiceState
 from .schemas import parse_body, parse_query, search_fields, search_options
 
@@ -39,7 +39,9 @@ class SearchRoute:
                 headers=[(b"allow", b"GET, HEAD, POST")],
             )
         metrics = self._state.metrics
-        searching = self._state.engine.search(query, search_options(values, self._state.options.coverage))
+        options = search_options(values, self._state.options.coverage)
+        permit(scope, options.collection)
+        searching = self._state.engine.search(query, options)
         found = await while_connected(receive, searching, metrics.disconnects.inc)
         metrics.searches.inc("hits" if found.hits else "no_hits")
         metrics.partial.inc("search", by=found.index.partial)

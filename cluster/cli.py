@@ -53,6 +53,7 @@ _COMMANDS = {
     "config": Late(f"{__package__}.commands.config", "config"),
     "model": Late(f"{__package__}.commands.model.group", "model"),
     "documents": Late(f"{__package__}.commands.documents.group", "documents"),
+    "keys": Late(f"{__package__}.commands.keys.group", "keys"),
     "collections": Late(f"{__package__}.commands.collections.group", "collections"),
 }
 

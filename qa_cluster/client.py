@@ -3,6 +3,7 @@
 >>> from qa_cluster.client import Client
 """
 
+from qa_cluster.access.records import ApiKey, KeyLimits
 from qa_cluster.asking.collections import CollectionBusy
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
@@ -10,11 +11,13 @@ from qa_cluster.asking.questions import AskOptions, SearchOptions
 
 from .cluster_client import AsyncClusterClient, ClusterClient, ClusterStatus
 from .errors import (
+    AccessDenied,
     ClusterError,
     DeadlineExceeded,
     InferenceFailed,
     InputTooLong,
     InvalidInput,
+    LimitReached,
     ModelError,
     NotFound,
     NoWorker,
@@ -39,7 +42,9 @@ from .types import (
 )
 
 __all__ = [
+    "AccessDenied",
     "Answer",
+    "ApiKey",
     "AskOptions",
     "AskResult",
     "AsyncClient",
@@ -59,6 +64,8 @@ __all__ = [
     "InferenceFailed",
     "InputTooLong",
     "InvalidInput",
+    "KeyLimits",
+    "LimitReached",
     "LoadedModel",
     "ModelError",
     "NoWorker",

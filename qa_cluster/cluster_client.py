@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
+from qa_cluster.access.records import ApiKey, KeyLimits, new_key
 from qa_cluster.asking.connecting import target_of
 from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, ChoiceArguments, choice_of, entries
 from qa_cluster.asking.document_removal import remove_all
@@ -271,6 +273,42 @@ class AsyncClusterClient:
         """One collection; NotFound where there is none."""
         return await self.engine.collections.entry(name)
 
+    async def api_keys(self) -> list[ApiKey]:
+        """The API keys of the REST service, the oldest first; those that are not valid any more, too."""
+        return await self.engine.api_keys.all()
+
+    async def create_api_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        collections: Sequence[str] = (),
+        limits: KeyLimits | None = None,
+        expires_in_seconds: int | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Make a key; the record of it, and its text, which is stored nowhere.
+
+        From the first key on, the REST services of the cluster take no request without one.
+        """
+        key, text = new_key(
+            name,
+            scopes,
+            collections=collections,
+            limits=limits,
+            expires_in_seconds=expires_in_seconds,
+            now=time.time(),
+        )
+        await self.engine.api_keys.add(key)
+        return key, text
+
+    async def revoke_api_key(self, id: str) -> ApiKey:
+        """Make a key invalid in every service; NotFound where there is none."""
+        return await self.engine.api_keys.revoke(id)
+
+    async def clear_api_keys(self) -> int:
+        """Remove all keys, with their records: from now on the services ask for none. How many there were."""
+        return await self.engine.api_keys.clear()
+
     async def create_collection(self, name: str) -> bool:
         """Make a collection; whether it was new."""
         return await self.engine.collections.create(name)
@@ -510,6 +548,37 @@ class ClusterClient:
     def collection(self, name: str) -> CollectionEntry:
         """One collection; NotFound where there is none."""
         return self._run(self._client.collection(name))
+
+    def api_keys(self) -> list[ApiKey]:
+        """The API keys of the REST service, the oldest first; those that are not valid any more, too."""
+        return self._run(self._client.api_keys())
+
+    def create_api_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        collections: Sequence[str] = (),
+        limits: KeyLimits | None = None,
+        expires_in_seconds: int | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Make a key; the record of it, and its text, which is stored nowhere.
+
+        From the first key on, the REST services of the cluster take no request without one.
+        """
+        return self._run(
+            self._client.create_api_key(
+                name, scopes, collections=collections, limits=limits, expires_in_seconds=expires_in_seconds
+            )
+        )
+
+    def revoke_api_key(self, id: str) -> ApiKey:
+        """Make a key invalid in every service; NotFound where there is none."""
+        return self._run(self._client.revoke_api_key(id))
+
+    def clear_api_keys(self) -> int:
+        """Remove all keys, with their records: from now on the services ask for none. How many there were."""
+        return self._run(self._client.clear_api_keys())
 
     def create_collection(self, name: str) -> bool:
         """Make a collection; whether it was new."""

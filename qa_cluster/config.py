@@ -153,6 +153,11 @@ class Settings:
         minimum=1,
         maximum=600_000,
     )
+    http_without_keys: bool = _of(
+        False,
+        "the REST service may listen beyond loopback although the cluster has no API key: whoever reaches it may read,"
+        " write and delete",
+    )
     http_hosts: str = _of(
         "",
         "names by which the REST service may be asked, besides addresses and localhost, divided by commas; *: any",
@@ -241,6 +246,11 @@ class Settings:
         "what the REST service does while a shard is down and a request does not say: partial answers from the others,"
         " full refuses",
         choices=COVERAGES,
+    )
+    audit_log: str = _of(
+        "",
+        "file to which writes, deletes, keys, models and registrations are logged, one JSON line each; -: standard"
+        " error, empty: none",
     )
     log_level: str = _of("info", "least important log messages shown", choices=_LOG_LEVELS)
 

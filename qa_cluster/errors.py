@@ -6,10 +6,12 @@
     ├── RequestError            the request is at fault: change it
     │   ├── InvalidInput        ERR        422
     │   ├── InputTooLong        TOOLONG    413
-    │   └── NotFound            NOTFOUND   404
+    │   ├── NotFound            NOTFOUND   404
+    │   └── AccessDenied        FORBIDDEN  403  the API key is missing or wrong (401), or may not do this
     ├── CapacityError           try again later
     │   ├── QueueFull           OVERLOADED 503
-    │   └── DeadlineExceeded    DEADLINE   504
+    │   ├── DeadlineExceeded    DEADLINE   504
+    │   └── LimitReached        LIMIT      429  a limit of the API key
     ├── WorkerError             the shard's worker is at fault: most can be retried
     │   ├── NoWorker            NOWORKER   503
     │   ├── WorkerLost          WORKERLOST 503
@@ -82,6 +84,13 @@ class NotFound(RequestError):
     http_status = 404
 
 
+class AccessDenied(RequestError):
+    """The REST service wants an API key, or another one: it is missing, not valid, or not made for this request."""
+
+    resp_code = "FORBIDDEN"
+    http_status = 403
+
+
 class CapacityError(QAError):
     """There is no room or time for the request now."""
 
@@ -101,6 +110,13 @@ class DeadlineExceeded(CapacityError):
 
     resp_code = "DEADLINE"
     http_status = 504
+
+
+class LimitReached(CapacityError):
+    """The API key has used what it may use in this time; `retry_after_seconds` says when there is more."""
+
+    resp_code = "LIMIT"
+    http_status = 429
 
 
 class WorkerError(QAError):
@@ -179,8 +195,10 @@ LEAVES: tuple[type[QAError], ...] = (
     InvalidInput,
     InputTooLong,
     NotFound,
+    AccessDenied,
     QueueFull,
     DeadlineExceeded,
+    LimitReached,
     NoWorker,
     WorkerLost,
     InferenceFailed,

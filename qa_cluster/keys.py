@@ -26,6 +26,7 @@ SENTENCE_PREFIX = "sentence:"
 INDEX_PREFIX = "index:"
 ANSWER_PREFIX = "bertqa"
 COLLECTIONS_PREFIX = "collections:"
+API_KEYS_PREFIX = "api-keys:"
 DEFAULT_COLLECTION = "default"
 MAX_COLLECTION_CHARS = 64
 # No name of a sentence is longer: an id of 512 bytes, each one encoded as three, with collection, tag and number.
@@ -255,6 +256,21 @@ def epoch_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
 def collections_key(tag: str) -> str:
     """The key of the list of collections, of which each partition has one: a hash."""
     return f"{COLLECTIONS_PREFIX}{{{tag}}}"
+
+
+def api_keys_key(tag: str) -> str:
+    """The key of the list of API keys, of which each partition has one: a hash."""
+    return f"{API_KEYS_PREFIX}{{{tag}}}"
+
+
+def api_use_key(key_id: str) -> str:
+    """The key of what an API key has used of its limits, a hash."""
+    return f"api-use:{{{key_id}}}"
+
+
+def api_running_key(key_id: str) -> str:
+    """The key of the requests of an API key that are under way: a sorted set by the time at which they are over."""
+    return f"api-running:{{{key_id}}}"
 
 
 def _own(collection: str) -> str:

@@ -5,9 +5,10 @@
 ...     print(result.best.answer if result.answerable else "no answer")
 Ada Lovelace
 
-A request that got status 503, or whose connection was lost, is sent again within the call's own deadline; after a 503,
-the service's `Retry-After` sets the pause. A problem document becomes the exception of `qa_cluster.errors` that the
-service raised. If no connection can be opened for `CONNECT_SECONDS`, the call fails.
+A request that got status 503 or 429, or whose connection was lost, is sent again within the call's own deadline; the
+service's `Retry-After` sets the pause, and a 429 with a longer one than `MAX_PAUSE_SECONDS` is raised at once. A
+problem document becomes the exception of `qa_cluster.errors` that the service raised. If no connection can be opened
+for `CONNECT_SECONDS`, the call fails.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_optio
 
 from .errors import (
     LEAVES,
+    AccessDenied,
     ClusterError,
     DeadlineExceeded,
     InputTooLong,
     InvalidInput,
+    LimitReached,
     NotFound,
     ProtocolError,
     QAError,
@@ -73,10 +76,13 @@ PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
 _RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict, CollectionBusy)
 _BY_CODE = {leaf.resp_code: leaf for leaf in _RAISED}
 _BY_STATUS: Mapping[int, type[QAError]] = {
+    401: AccessDenied,
+    403: AccessDenied,
     404: NotFound,
     409: CollectionBusy,
     412: VersionConflict,
     413: InputTooLong,
+    429: LimitReached,
     503: QueueFull,
     504: DeadlineExceeded,
 }
@@ -239,9 +245,11 @@ def _pause(
     """How long to wait before the request is sent again; None if it is not."""
     if isinstance(lost, httpx.ConnectError):
         until = min(until, begun + CONNECT_SECONDS)
-    if response is not None and response.status_code != 503:
+    if response is not None and response.status_code not in (429, 503):
         return None
     asked = _retry_after(response) if response is not None else None
+    if response is not None and response.status_code == 429 and (asked is None or asked > MAX_PAUSE_SECONDS):
+        return None  # a day's limit, say
     pause = min(asked if asked is not None else DEFAULT_PAUSE_SECONDS * 2**attempt, MAX_PAUSE_SECONDS)
     return pause if time.monotonic() + pause < until else None
 
@@ -249,6 +257,15 @@ def _pause(
 def _unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:
     hint = ": is it running (`qa-cluster serve`)?" if isinstance(lost, httpx.ConnectError) else ""
     return ClusterError(f"the service at {url} cannot be reached ({lost}, {tries} tries){hint}")
+
+
+def _key_header(api_key: str) -> dict[str, str]:
+    """The header that has the key. A text that could not be one is refused without being repeated."""
+    if not api_key:
+        return {}
+    if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
+        raise InvalidInput("api_key must be a key as `qa-cluster keys create` prints it: qac_, an id and a secret")
+    return {"authorization": f"Bearer {api_key}"}
 
 
 def _read(response: httpx.Response) -> bytes:
@@ -281,10 +298,10 @@ def _models(content: bytes) -> list[LoadedModel]:
 
 
 class AsyncClient:
-    """The asynchronous client. `transport` is for tests and proxies."""
+    """The asynchronous client. `api_key` is for services that want one; `transport` is for tests and proxies."""
 
-    def __init__(self, base_url: str, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._http = httpx.AsyncClient(base_url=base_url, transport=transport)
+    def __init__(self, base_url: str, *, api_key: str = "", transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._http = httpx.AsyncClient(base_url=base_url, headers=_key_header(api_key), transport=transport)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -427,8 +444,8 @@ class AsyncClient:
 class Client:
     """The synchronous client: the same calls as `AsyncClient`; it may be shared by threads."""
 
-    def __init__(self, base_url: str, *, transport: httpx.BaseTransport | None = None) -> None:
-        self._http = httpx.Client(base_url=base_url, transport=transport)
+    def __init__(self, base_url: str, *, api_key: str = "", transport: httpx.BaseTransport | None = None) -> None:
+        self._http = httpx.Client(base_url=base_url, headers=_key_header(api_key), transport=transport)
 
     def close(self) -> None:
         """Close all connections."""

@@ -2,6 +2,7 @@
 
 import { counted, element, marked, percent, units } from "/page/dom.js";
 import { link_to, source_of } from "/page/documents.js";
+import { ask_service } from "/page/key.js";
 import { state } from "/page/states.js";
 
 const PASSAGES = 3;
@@ -50,7 +51,7 @@ function others(answers, collection) {
 async function closest_passages(question, collection, signal) {
   const query = new URLSearchParams({ q: question, top_k: String(PASSAGES), context: "1" });
   if (collection) query.set("collection", collection);
-  const response = await fetch(`/search?${query}`, { signal });
+  const response = await ask_service(`/search?${query}`, { signal });
   if (!response.ok) return null;
   const rows = (await response.json()).hits.map((hit) => {
     const shown = hit.passage || hit;

@@ -1,6 +1,7 @@
 // Links to stored documents, and a document shown with the place of an answer.
 
 import { counted, element, marked } from "/page/dom.js";
+import { ask_service } from "/page/key.js";
 import { failed, state } from "/page/states.js";
 
 export function path_of(found) {
@@ -33,7 +34,7 @@ function in_path(id) {
 export async function show_document(wanted, signal) {
   const query = new URLSearchParams();
   if (wanted.get("collection")) query.set("collection", wanted.get("collection"));
-  const response = await fetch(`/documents/${in_path(wanted.get("document"))}?${query}`, { signal });
+  const response = await ask_service(`/documents/${in_path(wanted.get("document"))}?${query}`, { signal });
   const found = await response.json();
   if (!response.ok) return [failed(found)];
   const placed = wanted.has("start") && wanted.has("end");

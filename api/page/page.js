@@ -3,6 +3,7 @@
 import { result } from "/page/answers.js";
 import { show_document } from "/page/documents.js";
 import { counted, element } from "/page/dom.js";
+import { ask_service, when_given } from "/page/key.js";
 import { failed, state, unreachable, Waiting } from "/page/states.js";
 
 const KEPT = 50;
@@ -31,7 +32,7 @@ async function ask(question, collection, fresh, signal) {
   if (collection) query.set("collection", collection);
   if (fresh) query.set("cache", "refresh");
   const begun = performance.now();
-  const response = await fetch(`/qa?${query}`, { signal, headers: { accept: "application/json" } });
+  const response = await ask_service(`/qa?${query}`, { signal, headers: { accept: "application/json" } });
   const body = await response.json();
   if (!response.ok) return [failed(body, response.headers.get("retry-after"))];
   return result(body, performance.now() - begun, collection, signal);
@@ -45,12 +46,13 @@ function example(question, collection) {
 
 async function beginning(collection, signal) {
   const query = collection ? `?${new URLSearchParams({ collection })}` : "";
-  const [count, listed] = await Promise.all([`/documents/count${query}`, `/documents${query}${query ? "&" : "?"}limit=${TITLES}`]
-    .map(async (address) => {
-      const response = await fetch(address, { signal });
-      return response.ok ? response.json() : null;
-    }));
-  if (count === null) return [];
+  const [counted_all, listed_some] = await Promise.all(
+    [`/documents/count${query}`, `/documents${query}${query ? "&" : "?"}limit=${TITLES}`]
+      .map((address) => ask_service(address, { signal })));
+  if (counted_all.status === 401) return [failed(await counted_all.json())];
+  if (!counted_all.ok) return [];
+  const count = await counted_all.json();
+  const listed = listed_some.ok ? await listed_some.json() : null;
   if (!count.documents) return [state("There are no documents yet", "Add some with: qa-cluster ingest FOLDER")];
   const questions = collection ? [] : Array.from(document.getElementById("examples").content.children);
   const documents = listed === null ? [] : listed.data;
@@ -131,7 +133,7 @@ async function show_status() {
 // The choice is offered only if there is one; the default collection needs no name.
 async function show_collections(wanted) {
   try {
-    const found = (await (await fetch("/collections")).json()).data.filter((each) => each.state !== "deleting");
+    const found = (await (await ask_service("/collections")).json()).data.filter((each) => each.state !== "deleting");
     collections.replaceChildren(...found.map((each) => element("option", { value: each.name === "default" ? "" : each.name },
       `${each.name} (${counted(each.documents, "document")})`)));
     collections.value = found.some((each) => each.name === wanted) ? wanted : "";
@@ -183,7 +185,17 @@ window.addEventListener("popstate", () => {
   place.replaceChildren(...kept.get(address));
 });
 
+function begin() {
+  return show_collections(new URLSearchParams(location.search).get("collection") || "")
+    .then(() => show(location.pathname + location.search));
+}
+
+// What was shown was shown to another key.
+when_given(() => {
+  kept.clear();
+  begin();
+});
 collections.addEventListener("change", () => submit(input.value.trim()));
-show_collections(new URLSearchParams(location.search).get("collection") || "").then(() => show(location.pathname + location.search));
+begin();
 show_status();
 setInterval(show_status, 10000);

@@ -1,14 +1,16 @@
 // What the page says where an answer would be: nothing found, something failed, still at work.
 
 import { element } from "/page/dom.js";
+import { key_form } from "/page/key.js";
 
 export function state(title, text, wrong = false) {
   return element("div", { class: wrong ? "state wrong" : "state", role: wrong ? "alert" : "note" },
     element("h2", {}, title), element("p", {}, text));
 }
 
-// A problem document of the service, in words.
+// A problem document of the service, in words; one that says that a key is needed asks for it.
 export function failed(problem, retry_seconds = null) {
+  if (problem.status === 401) return key_form(problem);
   const ended = /[.!?]$/.test(problem.detail || "") ? problem.detail : `${problem.detail}.`;
   const again = retry_seconds ? ` Please try again in ${retry_seconds} s.` : "";
   const shown = state(problem.title, `${ended[0].toUpperCase()}${ended.slice(1)}${again}`, true);

@@ -20,7 +20,7 @@ from ..provision.preview import preview
 from ..provision.storing import Stored, check_storable, remove_gone, store
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import CollectionOption, load_settings
+from .shared_options import Audit, CollectionOption, audit_of, load_settings
 
 _FAILED = 1
 _ON_ERROR = ("report", "skip", "stop")
@@ -111,6 +111,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         return
     paths = paths or []
     _check(paths, on_error, prefix, sync)
+    audit = audit_of(context)
     settings = with_cluster(load_settings(context).settings)
     check_storable(settings)
     extractor = None if raw else Extractor(forced=format)
@@ -127,9 +128,10 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     finally:
         if extractor is not None:
             extractor.close()
+    audit.note("documents.ingest", collection=collection, new=stored.new, changed=stored.changed)
     _report(stored, source.skipped, extractor)
     if sync:
-        _remove(source, stored)
+        _remove(source, stored, audit)
     if source.skipped and (sync or on_error == "report"):
         raise typer.Exit(_FAILED)
 
@@ -229,7 +231,7 @@ def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | 
         console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")
 
 
-def _remove(source: _Source, stored: Stored) -> None:
+def _remove(source: _Source, stored: Stored, audit: Audit) -> None:
     if source.skipped:
         console.notice(
             f"nothing was removed: {len(source.skipped)} could not be stored, so the folder's contents are not fully"
@@ -237,6 +239,7 @@ def _remove(source: _Source, stored: Stored) -> None:
         )
         return
     removed = remove_gone(source.settings, source.prefix, set(stored.ids), source.collection)
+    audit.note("documents.delete", collection=source.collection, deleted=removed)
     console.say(f"{console.counted(removed, 'document')} removed")
 
 

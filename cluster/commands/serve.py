@@ -19,12 +19,22 @@ def serve(
     context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8080")] = None,
+    without_keys: Annotated[
+        bool,
+        typer.Option(
+            "--without-keys",
+            help="Listen beyond loopback although there is no API key: whoever reaches it may read, write and delete.",
+        ),
+    ] = False,
 ) -> None:
     """Run the REST service, with a page to ask from at /, until Ctrl-C.
 
+    It listens on other addresses than loopback only if there is an API key (`qa-cluster keys create`), or
+    with --without-keys.
+
     Example: qa-cluster serve --port 9000
     """
-    loaded = load_settings(context, http_host=host, http_port=port)
+    loaded = load_settings(context, http_host=host, http_port=port, http_without_keys=without_keys or None)
     _need_port(loaded.settings)
     url = cluster_url(loaded.settings)
     command = service.command_line()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qa_cluster.access.audit import AuditLog
 from qa_cluster.config import COVERAGES, Loaded, load
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import check_collection
@@ -72,6 +76,30 @@ def load_settings(context: typer.Context, **flags: object) -> Loaded:
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}
     return load(shared.config, flags=shared.flags | given)
+
+
+class Audit:
+    """The audit log of a command: who runs it, and where."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+
+    def note(self, event: str, **what: object) -> None:
+        """Log a change that has been made; names and numbers, no texts."""
+        if self._log:
+            self._log.note(event, {"user": _user()}, f"cli {socket.gethostname()}", **what)
+
+
+def audit_of(context: typer.Context) -> Audit:
+    """The audit log of the settings. A command asks for it first: a log that cannot be written is a ConfigError."""
+    return Audit(AuditLog(load_settings(context).settings.audit_log))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid())
 
 
 def client_of(context: typer.Context) -> ClusterClient:

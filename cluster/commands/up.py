@@ -8,12 +8,13 @@ import typer
 
 from qa_cluster.config import PASSWORD_FILE, Settings
 from qa_cluster.errors import ConfigError
+from qa_cluster.shard_functions import SESSION
 
 from ..nodes.joining import join_servers
 from ..provision.provisioning import complete
 from ..servers.local import start_servers, with_password
 from ..terminal import console
-from .shared_options import load_settings
+from .shared_options import audit_of, load_settings
 
 
 def up(  # noqa: PLR0917 - one parameter is one option
@@ -64,6 +65,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
         qa-cluster up --form --cluster-url redis://a.example:7000,b.example:7000,c.example:7000
     """
     settings = load_settings(context, shards=shards, replicas=replicas, first_port=first_port, server=server).settings
+    audit = audit_of(context)
     url = settings.cluster_url
     if generate_password:
         settings = with_password(settings)
@@ -78,6 +80,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
         url = url or start_servers(settings, console.step, console.notice)
         if not bare:
             complete(settings, url, console.step)
+            audit.note("functions.register", session=SESSION)
     except KeyboardInterrupt:
         console.notice(_interrupted(settings, bool(url)))
         raise

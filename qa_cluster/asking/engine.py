@@ -11,6 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from qa_cluster.access.limits import KeyUse
+from qa_cluster.access.store import ApiKeys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, ReplyError
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
@@ -33,6 +35,9 @@ from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
 from .searcher import Found, Ranker, Searcher
+
+# What a request may take besides its own time: its body, a pause of its client, a second try.
+KEY_USE_MARGIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +112,8 @@ class Engine:
         self.documents = DocumentStore(shards, partitions, self.collections)
         self.listing = DocumentList(shards, partitions, self.collections)
         self.collection_removal = CollectionRemoval(shards, self.collections, self.documents)
+        self.api_keys = ApiKeys(shards, freshness, partitions)
+        self.key_use = KeyUse(shards, options.limits.timeout_ms_max / 1000 + KEY_USE_MARGIN_SECONDS)
         self.pipeline = RemotePipeline(shards, most=options.pipeline_max_requests)
         self._manifest_changes = freshness.manifest_changes
         self._reloading = asyncio.Lock()
@@ -182,6 +189,7 @@ class Engine:
             self.partitions = partitions
             self._answers.set_partitions(partitions)
             self.documents.partitions = self.listing.partitions = self.collections.partitions = partitions
+            self.api_keys.partitions = partitions
             self._ranker.set_partitions(partitions)
             self.freshness.set_tags(partition_tags(partitions))
 

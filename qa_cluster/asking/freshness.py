@@ -1,12 +1,12 @@
 """Tells whether a cached answer is still valid: every shard pushes a message to this process when anything changes.
 
 One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the watched questions, to the epochs of
-the partitions, to the models' manifests and to the lists of collections. A question that is dropped names the answer
-that a write may have changed: nobody else's answer goes. An epoch moves with every write, and tells whether work that
-is under way has seen it.
-Whatever is not a write of documents moves `generation`, to which all cached answers of this process belong: another
-model, another topology, a collection made or removed, a lost connection. So does an epoch from a shard that did not
-serve its partition: the new owner of a slot watches no question yet.
+the partitions, to the models' manifests and to the lists of collections and of API keys. A question that is dropped
+names the answer that a write may have changed: nobody else's answer goes. An epoch moves with every write, and tells
+whether work that is under way has seen it. A change of API keys moves `key_changes`.
+Whatever else is not a write of documents moves `generation`, to which all cached answers of this process belong:
+another model, another topology, a collection made or removed, a lost connection. So does an epoch from a
+shard that did not serve its partition: the new owner of a slot watches no question yet.
 
 A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
 then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
@@ -35,7 +35,7 @@ from time import monotonic
 from typing import Any
 
 from qa_cluster.errors import ClusterError, ReplyError
-from qa_cluster.keys import COLLECTIONS_PREFIX, PARTITIONS_KEY, epoch_key, slot
+from qa_cluster.keys import API_KEYS_PREFIX, COLLECTIONS_PREFIX, PARTITIONS_KEY, epoch_key, slot
 from qa_cluster.routing.connection import Argument, Connection, ConnectionLost, NoReply
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import NotServed, Shard, Topology
@@ -43,6 +43,7 @@ from qa_cluster.topology import NotServed, Shard, Topology
 EPOCH_PREFIX = "epoch:"
 WATCHED_PREFIX = "watched:"
 MANIFEST_PREFIX = "bert-qa:manifest"
+_PREFIXES = (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX, API_KEYS_PREFIX)
 CHECK_SECONDS = 0.1
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
@@ -72,6 +73,7 @@ class Freshness:
         generation: moves when cached answers of this process are void, all of them.
         writes: moves with every write of documents.
         manifest_changes: moves when models or the number of partitions may have changed.
+        key_changes: moves when API keys may have changed.
         pushes: how many were received.
         ready: whether every shard reports its changes.
         on_dropped: called with the name of each answer that a write may have changed.
@@ -90,6 +92,7 @@ class Freshness:
         self.generation = 0
         self.writes = 0
         self.manifest_changes = 0
+        self.key_changes = 0
         self.pushes = 0
         self.ready = False
         self._confirmed_until = 0.0
@@ -177,6 +180,8 @@ class Freshness:
                     self._moved()
             elif name.startswith(COLLECTIONS_PREFIX):
                 self.generation += 1
+            elif name.startswith(API_KEYS_PREFIX):
+                self.key_changes += 1
             else:
                 self.generation += 1
                 self.manifest_changes += 1
@@ -202,6 +207,7 @@ class Freshness:
         self.generation += 1
         self.writes += 1
         self.manifest_changes += 1
+        self.key_changes += 1
 
     def _topology_changed(self, _topology: Topology) -> None:
         self._forget_all()
@@ -214,6 +220,7 @@ class Freshness:
                 del self._links[shard]
                 self._poll.unregister(link.descriptor)
                 self.writes += 1
+                self.key_changes += 1
                 if (watcher := self._watchers.get(shard)) is not None:
                     watcher.wake.set()
         self._settle()
@@ -328,7 +335,7 @@ class Freshness:
         )
         try:
             prefixes: list[Argument] = []
-            for prefix in (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX):
+            for prefix in _PREFIXES:
                 prefixes += ["PREFIX", prefix]
             commands: list[tuple[Argument, ...]] = [("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)]
             if shard in self._shards.down:

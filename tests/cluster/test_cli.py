@@ -18,6 +18,7 @@ from qa_cluster.cluster.cli import app, exit_code, main, shared_first
 from qa_cluster.cluster.commands import bench
 from qa_cluster.cluster.commands.collections.group import collections
 from qa_cluster.cluster.commands.documents.group import documents
+from qa_cluster.cluster.commands.keys.group import keys
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import (
@@ -71,7 +72,7 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         assert all(name in done.stdout for name in COMMANDS)
         assert "Exit codes" in done.stdout
         assert "130 interrupted" in done.stdout
-    elif arguments[0] not in ("model", "documents", "collections"):
+    elif arguments[0] not in ("model", "documents", "collections", "keys"):
         assert "Example" in done.stdout
         assert "qa-cluster" in done.stdout
 
@@ -81,9 +82,10 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
     [
         *(("documents", name) for name in get_group(documents).commands),
         *(("collections", name) for name in get_group(collections).commands),
+        *(("keys", name) for name in get_group(keys).commands),
     ],
 )
-def test_help_of_the_commands_about_documents_and_collections_teaches(qa: Qa, group: str, name: str) -> None:
+def test_help_of_the_commands_of_a_group_teaches(qa: Qa, group: str, name: str) -> None:
     done = qa(group, name, "--help")
     assert done.returncode == 0
     assert f"Example: qa-cluster {group} {name}" in done.stdout or "Examples:" in done.stdout

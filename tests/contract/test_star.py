@@ -32,8 +32,15 @@ CORE_ROOMS = {
     "qa_cluster.evaluation": frozenset({"qa_cluster.reading", "qa_cluster.ranking"}),
     "qa_cluster.huggingface": frozenset({"qa_cluster.reading"}),
     "qa_cluster.routing": frozenset[str](),
+    "qa_cluster.access": frozenset({"qa_cluster.routing"}),
     "qa_cluster.asking": frozenset(
-        {"qa_cluster.routing", "qa_cluster.reading", "qa_cluster.ranking", "qa_cluster.huggingface"}
+        {
+            "qa_cluster.access",
+            "qa_cluster.routing",
+            "qa_cluster.reading",
+            "qa_cluster.ranking",
+            "qa_cluster.huggingface",
+        }
     ),
 }
 GEARS_ROOMS = dict(

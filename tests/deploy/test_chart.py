@@ -22,7 +22,11 @@ EVERYTHING: dict[str, Any] = VALUES | {
     "shards": {"count": 4, "replicas": 1, "storage": {"className": "fast"}, "nodeSelector": {"disk": "ssd"}},
     "autoscaling": {"enabled": True, "queueTime": {"enabled": True}},
     "networkPolicy": {"serviceFrom": [{"namespaceSelector": {}}]},
-    "service": {"settings": {"QA_TOP_K_MAX": "10"}, "tolerations": [{"key": "a", "operator": "Exists"}]},
+    "service": {
+        "withoutKeys": True,
+        "settings": {"QA_TOP_K_MAX": "10"},
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+    },
     "image": {"pullSecrets": ["registry"]},
 }
 
@@ -84,6 +88,13 @@ def test_commands_and_settings_of_the_containers_exist(install: Install) -> None
         assert missing(shlex.join(["qa-cluster", *container["args"]])) == ""
         names = {row["name"] for row in container["env"]} - {"POD_IP"}
         assert {name.removeprefix("QA_").lower() for name in names} <= set(SETTINGS)
+
+
+def test_the_service_starts_without_keys_only_if_the_values_say_so(install: Install) -> None:
+    for values, without in ((VALUES, False), (EVERYTHING, True)):
+        (service,) = named(install(values), "Deployment").values()
+        (container,) = service["spec"]["template"]["spec"]["containers"]
+        assert ("--without-keys" in container["args"]) is without
 
 
 def test_the_servers_that_are_made_a_cluster_are_those_that_there_are(install: Install) -> None:

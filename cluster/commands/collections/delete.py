@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ...terminal import console
-from ..shared_options import Json, client_of
+from ..shared_options import Json, audit_of, client_of
 from .options import Name
 
 _FAILED = 1
@@ -27,8 +27,10 @@ def delete(
 
     Example: qa-cluster collections delete books
     """
+    audit = audit_of(context)
     with client_of(context) as client:
         removal = client.delete_collection(name, timeout=timeout)
+    audit.note("collection.delete", collection=name, deleted=removal.deleted, complete=removal.complete)
     if json:
         console.say_json(removal.to_dict())
     else:

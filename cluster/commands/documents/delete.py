@@ -11,7 +11,7 @@ from qa_cluster.errors import NotFound
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_options import CollectionOption, FilterOption, Json, client_of
+from ..shared_options import CollectionOption, FilterOption, Json, audit_of, client_of
 from .options import Prefix, usage
 
 _FAILED = 1
@@ -47,8 +47,10 @@ def delete(  # noqa: PLR0917 - one parameter is one option
 
 
 def _delete_chosen(context: typer.Context, choice: ChoiceArguments, json: bool) -> None:
+    audit = audit_of(context)
     with client_of(context) as client, usage("--filter"):
         removal = client.delete_documents(**choice)
+    audit.note("documents.delete", collection=choice.get("collection"), deleted=removal.deleted)
     if json:
         console.say_json(removal.to_dict())
     else:
@@ -59,6 +61,7 @@ def _delete_chosen(context: typer.Context, choice: ChoiceArguments, json: bool) 
 
 
 def _delete_named(context: typer.Context, ids: list[str], collection: str, json: bool) -> None:
+    audit = audit_of(context)
     deleted: list[str] = []
     missing: list[str] = []
     with client_of(context) as client:
@@ -67,6 +70,7 @@ def _delete_named(context: typer.Context, ids: list[str], collection: str, json:
             try:
                 client.delete_document(document_id, collection=collection)
                 deleted.append(document_id)
+                audit.note("document.delete", collection=collection, document=document_id)
             except NotFound:
                 missing.append(document_id)
     if json:

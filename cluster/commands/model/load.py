@@ -16,6 +16,7 @@ from ...readers import reader_loading, shard_readers
 from ...readers.reader_files import budget_of, read_reader
 from ...servers.signals import until_signal
 from ...terminal import console
+from ..shared_options import audit_of
 from .place import TIMEOUT_SECONDS, Timeout, place_of
 
 
@@ -55,12 +56,14 @@ def load(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster model load --context-tokens 128
     """
+    audit = audit_of(context)
     settings, place = place_of(context, timeout)
     budget = budget_of(settings) if context_tokens is None else context_tokens
     reader = read_reader(folder or bundled_reader(), budget, name)
     _need_functions(settings, place.url)
     with until_signal():
         removed = reader_loading.load(place, reader, beside=beside, keep_old=keep_old)
+    audit.note("model.load", model=reader.tag, beside=beside, removed=list(map(str, removed)))
     console.say(f"loaded {reader.tag}{' beside the default one' if beside else ''}")
     for old in removed:
         console.say(f"removed {old}")

@@ -8,6 +8,7 @@ import typer
 
 from ...readers import reader_loading
 from ...terminal import console
+from ..shared_options import audit_of
 from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
 
 
@@ -23,5 +24,8 @@ def unload(
 
     Example: qa-cluster model unload my-reader@0123456789ab
     """
+    audit = audit_of(context)
     _, place = place_of(context, timeout)
-    console.say(f"removed {reader_loading.unload(place, name, force=force)}")
+    removed = reader_loading.unload(place, name, force=force)
+    audit.note("model.unload", model=str(removed))
+    console.say(f"removed {removed}")

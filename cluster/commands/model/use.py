@@ -6,6 +6,7 @@ import typer
 
 from ...readers import reader_loading
 from ...terminal import console
+from ..shared_options import audit_of
 from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
 
 
@@ -14,5 +15,8 @@ def use(context: typer.Context, name: LoadedName, timeout: Timeout = TIMEOUT_SEC
 
     Example: qa-cluster model use my-reader
     """
+    audit = audit_of(context)
     _, place = place_of(context, timeout)
-    console.say(f"the default reader is {reader_loading.use(place, name)}")
+    chosen = reader_loading.use(place, name)
+    audit.note("model.use", model=str(chosen))
+    console.say(f"the default reader is {chosen}")

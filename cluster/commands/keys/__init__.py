@@ -1,0 +1,1 @@
+"""`qa-cluster keys ..`: makes, lists and revokes the API keys of the REST service."""

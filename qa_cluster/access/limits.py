@@ -1,0 +1,182 @@
+"""Counts what API keys use, in the cluster, so that all services agree.
+
+What one key uses is on one shard, under the key's id. Each count is one script and so one step. While that shard cannot
+be asked, each service counts requests for itself, because these limits protect the cluster from load and must not take
+away what its other shards can do; sentences cannot be counted by one service, and are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+from itertools import count
+from math import ceil
+from time import monotonic
+from typing import Any
+
+from qa_cluster.errors import ClusterError, DeadlineExceeded, QAError, ReplyError
+from qa_cluster.keys import api_running_key, api_use_key
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.shards import Shards
+from qa_cluster.scripts import ScriptCall
+
+from .records import ApiKey
+
+COUNT_SECONDS = 1.0
+REQUESTS, CONCURRENT, SENTENCES = "requests", "concurrent", "sentences"
+DAY_SECONDS = 86_400
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How a limit stands: `left` of `limit` in a window (0 s: at a time), until `reset_seconds` have passed."""
+
+    name: str
+    limit: int
+    left: int
+    reset_seconds: int = 0
+    window_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A request that was counted, or refused by the limit called `refused`; `member` names it while it is under way."""
+
+    counts: tuple[Count, ...]
+    refused: str = ""
+    retry_after_seconds: int = 0
+    member: str = ""
+    here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Sentences that were counted before they are written; `refused` if the day's limit had been reached."""
+
+    sentences: int
+    day: int
+    count: Count
+    refused: bool
+
+
+class KeyUse:
+    """Counts for one process. `lease_seconds` is longer than any request takes: after it, one no longer counts."""
+
+    def __init__(self, shards: Shards, lease_seconds: float) -> None:
+        self._shards = shards
+        self._lease_ms = ceil(lease_seconds * 1000)
+        self._prefix = os.urandom(6).hex()
+        self._numbers = count(1)
+        self._here: dict[str, _Here] = {}
+
+    async def begin(self, key: ApiKey) -> Use:
+        """Count a request that begins; one that is refused does not count. Call `end` after it."""
+        limits = key.limits
+        rate, most = limits.requests_per_second or 0, limits.concurrent or 0
+        member = f"{self._prefix}-{next(self._numbers)}"
+        names = (api_use_key(key.id), api_running_key(key.id))
+        try:
+            reply = await self._run(ScriptCall("begin_api_use", names, (rate, most, member, self._lease_ms)))
+        except QAError as error:
+            here = True
+            if key.id not in self._here:
+                _log.warning("this service counts the requests of key %s by itself meanwhile: %s", key.id, error)
+            reply = self._here.setdefault(key.id, _Here()).begin(rate, most)
+        else:
+            here = False
+            self._here.pop(key.id, None)
+        refused, left, wait, room = reply
+        seconds = max(1, ceil(wait / 1e6))
+        counts = []
+        if rate:
+            counts.append(Count(REQUESTS, rate, left, seconds, 1))
+        if most:
+            counts.append(Count(CONCURRENT, most, room))
+        return Use(tuple(counts), ("", REQUESTS, CONCURRENT)[refused], seconds, member if most else "", here)
+
+    async def end(self, key: ApiKey, use: Use) -> None:
+        """A request that was counted is over. Where that cannot be said, it counts until its time is up."""
+        if not use.member or use.refused:
+            return
+        if use.here:
+            if (here := self._here.get(key.id)) is not None:
+                here.running = max(0, here.running - 1)
+            return
+        name = api_running_key(key.id)
+        try:
+            async with asyncio.timeout(COUNT_SECONDS):
+                await self._shards.execute_once(name, "ZREM", name, use.member)
+        except (QAError, ReplyError, ConnectionLost, TimeoutError):
+            return
+
+    async def reserve(self, key: ApiKey, sentences: int) -> Reserved:
+        """Count sentences that will be written: all of them, or none if the day's limit has been reached before.
+
+        Raises:
+            ClusterError: they cannot be counted.
+        """
+        limit = key.limits.sentences_per_day or 0
+        try:
+            allowed, day, used, rest = await self._run(
+                ScriptCall("count_sentences", (api_use_key(key.id),), (limit, sentences, ""))
+            )
+        except QAError as error:
+            raise ClusterError(
+                f"the sentences of key {key.id} cannot be counted, so nothing is written: {error}"
+            ) from error
+        count = Count(SENTENCES, limit, max(0, limit - used), rest, DAY_SECONDS)
+        return Reserved(sentences, day, count, not allowed)
+
+    async def settle(self, key: ApiKey, reserved: Reserved, written: int) -> None:
+        """Correct the count to what was written in the end."""
+        more = written - reserved.sentences
+        if more:
+            try:
+                await self._run(ScriptCall("count_sentences", (api_use_key(key.id),), (0, more, reserved.day)))
+            except QAError:
+                return  # what was counted before is at least as much
+
+    async def _run(self, call: ScriptCall) -> Any:
+        name = call.keys[0]
+
+        async def attempt() -> Any:
+            try:
+                return await self._shards.execute_once(name, *call.short())
+            except ReplyError as error:
+                if error.code != "NOSCRIPT":
+                    raise
+            return await self._shards.execute_once(name, *call.command())
+
+        try:
+            async with asyncio.timeout(COUNT_SECONDS):
+                return await self._shards.retrying(attempt, COUNT_SECONDS)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"the shard that counts did not answer in {COUNT_SECONDS:g} s") from error
+
+
+class _Here:
+    """The counts of this process, for while the shard cannot be asked; as `begin_api_use.lua` counts."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self._paced = 0.0
+
+    def begin(self, rate: int, most: int) -> tuple[int, int, int, int]:
+        """Reply as the script does."""
+        if most and self.running >= most:
+            return 2, 0, 1_000_000, 0
+        left, full = 0, 0.0
+        if rate:
+            now = monotonic() * 1e6
+            paced = max(now, self._paced) + 1e6 / rate
+            full = paced - now
+            if full > 1e6 + 0.5:
+                return 1, 0, ceil(full - 1e6), max(most - self.running, 0)
+            left = int((1e6 - full) * rate / 1e6 + 0.001)
+            self._paced = paced
+        self.running += bool(most)
+        return 0, left, ceil(full), max(most - self.running, 0)

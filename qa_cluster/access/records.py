@@ -1,0 +1,202 @@
+"""What an API key is: its text, what the cluster stores of it, and what it may do.
+
+A key is ``qac_<id>_<secret>``. The secret has 256 random bits, so that its plain SHA-256 tells nothing of it; the
+cluster has only that. Whoever reads the stored form cannot make a key of it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any, Self
+
+import orjson
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import check_collection
+
+PREFIX = "qac"
+SECRET_BYTES = 32
+MAX_NAME_CHARS = 100
+MAX_KEY_COLLECTIONS = 100
+MAX_LIMIT = 1_000_000_000
+MAX_EXPIRY_SECONDS = 100 * 366 * 86_400
+ASK, SEARCH, WRITE, ADMIN = "ask", "search", "write", "admin"
+SCOPES = (ASK, SEARCH, WRITE, ADMIN)
+
+_TEXT = re.compile(rb"qac_([0-9a-f]{12})_([A-Za-z0-9_-]{43})\Z")
+_ID = re.compile(r"[0-9a-f]{12}\Z")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOBODY = bytes(32)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """The limits of one key over all services; None is none.
+
+    Attributes:
+        requests_per_second: requests begun; as many may come at once after a second of rest.
+        concurrent: requests under way at the same time.
+        sentences_per_day: sentences of documents that are written from one midnight (UTC) to the next.
+    """
+
+    requests_per_second: int | None = None
+    concurrent: int | None = None
+    sentences_per_day: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value is not None and (type(value) is not int or not 1 <= value <= MAX_LIMIT):
+                raise InvalidInput(f"{name} must be an integer from 1 to {MAX_LIMIT}, got {value!r}"[:200])
+
+    @property
+    def counted(self) -> bool:
+        """Whether the cluster has to be asked at every request."""
+        return self.requests_per_second is not None or self.concurrent is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key as the cluster stores it. Times are seconds since 1970.
+
+    Attributes:
+        digest: SHA-256 of the secret, 64 hex digits.
+        collections: those it may use; empty: all of them.
+        expires, revoked: from when on it is not valid; None: never.
+    """
+
+    id: str
+    name: str
+    digest: str
+    scopes: tuple[str, ...]
+    collections: tuple[str, ...] = ()
+    limits: KeyLimits = field(default_factory=KeyLimits)
+    created: int = 0
+    expires: int | None = None
+    revoked: int | None = None
+
+    def state(self, now: float) -> str:
+        """``valid``, ``expired`` or ``revoked``."""
+        if self.revoked is not None:
+            return "revoked"
+        return "valid" if self.expires is None or now < self.expires else "expired"
+
+    def allows(self, collection: str) -> bool:
+        """Whether it may use this collection."""
+        return not self.collections or collection in self.collections
+
+    def fits(self, secret: bytes) -> bool:
+        """Whether this is its secret; how long that takes does not depend on how much of it is right."""
+        return compare_digest(sha256(secret).digest(), bytes.fromhex(self.digest))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may be shown of it: all but the digest."""
+        shown = asdict(self)
+        del shown["digest"]
+        return shown | {"scopes": list(self.scopes), "collections": list(self.collections)}
+
+    def to_json(self) -> bytes:
+        """The stored form."""
+        return orjson.dumps(self.to_dict() | {"digest": self.digest})
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Self:
+        """Read the stored form; InvalidInput if it is none."""
+        try:
+            value = orjson.loads(raw)
+            limits = KeyLimits(**value.pop("limits"))
+            scopes, collections = tuple(value.pop("scopes")), tuple(value.pop("collections"))
+            key = cls(**value, scopes=scopes, collections=collections, limits=limits)
+            bytes.fromhex(key.digest)
+            check_id(key.id)
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, InvalidInput) as error:
+            raise InvalidInput(f"the record of an API key cannot be read: {error}") from error
+        return key
+
+    def revoke(self, now: float) -> Self:
+        """The same, not valid from now on."""
+        return self if self.revoked is not None else replace(self, revoked=int(now))
+
+
+def new_key(
+    name: str,
+    scopes: Iterable[str],
+    *,
+    collections: Iterable[str] = (),
+    limits: KeyLimits | None = None,
+    expires_in_seconds: int | None = None,
+    now: float,
+) -> tuple[ApiKey, str]:
+    """A new key as it is stored, and its text, which nobody can find out later.
+
+    Args:
+        name: what people know it by, 1 to 100 characters.
+        collections: those it may use; none: all.
+        now: seconds since 1970.
+
+    Raises:
+        InvalidInput: a value does not fit.
+    """
+    if not isinstance(name, str) or not 1 <= len(name.strip()) <= MAX_NAME_CHARS or _UNSAFE.search(name):
+        raise InvalidInput(f"name of a key must be 1 to {MAX_NAME_CHARS} printable characters, got {name!r}"[:300])
+    bound = tuple(sorted({check_collection(collection) for collection in collections}))
+    if len(bound) > MAX_KEY_COLLECTIONS:
+        raise InvalidInput(
+            f"a key may have {MAX_KEY_COLLECTIONS} collections, got {len(bound)}: leave them out for all"
+        )
+    if expires_in_seconds is not None and not 1 <= expires_in_seconds <= MAX_EXPIRY_SECONDS:
+        raise InvalidInput(f"a key may live for 1 to {MAX_EXPIRY_SECONDS} seconds, got {expires_in_seconds}")
+    identity, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
+    key = ApiKey(
+        identity,
+        name.strip(),
+        sha256(secret.encode()).hexdigest(),
+        check_scopes(scopes),
+        bound,
+        limits or KeyLimits(),
+        int(now),
+        None if expires_in_seconds is None else int(now) + expires_in_seconds,
+    )
+    return key, f"{PREFIX}_{identity}_{secret}"
+
+
+def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
+    """The scopes in their order, each once; the error names one that is none."""
+    given = tuple(scopes)
+    unknown = [scope for scope in given if scope not in SCOPES]
+    if unknown or not given:
+        got = repr(unknown[0])[:50] if unknown else "none"
+        raise InvalidInput(f"scopes of a key are any of {', '.join(SCOPES)}, got {got}")
+    return tuple(scope for scope in SCOPES if scope in given)
+
+
+def check_id(text: object) -> str:
+    """The id of a key, if it may be one. The error does not repeat what may be a whole key."""
+    if not isinstance(text, str) or not _ID.match(text):
+        raise InvalidInput("id of a key must be 12 hex digits, as `qa-cluster keys list` shows it")
+    return text
+
+
+def parse(text: bytes) -> tuple[str, bytes] | None:
+    """The id and the secret of a key's text, None if it is none."""
+    found = _TEXT.match(text)
+    return None if found is None else (found[1].decode(), found[2])
+
+
+def find(keys: Mapping[str, ApiKey], text: bytes) -> ApiKey | None:
+    """The key with this text, valid or not; None if there is none.
+
+    A wrong id takes as long as a wrong secret.
+    """
+    parts = parse(text)
+    if parts is None:
+        return None
+    key = keys.get(parts[0])
+    if key is None:
+        compare_digest(sha256(parts[1]).digest(), _NOBODY)
+        return None
+    return key if key.fits(parts[1]) else None

@@ -1,0 +1,212 @@
+"""The API keys of a cluster: read by every service, made and revoked by whoever administers it.
+
+Every partition has the whole list, a hash of ids and records, as with collections: so it can be read while a shard is
+down, moves with the slots, and survives a failover that loses a write. A record never changes but that it is revoked;
+whoever reads several lists takes a key as revoked if any of them says so. So a key that was revoked stays so, and its
+record stays, because it is also what keeps the service closed: once there was a key, nobody gets in without one, until
+`clear` removes all of them.
+
+Services read the lists again after a shard has reported a change (`CLIENT TRACKING`), and once a second while no shard
+can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic, time
+from typing import Any, Protocol
+
+from qa_cluster.errors import ClusterError, InvalidInput, NotFound, QAError
+from qa_cluster.keys import api_keys_key, api_running_key, api_use_key, partition_tags
+from qa_cluster.routing.shards import Shards
+
+from .records import ApiKey, check_id
+
+MAX_KEYS = 1000
+# While no shard reports changes, a list that was read counts for so long.
+KEEP_SECONDS = 1.0
+# So long for the first list, and then so long for those that have not come yet: each is complete by itself.
+READ_SECONDS = 5.0
+PATIENCE_SECONDS = 0.25
+
+_log = logging.getLogger(__name__)
+
+
+class Reports(Protocol):
+    """What tells of changes: `qa_cluster.asking.freshness`. `key_changes` moves when keys may have changed."""
+
+    key_changes: int
+
+    async def drain(self, *, without_down: bool = False) -> bool:
+        """Take in what has been reported; whether all that matters is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """All keys by their ids. It is `closed` if there is a record, readable or not: then a valid key is needed."""
+
+    keys: Mapping[str, ApiKey] = field(default_factory=dict)
+    closed: bool = False
+
+
+class ApiKeys:
+    """The keys of one cluster. `partitions` is the number of its partitions.
+
+    >>> key, text = new_key("the shop", ["ask"], now=time())
+    >>> await api_keys.add(key)
+    >>> find((await api_keys.current()).keys, text.encode()) == key
+    True
+    """
+
+    def __init__(self, shards: Shards, reports: Reports, partitions: int) -> None:
+        self._shards = shards
+        self._reports = reports
+        self.partitions = partitions
+        self.last = KeyList(closed=True)
+        self._seen = -1
+        self._read_at = 0.0
+        self._lock = asyncio.Lock()
+
+    def at_hand(self) -> KeyList | None:
+        """The list without waiting, None if it may have changed.
+
+        It knows what has been read from the shards so far: who relies on it looks afterwards, and before anything is
+        awaited, whether they have reported more (`Freshness.drained`).
+        """
+        return self.last if self._seen == self._reports.key_changes else None
+
+    async def current(self) -> KeyList:
+        """The list as it is now; ClusterError if no shard can tell."""
+        fresh = await self._reports.drain(without_down=True)
+        if not self._holds(fresh):
+            async with self._lock:
+                if not self._holds(fresh):
+                    changes, begun = self._reports.key_changes, monotonic()
+                    self.last = _merged(await self._lists())
+                    self._seen, self._read_at = changes, begun
+        return self.last
+
+    async def all(self) -> list[ApiKey]:
+        """All keys, read anew, the oldest first; those that are not valid any more, too."""
+        found = _merged(await self._lists()).keys.values()
+        return sorted(found, key=lambda key: (key.created, key.id))
+
+    async def add(self, key: ApiKey) -> None:
+        """Store a new key; ClusterError if it could not be stored everywhere: then nobody must get its text."""
+        stored = await self.all()
+        if len(stored) >= MAX_KEYS:
+            await self._make_room(stored)
+        failed = await self._everywhere("HSETNX", key.id, key.to_json())
+        if failed:
+            raise ClusterError(
+                f"key {key.id} could not be stored on every shard, so it is not handed out ({failed}): repeat the"
+                f" command when all shards are up, and revoke {key.id} then"
+            )
+
+    async def revoke(self, key_id: str) -> ApiKey:
+        """Make a key invalid for ever; NotFound where there is none. Doing so again completes it."""
+        key = next((key for key in await self.all() if key.id == check_id(key_id)), None)
+        if key is None:
+            raise NotFound(f"no such key: {key_id!r}; `qa-cluster keys list` shows all")
+        revoked = key.revoke(time())
+        failed = await self._everywhere("HSET", key_id, revoked.to_json())
+        if failed:
+            raise ClusterError(
+                f"key {key_id} is revoked, but not on every shard ({failed}): repeat the command when all shards are up"
+            )
+        return revoked
+
+    async def clear(self) -> int:
+        """Remove all keys with their records: the service asks for none any more. How many there were."""
+        stored = await self.all()
+        keys = list(map(api_keys_key, partition_tags(self.partitions)))
+        await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
+        await self._forget_use(key.id for key in stored)
+        return len(stored)
+
+    async def _make_room(self, stored: list[ApiKey]) -> None:
+        """Remove the record that has been revoked for longest."""
+        revoked = [key for key in stored if key.revoked is not None]
+        if not revoked:
+            raise InvalidInput(f"there are {len(stored)} keys, the limit is {MAX_KEYS}: revoke one first")
+        oldest = min(revoked, key=lambda key: key.revoked or 0)
+        if failed := await self._everywhere("HDEL", oldest.id):
+            raise ClusterError(f"no room for another key: the record of {oldest.id} could not be removed ({failed})")
+        await self._forget_use([oldest.id])
+
+    async def _forget_use(self, ids: Iterable[str]) -> None:
+        keys = [name for key_id in ids for name in (api_use_key(key_id), api_running_key(key_id))]
+        await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
+
+    async def _everywhere(self, command: str, key_id: str, *value: bytes) -> str:
+        """Run a command on every list; what went wrong, empty if nothing did."""
+
+        async def run(key: str) -> str:
+            try:
+                await self._shards.execute(key, command, key, key_id, *value)
+            except QAError as error:
+                return str(error)
+            return ""
+
+        return "; ".join(sorted({*await asyncio.gather(*map(run, self._names()))} - {""}))
+
+    def _names(self) -> list[str]:
+        return list(map(api_keys_key, partition_tags(self.partitions)))
+
+    def _holds(self, fresh: bool) -> bool:
+        if self._seen != self._reports.key_changes:
+            return False
+        return fresh or monotonic() - self._read_at < KEEP_SECONDS
+
+    async def _lists(self) -> list[Any]:
+        """The lists that can be read soon: all, or those of the shards that answer. ClusterError if there is none."""
+        down = self._shards.down
+        names = [name for name in self._names() if not down or self._shards.shard_of_key(name) not in down]
+        reading = [asyncio.ensure_future(self._shards.execute(name, "HGETALL", name)) for name in names]
+        if not reading:
+            raise ClusterError(f"the API keys cannot be read: {self._shards.why_down(down)}")
+        try:
+            until = monotonic() + READ_SECONDS
+            left: set[asyncio.Future[Any]] = set(reading)
+            await asyncio.wait(left, timeout=PATIENCE_SECONDS)
+            while not any(map(_succeeded, reading)):
+                left = {future for future in reading if not future.done()}
+                if not left or monotonic() >= until:
+                    raise _unreadable(reading)
+                await asyncio.wait(left, timeout=until - monotonic(), return_when=asyncio.FIRST_COMPLETED)
+            return [future.result() for future in reading if _succeeded(future)]
+        finally:
+            for future in reading:
+                future.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+
+def _succeeded(future: asyncio.Future[Any]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _unreadable(reading: Iterable[asyncio.Future[Any]]) -> ClusterError:
+    reasons = {str(future.exception()) for future in reading if future.done() and not future.cancelled()}
+    return ClusterError(f"the API keys cannot be read: {'; '.join(sorted(reasons)) or 'no shard answers in time'}")
+
+
+def _merged(lists: Iterable[Any]) -> KeyList:
+    """One list of all: a key is revoked if any list says so, and a record that cannot be read is nobody's key."""
+    found: dict[str, ApiKey] = {}
+    closed = False
+    for reply in lists:
+        records = reply.values() if isinstance(reply, dict) else reply[1::2]
+        for raw in records:
+            closed = True
+            try:
+                key = ApiKey.from_json(raw)
+            except InvalidInput as error:
+                _log.warning("%s", error)
+                continue
+            known = found.get(key.id)
+            if known is None or known.revoked is None:
+                found[key.id] = key
+    return KeyList(found, closed)

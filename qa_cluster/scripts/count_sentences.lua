@@ -1,0 +1,20 @@
+-- Counts sentences that are written with an API key, from one midnight (UTC) to the next.
+-- KEYS: use. ARGV: sentences a day (0: correct the count in any case), sentences (may be negative), day that is
+-- corrected (empty: today).
+-- Reply: 1, or 0 if the limit had been reached; the day; its sentences; seconds until it ends.
+local time = redis.call('TIME')
+local day = math.floor(tonumber(time[1]) / 86400)
+local rest = 86400 - tonumber(time[1]) % 86400
+if ARGV[3] ~= '' and tonumber(ARGV[3]) ~= day then
+  return {1, day, 0, rest}
+end
+if tonumber(redis.call('HGET', KEYS[1], 'day') or '-1') ~= day then
+  redis.call('HSET', KEYS[1], 'day', day, 'sentences', 0)
+end
+local used = tonumber(redis.call('HGET', KEYS[1], 'sentences'))
+if tonumber(ARGV[1]) > 0 and used >= tonumber(ARGV[1]) then
+  return {0, day, used, rest}
+end
+used = math.max(used + tonumber(ARGV[2]), 0)
+redis.call('HSET', KEYS[1], 'sentences', used)
+return {1, day, used, rest}

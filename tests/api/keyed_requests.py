@@ -1,0 +1,70 @@
+"""Every route with the scopes that it takes, and keys for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from qa_cluster.access.records import ApiKey, new_key
+from qa_cluster.api.app import Application
+
+BOOKS, OTHER = {"collection": "books"}, {"collection": "other"}
+QUESTION = "Who wrote programs?"
+# Method, path, arguments for a collection, scopes of which one is needed. The collection `{}` is put in where it goes.
+ROUTES: list[tuple[str, str, str, tuple[str, ...]]] = [
+    ("GET", f"/qa?question={QUESTION}&collection={{}}", "", ("ask",)),
+    ("HEAD", f"/qa?question={QUESTION}&collection={{}}", "", ("ask",)),
+    ("POST", "/qa", '{"question": "' + QUESTION + '", "collection": "{}"}', ("ask",)),
+    ("GET", "/search?q=programs&collection={}", "", ("search",)),
+    ("POST", "/search", '{"query": "programs", "collection": "{}"}', ("search",)),
+    ("GET", "/documents?collection={}", "", ("search",)),
+    ("GET", "/documents/count?collection={}", "", ("ask", "search")),
+    ("GET", "/documents/ada?collection={}", "", ("search",)),
+    ("GET", "/documents/%63ount?collection={}", "", ("search",)),
+    ("PUT", "/documents/ada?collection={}", '{"text": "Ada wrote programs."}', ("write",)),
+    ("DELETE", "/documents/none?collection={}", "", ("write",)),
+    ("DELETE", "/documents?prefix=none&collection={}", "", ("write",)),
+    ("GET", "/collections/{}", "", ("ask", "search", "write", "admin")),
+    ("POST", "/collections", '{"name": "{}"}', ("admin",)),
+    ("DELETE", "/collections/{}", "", ("admin",)),
+]
+# Routes that are about no collection.
+WHOLE: list[tuple[str, str, str, tuple[str, ...]]] = [
+    ("GET", "/collections", "", ("ask", "search", "write", "admin")),
+    ("GET", "/models", "", ("ask",)),
+    ("POST", "/models/default", '{"inputs": {"question": "Who?", "context": "Ada."}}', ("ask",)),
+    ("GET", "/metrics", "", ("admin",)),
+    ("GET", "/no/such/route", "", ("ask", "search", "write", "admin")),
+    ("OPTIONS", "/qa", "", ("ask",)),
+    ("PATCH", "/documents/ada", "", ("write",)),
+]
+OPEN = ("/livez", "/readyz", "/openapi.json", "/docs", "/", "/page.css", "/page.js", "/page/dom.js")
+
+
+async def send(
+    client: httpx.AsyncClient, route: tuple[str, str, str, tuple[str, ...]], collection: str = "", key: str = ""
+) -> httpx.Response:
+    """The response to a route's request."""
+    method, path, body, _ = route
+    headers = bearer(key) | ({"content-type": "application/json"} if body else {})
+    content = body.replace("{}", collection).encode() if "{}" in body else body.encode()
+    return await client.request(method, path.replace("{}", collection), content=content, headers=headers)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+async def made(app: Application, *scopes: str, **options: Any) -> tuple[ApiKey, str]:
+    """A key that the cluster has, and its text."""
+    key, text = new_key("the shop", scopes, now=options.pop("now", 1_795_000_000), **options)
+    await app.state.engine.api_keys.add(key)
+    return key, text
+
+
+async def with_documents(client: httpx.AsyncClient) -> None:
+    """Two collections with a document each."""
+    for name in ("books", "other"):
+        await client.post("/collections", json={"name": name})
+        await client.put("/documents/ada", params={"collection": name}, json={"text": "Ada wrote programs."})

@@ -1,0 +1,244 @@
+"""The limits of API keys: two services count together, 429 says when to come back, and nothing is left counted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from qa_cluster.access.records import KeyLimits
+from qa_cluster.api.app import Application
+from qa_cluster.client import AsyncClient, LimitReached
+from qa_cluster.errors import ClusterError
+from qa_cluster.keys import api_running_key, api_use_key
+from tests.api.keyed_requests import BOOKS, QUESTION, bearer, made, with_documents
+from tests.api.service_under_test import assert_problem, service
+from tests.client.scripted_cluster import ScriptedCluster, never
+from tests.harness.polling import eventually_async
+
+ASKED = {"question": QUESTION, **BOOKS}
+ALL = ("ask", "search", "write", "admin")
+
+
+async def day_is(app: Application, key_id: str) -> int:
+    """The sentences that are counted for a key."""
+    name = api_use_key(key_id)
+    return int(await app.state.engine.shards.execute(name, "HGET", name, "sentences"))
+
+
+async def test_two_services_count_requests_together_and_say_what_is_left(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client), service(cluster.target()) as (_, other):
+        await with_documents(client)
+        # so many that the second in which they are sent lets no further one in
+        key, text = await made(app, "ask", limits=KeyLimits(requests_per_second=2))
+        statuses = []
+        last = None
+        for number in range(60):
+            last = await (client, other)[number % 2].get("/models", headers=bearer(text))
+            statuses.append(last.status_code)
+            if last.status_code == 429:
+                break
+            assert last.headers["ratelimit-policy"] == '"requests";q=2;w=1'
+            assert re.fullmatch(r'"requests";r=[01];t=1', last.headers["ratelimit"])
+        assert last is not None and statuses[:2] == [200] * 2 and statuses[-1] == 429
+        problem = assert_problem(last, 429, "too-many-requests", f"key {key.id} may have 2 requests a second")
+        assert problem["code"] == "LIMIT"
+        assert last.headers["retry-after"] == "1" and last.headers["ratelimit"] == '"requests";r=0;t=1'
+
+        async def again() -> bool:
+            return (await client.get("/models", headers=bearer(text))).status_code == 200
+
+        await eventually_async(again)
+
+
+@pytest.mark.hostile
+async def test_a_cached_answer_counts_for_a_key_with_a_limit(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        _, free = await made(app, "ask")
+        _, text = await made(app, "ask", limits=KeyLimits(requests_per_second=1))
+
+        async def near() -> bool:
+            found = await client.get("/qa", params=ASKED, headers=bearer(free))
+            return bool(found.json()["cache"]["tier"] == "near")
+
+        await eventually_async(near)
+
+        async def refused() -> bool:
+            return (await client.get("/qa", params=ASKED, headers=bearer(text))).status_code == 429
+
+        await eventually_async(refused)
+        assert (await client.get("/qa", params=ASKED, headers=bearer(free))).status_code == 200
+
+
+async def test_a_key_without_such_limits_sends_nothing_to_count(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        key, text = await made(app, "ask", "search", limits=KeyLimits(sentences_per_day=5))
+        found = await client.get("/qa", params=ASKED, headers=bearer(text))
+        assert found.status_code == 200 and "ratelimit" not in found.headers
+        for name in (api_use_key(key.id), api_running_key(key.id)):
+            assert await app.state.engine.shards.execute(name, "EXISTS", name) == 0
+
+
+async def test_requests_at_a_time_are_counted_over_services_and_given_back(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client), service(cluster.target()) as (_, other):
+        await with_documents(client)
+        key, text = await made(app, "ask", "search", limits=KeyLimits(concurrent=2))
+        cluster.triggers["qa.rank"] = never
+        asking = [
+            asyncio.create_task(one.get("/qa", params={"question": f"Question {number}?"}, headers=bearer(text)))
+            for number, one in enumerate((client, other))
+        ]
+        name = api_running_key(key.id)
+
+        async def under_way() -> int:
+            return int(await app.state.engine.shards.execute(name, "ZCARD", name))
+
+        async def both() -> bool:
+            return await under_way() == 2
+
+        await eventually_async(both)
+        for one in (client, other):
+            refused = await one.get("/models", headers=bearer(text))
+            assert_problem(refused, 429, "too-many-requests", "2 requests at the same time")
+            assert refused.headers["ratelimit-policy"] == '"concurrent";q=2;qu="concurrent-requests"'
+        cluster.triggers["qa.rank"] = cluster.rank
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+        async def none() -> bool:
+            return await under_way() == 0
+
+        await eventually_async(none)
+        for _ in range(20):  # each is given back before its answer is there
+            assert (await client.get("/models", headers=bearer(text))).status_code == 200
+            assert_problem(await client.get("/qa", headers=bearer(text)), 422, "validation")
+
+
+async def test_a_request_is_given_back_before_its_client_can_know(cluster: ScriptedCluster) -> None:
+    """Else a client that sends one request after the other would be refused now and then."""
+    async with service(cluster.target()) as (app, _):
+        key, text = await made(app, "ask", limits=KeyLimits(concurrent=1))
+        name = api_running_key(key.id)
+        seen = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            seen.append((message["type"], await app.state.engine.shards.execute(name, "ZCARD", name)))
+
+        scope = {
+            "type": "http", "method": "GET", "path": "/models", "raw_path": b"/models", "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {text}".encode())],
+        }  # fmt: skip
+        await app(scope, receive, send)
+        assert seen == [("http.response.start", 0), ("http.response.body", 0)]
+
+
+async def test_a_service_that_died_does_not_hold_its_requests_for_ever(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        key, text = await made(app, "ask", limits=KeyLimits(concurrent=1))
+        name = api_running_key(key.id)
+        await app.state.engine.shards.execute(name, "ZADD", name, 1, "of a service that died long ago")
+        assert (await client.get("/models", headers=bearer(text))).status_code == 200
+
+
+async def test_sentences_of_a_day(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        key, text = await made(app, *ALL, limits=KeyLimits(sentences_per_day=5))
+
+        async def put(name: str, content: str, **more: str) -> httpx.Response:
+            path = f"/documents/{name}"
+            return await client.put(path, params={**BOOKS, **more}, json={"text": content}, headers=bearer(text))
+
+        assert (await put("a", "One. Two.")).status_code == 201
+        assert await day_is(app, key.id) == 2
+        assert (await put("a", "One. Two.")).status_code == 200
+        assert await day_is(app, key.id) == 2, "what is there already is free"
+        assert (await put("a", "")).status_code == 422
+        assert (await put("x" * 600, "One.")).status_code == 413
+        assert await day_is(app, key.id) == 2, "what is refused is free"
+        assert (await put("b", "One. Two. Three. Four.")).status_code == 201
+        assert await day_is(app, key.id) == 6
+        refused = await put("c", "One.")
+        assert_problem(refused, 429, "too-many-requests", f"key {key.id} may have 5 sentences a day")
+        assert 0 < int(refused.headers["retry-after"]) <= 86_400
+        assert refused.headers["ratelimit-policy"] == '"sentences";q=5;w=86400;qu="sentences"'
+        assert (await client.get("/documents/c", params=BOOKS, headers=bearer(text))).status_code == 404
+        assert (await client.delete("/documents/a", params=BOOKS, headers=bearer(text))).status_code == 204
+        name = api_use_key(key.id)
+        await app.state.engine.shards.execute(name, "HSET", name, "day", 1)
+        assert (await put("c", "One.")).status_code == 201
+        assert await day_is(app, key.id) == 1, "another day"
+
+
+@pytest.mark.hostile
+async def test_documents_written_at_once_do_not_slip_past_the_limit(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        key, text = await made(app, "write", limits=KeyLimits(sentences_per_day=3))
+        cluster.tokenizing = False
+        writes = [
+            client.put(
+                f"/documents/d{number}",
+                params={"wait": "false"},
+                json={"text": "One. Two. Three. Four."},
+                headers=bearer(text),
+            )
+            for number in range(20)
+        ]
+        statuses = [response.status_code for response in await asyncio.gather(*writes)]
+        assert sorted(statuses) == [201] + [429] * 19
+        assert await day_is(app, key.id) >= 4
+
+
+async def test_while_the_counting_shard_is_gone_requests_are_counted_here_and_sentences_are_not_taken(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        key, text = await made(app, *ALL, limits=KeyLimits(requests_per_second=1, concurrent=1, sentences_per_day=1000))
+
+        async def gone(*_: object) -> None:
+            raise ClusterError("the shard is down")
+
+        monkeypatch.setattr(app.state.engine.key_use, "_run", gone)
+
+        async def status() -> int:
+            return (await client.get("/models", headers=bearer(text))).status_code
+
+        async def is_(wanted: int) -> bool:
+            return await status() == wanted
+
+        await eventually_async(lambda: is_(200))
+        await eventually_async(lambda: is_(429))
+        assert f"counts the requests of key {key.id} by itself" in caplog.text
+
+        async def refused() -> bool:
+            response = await client.put("/documents/n", params=BOOKS, json={"text": "One."}, headers=bearer(text))
+            if response.status_code == 429:
+                return False
+            assert_problem(response, 503, "shard-unavailable", "nothing is written")
+            return True
+
+        await eventually_async(refused)
+
+
+async def test_the_client_waits_for_a_second_and_not_for_a_day() -> None:
+    left = [httpx.Response(429, headers={"retry-after": "0"}, json={"code": "LIMIT", "detail": "slower"})]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return left.pop() if left else httpx.Response(200, json={"object": "list", "data": []})
+
+    async with AsyncClient("http://localhost", transport=httpx.MockTransport(answer)) as client:
+        assert await client.models() == []
+        left.append(httpx.Response(429, headers={"retry-after": "4000"}, json={"code": "LIMIT", "detail": "tomorrow"}))
+        with pytest.raises(LimitReached, match="tomorrow") as error:
+            await client.models()
+        assert error.value.retry_after_seconds == 4000

@@ -1,0 +1,231 @@
+"""API keys at every door: without one, with a wrong, a revoked, an expired one, one of another scope or collection."""
+
+from __future__ import annotations
+
+import time
+
+import httpx
+import pytest
+
+from qa_cluster.api.guard import OPEN_PATHS
+from qa_cluster.client import AccessDenied, AsyncClient, InvalidInput
+from qa_cluster.errors import ClusterError
+from tests.api.keyed_requests import BOOKS, OPEN, OTHER, QUESTION, ROUTES, WHOLE, bearer, made, send, with_documents
+from tests.api.service_under_test import assert_problem, service, serving
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.harness.polling import eventually_async
+
+ALL = ("ask", "search", "write", "admin")
+ASKED = {"question": QUESTION, **BOOKS}
+
+
+async def near(client: httpx.AsyncClient, key: str) -> None:
+    """Ask until the near cache answers."""
+
+    async def cached() -> bool:
+        found = await client.get("/qa", params=ASKED, headers=bearer(key))
+        return bool(found.json()["cache"]["tier"] == "near")
+
+    await eventually_async(cached)
+
+
+async def test_without_keys_everything_is_as_it_was(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        await with_documents(client)
+        assert (await client.get("/qa", params=ASKED)).status_code == 200
+        assert (await client.get("/metrics")).status_code == 200
+
+
+@pytest.mark.hostile
+async def test_once_there_is_a_key_no_route_but_the_open_ones_answers_without(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        await client.get("/qa", params=ASKED)
+        await made(app, "ask")
+        for route in (*ROUTES, *WHOLE):
+            refused = await send(client, route, "books")
+            if route[0] != "HEAD":
+                assert_problem(refused, 401, "unauthorized", "needs an API key", "keys create")
+            assert refused.status_code == 401 and refused.headers["www-authenticate"] == 'Bearer realm="qa-cluster"'
+        for path in OPEN:
+            assert (await client.get(path)).status_code == 200
+        assert set(OPEN) <= OPEN_PATHS
+
+
+@pytest.mark.hostile
+async def test_a_route_wants_its_scope_and_no_other(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        keys = {scope: (await made(app, scope))[1] for scope in ALL}
+        for route in (*ROUTES, *WHOLE):
+            for scope, text in keys.items():
+                response = await send(client, route, "books", text)
+                assert response.status_code != 401, route
+                if scope in route[3]:
+                    assert response.status_code != 403, (route, scope, response.text)
+                else:
+                    assert response.status_code == 403, (route, scope)
+                    assert 'error="insufficient_scope"' in response.headers["www-authenticate"]
+                    if route[0] != "HEAD":
+                        assert_problem(response, 403, "forbidden", f"has scope {scope}")
+
+
+@pytest.mark.hostile
+async def test_a_key_of_one_collection_sees_nothing_of_another(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        await client.get("/qa", params={"question": QUESTION, **OTHER})
+        key, text = await made(app, *ALL, collections=["books"])
+        for route in ROUTES:
+            if route[:2] == ("DELETE", "/collections/{}"):
+                continue
+            own = await send(client, route, "books", text)
+            assert own.status_code not in (401, 403), (route, own.text)
+            for foreign in ("other", "nowhere", "default"):
+                refused = await send(client, route, foreign, text)
+                assert refused.status_code == 403, (route, foreign)
+                if route[0] != "HEAD":
+                    assert_problem(refused, 403, "forbidden", f"key {key.id} is not for collection '{foreign}'")
+        for path in ("/qa?question=Who%3F", "/search?q=x", "/documents", "/documents/count", "/documents/ada"):
+            assert_problem(await client.get(path, headers=bearer(text)), 403, "forbidden", "'default'")
+        listed = (await client.get("/collections", headers=bearer(text))).json()["data"]
+        assert [entry["name"] for entry in listed] == ["books"]
+        assert_problem(await client.get("/metrics", headers=bearer(text)), 403, "forbidden", "some collections only")
+        assert_problem(await client.delete("/collections/other", headers=bearer(text)), 403, "forbidden")
+        assert (await client.delete("/collections/books", headers=bearer(text))).status_code == 200
+
+
+@pytest.mark.hostile
+async def test_a_cached_answer_is_guarded_as_any_other(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        _, text = await made(app, "ask", collections=["books"])
+        _, foreign = await made(app, "ask", collections=["other"])
+        _, search = await made(app, "search")
+        revoked, late = await made(app, "ask")
+        await near(client, text)
+        await near(client, late)
+        assert_problem(await client.get("/qa", params=ASKED), 401, "unauthorized")
+        assert_problem(await client.get("/qa", params=ASKED, headers=bearer(text + "x")), 401, "unauthorized")
+        assert_problem(await client.get("/qa", params=ASKED, headers=bearer(foreign)), 403, "forbidden")
+        assert_problem(await client.get("/qa", params=ASKED, headers=bearer(search)), 403, "forbidden")
+        await app.state.engine.api_keys.revoke(revoked.id)
+        assert_problem(await client.get("/qa", params=ASKED, headers=bearer(late)), 401, "unauthorized", "revoked")
+        await near(client, text)
+
+
+@pytest.mark.hostile
+async def test_a_key_that_another_service_revokes_is_refused_at_the_next_request(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client), service(cluster.target()) as (other, _):
+        await with_documents(client)
+        key, text = await made(app, *ALL)
+        await near(client, text)
+        await other.state.engine.api_keys.revoke(key.id)
+        for path in ("/qa", "/documents", "/metrics"):
+            refused = await client.get(path, params=ASKED if path == "/qa" else None, headers=bearer(text))
+            assert_problem(refused, 401, "unauthorized", f"key {key.id} (revoked) is not valid any more")
+
+
+async def test_a_key_ends_when_its_time_is_up(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        now = int(time.time())
+        _, text = await made(app, "ask", expires_in_seconds=3600, now=now)
+        await near(client, text)
+        monkeypatch.setattr("qa_cluster.api.guard.time", lambda: now + 3601.0)
+        assert_problem(await client.get("/qa", params=ASKED, headers=bearer(text)), 401, "unauthorized", "expired")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "form", ["{}", "Basic {}", "Bearer", "Bearer ", "Bearer {} x", "Bearer x{}", "Bearer {}, Bearer {}"]
+)
+async def test_other_headers_are_no_key_and_no_secret_is_repeated(
+    cluster: ScriptedCluster, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with service(cluster.target()) as (app, client):
+        _, text = await made(app, *ALL)
+        refused = await client.get("/qa?question=a", headers={"authorization": form.replace("{}", text)})
+        assert_problem(refused, 401, "unauthorized")
+        assert 'error="invalid_token"' in refused.headers["www-authenticate"]
+        two = httpx.Headers([("authorization", f"Bearer {text}"), ("authorization", f"Bearer {text}")])
+        assert_problem(await client.get("/qa?question=a", headers=two), 401, "unauthorized")
+        query = await client.get(f"/qa?question=a&key={text}")
+        assert_problem(query, 401, "unauthorized")
+        secret = text.split("_", 2)[2]
+        assert secret not in refused.text + query.text + caplog.text
+        assert secret not in (await client.get("/metrics", headers=bearer(text))).text
+
+
+async def test_any_spelling_of_the_scheme_is_taken(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        _, text = await made(app, "ask")
+        for scheme in ("Bearer", "bearer", "BEARER"):
+            asked = await client.get("/models", headers={"authorization": f"{scheme} {text}"})
+            assert asked.status_code == 200
+
+
+@pytest.mark.hostile
+async def test_where_keys_are_required_nobody_gets_in_before_there_is_one(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target(), keys_required=True) as (app, client):
+        for _ in range(2):
+            for route in (*ROUTES, *WHOLE):
+                assert (await send(client, route, "default")).status_code == 401, route
+        refused = await client.get("/qa?question=a")
+        assert_problem(refused, 401, "unauthorized", "the cluster has no API key yet")
+        key, text = await made(app, *ALL)
+        assert (await client.get("/metrics", headers=bearer(text))).status_code == 200
+        await app.state.engine.api_keys.clear()
+        assert_problem(await client.get("/metrics", headers=bearer(text)), 401, "unauthorized")
+        assert key.id
+
+
+@pytest.mark.hostile
+async def test_when_the_keys_cannot_be_read_nothing_is_answered_but_the_metrics(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        _, text = await made(app, *ALL)
+        await near(client, text)
+
+        async def gone() -> None:
+            raise ClusterError("no shard answers")
+
+        monkeypatch.setattr(app.state.engine.api_keys, "current", gone)
+        monkeypatch.setattr(app.state.engine.api_keys, "at_hand", lambda: None)
+        assert_problem(await client.get("/qa", params=ASKED, headers=bearer(text)), 503, "shard-unavailable")
+        assert_problem(await client.get("/qa", params=ASKED), 503, "shard-unavailable")
+        assert (await client.get("/metrics", headers=bearer(text))).status_code == 200
+        assert_problem(await client.get("/metrics"), 401, "unauthorized")
+
+
+async def test_the_clients_send_their_key(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        await with_documents(client)
+        _, text = await made(app, "ask", collections=["books"])
+        transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
+        async with AsyncClient("http://localhost", api_key=text, transport=transport) as keyed:
+            assert (await keyed.ask(QUESTION, collection="books")).answerable
+            with pytest.raises(AccessDenied, match="not for collection 'other'"):
+                await keyed.ask(QUESTION, collection="other")
+        async with AsyncClient("http://localhost", transport=transport) as keyless:
+            with pytest.raises(AccessDenied, match="needs an API key"):
+                await keyless.ask(QUESTION)
+        with pytest.raises(InvalidInput, match="api_key must be a key") as error:
+            AsyncClient("http://localhost", api_key="qac_ secret")
+        assert "secret" not in str(error.value).partition("and a")[0]
+
+
+async def test_the_description_knows_keys(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as client:
+        described = (await client.get("/openapi.json")).json()
+        assert described["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+        assert described["security"] == [{"key": []}, {}]
+        for path, operations in described["paths"].items():
+            for method, operation in operations.items():
+                if method == "parameters":
+                    continue
+                responses = set(operation["responses"])
+                assert ({"401", "403", "429"} <= responses) == (path not in OPEN_PATHS), (path, method)
+                assert (operation.get("security") == []) == (path in OPEN_PATHS)

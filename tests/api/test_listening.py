@@ -1,0 +1,89 @@
+"""Where the service listens without API keys: on loopback, and elsewhere only if it is told so in so many words."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from qa_cluster.access.records import new_key
+from qa_cluster.api.__main__ import service_options
+from qa_cluster.api.hosts import is_loopback
+from qa_cluster.config import Settings
+from tests.api.keyed_requests import bearer
+from tests.api.service_under_test import assert_problem
+from tests.api.test_process import process, serving
+from tests.client.engines import opened
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.harness.polling import eventually_async
+from tests.harness.ports import free_port
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LocalHost."])
+def test_loopback(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "a.example", "localhost.example", "::ffff:10.0.0.1"])
+def test_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "without", "required"),
+    [("127.0.0.1", False, False), ("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.1", True, False)],
+)
+def test_keys_are_required_elsewhere_unless_told_otherwise(host: str, without: bool, required: bool) -> None:
+    settings = Settings(cluster_url="redis://a:7000", http_host=host, http_without_keys=without)
+    assert service_options(settings).keys_required is required
+
+
+@pytest.mark.hostile
+async def test_elsewhere_the_service_refuses_to_start_without_keys(cluster: ScriptedCluster) -> None:
+    port = free_port()
+    async with process("--host", "0.0.0.0", "--port", str(port), QA_CLUSTER_URL=cluster.url) as (child, output):
+        async with asyncio.timeout(60):
+            assert await child.wait() == 2
+        said = (await output).decode()
+        assert "no API key" in said and "0.0.0.0" in said and "keys create" in said and "--without-keys" in said
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"http://127.0.0.1:{port}/livez")
+
+
+async def test_it_starts_when_it_is_told_so(cluster: ScriptedCluster) -> None:
+    async with serving(cluster, "--host", "0.0.0.0", "--without-keys") as (_, client, _):
+        assert (await client.get("/qa?question=Who%3F")).status_code == 200
+
+
+@pytest.mark.hostile
+async def test_it_starts_when_there_is_a_key_and_asks_for_it(cluster: ScriptedCluster) -> None:
+    async with opened(cluster) as engine:
+        key, text = new_key("the shop", ["ask"], now=0)
+        await engine.api_keys.add(key)
+        async with serving(cluster, "--host", "0.0.0.0") as (_, client, _):
+            assert_problem(await client.get("/qa?question=Who%3F"), 401, "unauthorized")
+            assert (await client.get("/qa?question=Who%3F", headers=bearer(text))).status_code == 200
+            await engine.api_keys.clear()
+            refused = await client.get("/qa?question=Who%3F", headers=bearer(text))
+            assert_problem(refused, 401, "unauthorized", "the cluster has no API key yet")
+
+
+@pytest.mark.hostile
+async def test_without_a_cluster_it_starts_and_lets_nobody_in() -> None:
+    port = free_port()
+    nowhere = f"redis://127.0.0.1:{free_port()}"
+    async with (
+        process("--host", "0.0.0.0", "--port", str(port), QA_CLUSTER_URL=nowhere),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+
+        async def alive() -> bool:
+            try:
+                return (await client.get("/livez")).is_success
+            except httpx.TransportError:
+                return False
+
+        await eventually_async(alive)
+        for path in ("/qa?question=a", "/metrics", "/documents"):
+            assert_problem(await client.get(path), 503, "shard-unavailable")

@@ -1,0 +1,63 @@
+"""The page's part in API keys, run by Node with a document of its own: no key is sent before one is given."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.programs import ROOT
+
+PAGE = ROOT / "api" / "page"
+SCRIPT = """
+const stored = new Map();
+globalThis.sessionStorage = { getItem: (k) => stored.get(k) ?? null, setItem: (k, v) => stored.set(k, v),
+  removeItem: (k) => stored.delete(k) };
+globalThis.document = { createElement: (name) => ({ name, attributes: {}, children: [], listeners: {}, value: "",
+  setAttribute(k, v) { this.attributes[k] = v; }, append(...c) { this.children.push(...c); },
+  addEventListener(e, f) { this.listeners[e] = f; } }) };
+const sent = [];
+globalThis.fetch = (path, options) => { sent.push(options.headers ?? {}); };
+const { ask_service, key_form, when_given } = await import("./key.mjs");
+let given = 0;
+when_given(() => { given += 1; });
+ask_service("/qa", { headers: { accept: "x" } });
+const asked = key_form({ detail: "needs a key" });
+const form = asked.children[2];
+form.children[1].value = " qac_a_b ";
+form.listeners.submit({ preventDefault() {} });
+ask_service("/qa", { headers: { accept: "x" } });
+const refused = key_form({ detail: "no such key" });
+ask_service("/search");
+const titles = [asked, refused].map((each) => each.children[0].children[0]);
+console.log(JSON.stringify({ sent, given, titles, type: form.children[1].attributes.type }));
+"""
+
+
+def test_the_page_sends_the_key_that_it_was_given_until_it_is_refused(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    for name in ("key", "dom"):
+        text = (PAGE / f"{name}.js").read_text()
+        (tmp_path / f"{name}.mjs").write_text(re.sub(r'"/page/(\w+)\.js"', r'"./\1.mjs"', text))
+    (tmp_path / "run.mjs").write_text(SCRIPT)
+    done = subprocess.run([node, "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["sent"] == [{"accept": "x"}, {"accept": "x", "authorization": "Bearer qac_a_b"}, {}]
+    assert (found["given"], found["type"]) == (1, "password")
+    assert found["titles"] == ["This service needs a key", "The key was not accepted"]
+
+
+def test_every_request_of_the_page_but_the_open_ones_goes_with_the_key() -> None:
+    calls = [
+        (path.name, call)
+        for path in sorted(PAGE.glob("*.js"))
+        for call in re.findall(r"(?<!\w)fetch\(([^)]*)\)", path.read_text())
+    ]
+    assert [call for call in calls if call[1] != '"/readyz"'] == [("key.js", "path, { ...options, headers }")]

@@ -1,0 +1,110 @@
+"""The lists of API keys in a cluster: every engine knows a change at once, also while a shard is down."""
+
+from __future__ import annotations
+
+from time import time
+
+import pytest
+
+from qa_cluster.access import store
+from qa_cluster.access.records import ApiKey, find, new_key
+from qa_cluster.asking.engine import Engine
+from qa_cluster.errors import ClusterError, InvalidInput, NotFound
+from qa_cluster.keys import api_keys_key, partition_tags
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.client.scripted_functions import PARTITIONS
+from tests.harness.polling import eventually_async
+
+
+async def added(engine: Engine, **options: object) -> tuple[ApiKey, str]:
+    key, text = new_key("the shop", ["ask"], now=time(), **options)  # type: ignore[arg-type]
+    await engine.api_keys.add(key)
+    return key, text
+
+
+async def test_without_keys_the_list_is_open(engine: Engine) -> None:
+    assert engine.api_keys.at_hand() is None
+    known = await engine.api_keys.current()
+    assert (known.keys, known.closed) == ({}, False)
+    assert engine.api_keys.at_hand() is known
+
+
+async def test_another_process_knows_a_key_and_its_end_at_once(engine: Engine, second_engine: Engine) -> None:
+    await second_engine.api_keys.current()
+    key, text = await added(engine)
+    known = await second_engine.api_keys.current()
+    assert known.closed and find(known.keys, text.encode()) == key
+    assert second_engine.api_keys.at_hand() is known
+    assert await second_engine.api_keys.current() is known  # nothing is read twice
+    revoked = await engine.api_keys.revoke(key.id)
+    known = await second_engine.api_keys.current()
+    assert known.keys[key.id] == revoked and revoked.state(time()) == "revoked"
+    assert known.closed, "the last key that is revoked opens nothing"
+    assert await engine.api_keys.revoke(key.id) == revoked
+    assert await engine.api_keys.clear() == 1
+    assert not (await second_engine.api_keys.current()).closed
+    with pytest.raises(NotFound, match="keys list"):
+        await engine.api_keys.revoke(key.id)
+
+
+async def test_every_partition_has_the_list_and_any_of_them_says_that_a_key_is_revoked(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    key, _ = await added(engine)
+    names = [api_keys_key(tag) for tag in partition_tags(PARTITIONS)]
+    assert {await cluster.at(name, "HGET", name, key.id) for name in names} == {key.to_json()}
+    for name in names[1:]:
+        await cluster.at(name, "DEL", name)
+    assert [found.id for found in await engine.api_keys.all()] == [key.id]
+    await cluster.at(names[3], "HSET", names[3], key.id, key.revoke(5).to_json().decode())
+    assert (await engine.api_keys.all())[0].revoked == 5
+
+
+async def test_a_record_that_cannot_be_read_is_no_key_and_keeps_the_service_closed(
+    cluster: ScriptedCluster, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = api_keys_key(partition_tags(PARTITIONS)[0])
+    await cluster.at(name, "HSET", name, "0123456789ab", "{")
+    known = await engine.api_keys.current()
+    assert (known.keys, known.closed) == ({}, True)
+    assert "record of an API key" in caplog.text
+
+
+async def test_while_a_shard_is_down_keys_are_known_and_revoked_and_the_command_says_what_is_missing(
+    cluster: ScriptedCluster, engine: Engine, second_engine: Engine
+) -> None:
+    key, text = await added(engine)
+    other, _ = await added(engine)
+    node = cluster.nodes[2]
+    node.cut()
+    try:
+        await eventually_async(lambda: len(second_engine.shards.down) == 1)
+        await eventually_async(lambda: len(engine.shards.down) == 1)
+        known = await second_engine.api_keys.current()
+        assert find(known.keys, text.encode()) == key
+        with pytest.raises(ClusterError, match=f"key {key.id} is revoked, but not on every shard .*repeat the command"):
+            await engine.api_keys.revoke(key.id)
+        assert (await second_engine.api_keys.current()).keys[key.id].revoked is not None
+        assert (await second_engine.api_keys.current()).keys[other.id].revoked is None
+        with pytest.raises(ClusterError, match="not handed out"):
+            await added(engine)
+    finally:
+        await node.listen()
+    await eventually_async(lambda: not engine.shards.down)
+    await engine.api_keys.revoke(key.id)
+    names = [api_keys_key(tag) for tag in partition_tags(PARTITIONS)]
+    stored = [ApiKey.from_json(await cluster.at(name, "HGET", name, key.id)) for name in names]
+    assert all(record.revoked is not None for record in stored)
+
+
+async def test_a_full_list_makes_room_by_the_key_that_was_revoked_first(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MAX_KEYS", 2)
+    first, _ = await added(engine)
+    second, _ = await added(engine)
+    with pytest.raises(InvalidInput, match="2 keys, the limit is 2: revoke one first"):
+        await added(engine)
+    await engine.api_keys.revoke(first.id)
+    third, _ = await added(engine)
+    assert {key.id for key in await engine.api_keys.all()} == {second.id, third.id}
