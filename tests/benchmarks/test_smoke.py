@@ -174,5 +174,5 @@ def test_corpus_runs(tmp_path: Path) -> None:
     (row,) = report.tables[0]["rows"]
     assert row[:2] == ["10", "300"]
     assert all(float(cell) > 0 for cell in row[2:])
-    assert [len(table["rows"]) for table in report.tables[1:]] == [4, 5]
+    assert [len(table["rows"]) for table in report.tables[1:]] == [6, 5]
     assert all(float(cell) > 0 for ranked in report.tables[1]["rows"] for cell in ranked[2:])
