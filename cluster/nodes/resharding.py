@@ -19,6 +19,7 @@ from qa_cluster.keys import SLOTS
 
 from .connect import ShardClient
 from .node import Node, command, nodes_of
+from .polling import POLL_SECONDS
 
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
@@ -28,7 +29,6 @@ PATIENCE_SECONDS = 60.0
 PASSING = ("CLUSTERDOWN", "LOADING", "IOERR")
 
 _RETRY_SECONDS = 0.1
-_EPOCH_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _until_heard(source_id: str, source: redis.Redis, target: redis.Redis) -> No
                 f"the slots' new owner has not heard in {PATIENCE_SECONDS:.0f} s that their owner "
                 f"{source_id[:8]} has epoch {own}: see whether the servers reach each other's cluster bus"
             )
-        time.sleep(_EPOCH_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id: str) -> None:

@@ -43,7 +43,7 @@ class Stream:
     # whether entries were added while the phase was not IDLE
     again: bool = False
     entries: list[Entry] = field(default_factory=list)
-    # whether a registration that has ended left entries unacknowledged while this one had entries of its own to work on
+    # whether a registration that has ended may have left entries unacknowledged: they are read once `entries` is empty
     left_over: bool = False
     has_group: bool = False
     delivery: Delivery = Delivery.SECOND

@@ -13,7 +13,7 @@ from qa_cluster.api.hosts import is_loopback
 from qa_cluster.config import Settings
 from tests.api.keyed_requests import bearer
 from tests.api.service_under_test import assert_problem
-from tests.api.test_process import process, serving
+from tests.api.test_process import process, serving, succeeds
 from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
@@ -77,13 +77,6 @@ async def test_without_a_cluster_it_starts_and_lets_nobody_in() -> None:
         process("--host", "0.0.0.0", "--port", str(port), QA_CLUSTER_URL=nowhere),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
-
-        async def alive() -> bool:
-            try:
-                return (await client.get("/livez")).is_success
-            except httpx.TransportError:
-                return False
-
-        await eventually_async(alive)
+        await eventually_async(lambda: succeeds(client, "/livez"))
         for path in ("/qa?question=a", "/metrics", "/documents"):
             assert_problem(await client.get(path), 503, "shard-unavailable")

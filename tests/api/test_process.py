@@ -41,6 +41,14 @@ async def process(
         await output
 
 
+async def succeeds(client: httpx.AsyncClient, path: str) -> bool:
+    """Whether the service answers a path, and with success; it may not listen yet."""
+    try:
+        return (await client.get(path)).is_success
+    except httpx.TransportError:
+        return False
+
+
 @asynccontextmanager
 async def serving(
     cluster: ScriptedCluster, *arguments: str
@@ -50,14 +58,7 @@ async def serving(
         process("--port", str(port), *arguments, QA_CLUSTER_URL=cluster.url) as (child, output),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
     ):
-
-        async def ready() -> bool:
-            try:
-                return (await client.get("/readyz")).is_success
-            except httpx.TransportError:
-                return False
-
-        await eventually_async(ready)
+        await eventually_async(lambda: succeeds(client, "/readyz"))
         yield child, client, output
 
 
