@@ -36,6 +36,7 @@ SETTINGS: dict[str, object] = {
     "qa.job-timeout-ms": 150,
     "qa.hook-timeout-ms": 150,
     "qa.script-timeout-ms": 200,
+    "qa.background-timeout-ms": 150,  # none by default: an event that the worker never ends would be in flight for ever
     "qa.cancel-grace-ms": 500,
     "qa.atomic-lease-ms": 30,
     "qa.worker-silence-ms": 1500,
