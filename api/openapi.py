@@ -52,11 +52,27 @@ def _object(properties: dict[str, Any], required: Sequence[str] | None = None) -
 
 _STRING, _INTEGER, _NUMBER, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
 _SPAN = _object({"start": _INTEGER, "end": _INTEGER, "kind": _STRING})
+_MENTION = _object(
+    {
+        "document_id": _STRING,
+        "document_version": _STRING,
+        "passage_id": _STRING,
+        "title": _STRING,
+        "start": _INTEGER,
+        "end": _INTEGER,
+        "shard": _STRING,
+        "section": openapi_search.SECTION,
+        "source": openapi_search.SOURCE,
+    }
+)
 _ANSWER = _object(
     {
         "rank": _INTEGER,
         "answer": _STRING,
-        "score": {**_NUMBER, "description": "probability that the answer is right, calibrated"},
+        "score": {
+            **_NUMBER,
+            "description": "probability that the answer is right; those of all answers and no_answer_score add up to 1",
+        },
         "logit": {**_NUMBER, "description": "the reader's score over no answer"},
         "start": {**_INTEGER, "description": "first code point in the stored document"},
         "end": {**_INTEGER, "description": "code point after the last"},
@@ -71,6 +87,7 @@ _ANSWER = _object(
         "metadata": {"type": "object"},
         "section": openapi_search.SECTION,
         "source": openapi_search.SOURCE,
+        "also_in": {"type": "array", "items": _MENTION, "description": "other places with the same answer, best first"},
         "highlights": {"type": "array", "items": _SPAN},
     }
 )
@@ -83,7 +100,7 @@ _RESULT = _object(
         "normalized_question": _STRING,
         "model": _object({"id": _STRING, "revision": _STRING, "precision": _STRING}),
         "answerable": _BOOLEAN,
-        "no_answer_score": _NUMBER,
+        "no_answer_score": {**_NUMBER, "description": "probability that none of the answers is right"},
         "answers": {"type": "array", "items": _ANSWER},
         "cache": _object({"status": _STRING, "tier": _STRING, "age_s": _INTEGER, "ttl_s": _INTEGER}),
         "index": openapi_search.INDEX,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
+from qa_cluster.evaluation.choice_fit import best_threshold
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.evaluation.reliability import expected_calibration_error
 from qa_cluster.evaluation.scoring import f1, normalise
@@ -26,7 +27,6 @@ from .evaluate import Prediction
 RIGHT = 0.5
 WAVE_SCORE = 6.0
 WAVE_PROBABILITY = 0.39
-UNANSWERABLE_SHARE = 0.2
 MIN_EXAMPLES = 20
 _NEWTON_STEPS = 100
 _RIDGE = 1e-3  # keeps the fit finite on separable data
@@ -139,21 +139,3 @@ def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:
             f"higher scores are not better on held-out examples (slope {weights[0]:.3g}): not a usable reader"
         )
     return Calibration(a=slope, b=intercept)
-
-
-def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray[np.bool_]) -> float:
-    """Return the score below which "no answer" gives the best mean F1, if a fifth of all questions has no answer.
-
-    For an unanswerable question, "no answer" counts 1 and any answer 0.
-    """
-    order = np.argsort(scores)
-    ranked = scores[order]
-    count = max(int(unanswerable.sum()), 1)
-    refused = np.concatenate([[0.0], np.cumsum(unanswerable[order])]) / count
-    answered = np.concatenate([np.cumsum(gained[order][::-1])[::-1], [0.0]]) / max(len(scores) - count, 1)
-    cut = int(np.argmax(UNANSWERABLE_SHARE * refused + (1 - UNANSWERABLE_SHARE) * answered))
-    if cut == 0:
-        return round(float(ranked[0]), 2)
-    if cut == len(ranked):
-        return round(float(ranked[-1]), 2)
-    return round(float(ranked[cut - 1] + ranked[cut]) / 2, 2)

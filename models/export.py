@@ -273,7 +273,6 @@ class _Export:
             labelled,
             lambda pairs: measuring.predict(serving, pairs, "fitting waves"),
             rank_weight=manifest.rank_weight,
-            no_answer_threshold=manifest.no_answer_threshold,
         )
         if waves is not None:
             manifest = replace(manifest, wave_threshold=waves.threshold, waves=waves)

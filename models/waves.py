@@ -8,6 +8,7 @@ confidence, one-sided, by the paired bootstrap over questions, it costs at most 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,6 @@ def fit_waves(
     read: Read,
     *,
     rank_weight: float,
-    no_answer_threshold: float,
     ends: Sequence[int] = WAVES,
     seed: int = 0,
 ) -> WaveFit | None:
@@ -49,7 +49,7 @@ def fit_waves(
     Args:
         examples: the held-out examples; questions without an answer are skipped.
         read: reads each example's context, which is one sentence here, with the exported file.
-        rank_weight, no_answer_threshold: the manifest's, which order the readings of a question.
+        rank_weight: the manifest's, which orders the readings of a question.
         ends: how many sentences have been read after each wave, ascending.
     """
     if list(ends) != sorted(set(ends)) or not ends or ends[0] < 1:
@@ -59,7 +59,7 @@ def fit_waves(
     if len(asked) < MIN_QUESTIONS or len(sentences) < MIN_SENTENCES:
         return None
     readings = _readings(asked, sentences, ends[-1], read)
-    simulated = Simulation(asked, readings, rank_weight, no_answer_threshold, ends)
+    simulated = Simulation(asked, readings, rank_weight, ends)
     threshold = simulated.lowest_threshold(seed)
     found, count = simulated.at(threshold)
     return WaveFit(
@@ -87,7 +87,6 @@ class Simulation:
         examples: Sequence[Example],
         readings: Sequence[Sequence[tuple[Prediction, float]]],
         rank_weight: float,
-        no_answer_threshold: float,
         ends: Sequence[int] = WAVES,
     ) -> None:
         shape = (len(examples), len(ends))
@@ -96,11 +95,13 @@ class Simulation:
         self.f1: FloatArray = np.zeros(shape)
         for row, (example, candidates) in enumerate(zip(examples, readings, strict=True)):
             # A question with few candidates has fewer waves: the values of its last one are used for the missing ones.
+            ordered = in_order(candidates, rank_weight)
             for wave, end in enumerate(wave_ends(ends, len(candidates[: ends[-1]]))):
-                part = candidates[:end]
+                part = ordered[:end]
+                first = max(part, key=lambda item: item.order)
                 self.read[row, wave:] = end
-                self.best[row, wave:] = certainty(found.score for found, _ in part)
-                self.f1[row, wave:] = f1(_answer(part, rank_weight, no_answer_threshold), example.answers)
+                self.best[row, wave:] = certainty(item.order for item in part)
+                self.f1[row, wave:] = f1(first.text, example.answers)
 
     def at(self, threshold: float) -> tuple[FloatArray, FloatArray]:
         """The F1 and the number of sentences read of every question, if reading stops at `threshold`."""
@@ -145,9 +146,15 @@ def _readings(
     return [[(next(predictions), value) for _, value in candidates] for candidates in ranked]
 
 
-def _answer(readings: Sequence[tuple[Prediction, float]], rank_weight: float, no_answer_threshold: float) -> str:
-    """The first answer, in the order in which `qa_cluster.asking.assembly.distinct` puts the readings of shards."""
-    found, _ = min(
-        readings, key=lambda item: (item[0].score < no_answer_threshold, -(item[0].score + rank_weight * item[1]))
-    )
-    return found.text
+@dataclass(frozen=True, slots=True)
+class OrderedReading:
+    """A sentence's best span, and the number by which a question's spans are ordered (`reading/choosing.py`)."""
+
+    text: str
+    order: float
+
+
+def in_order(candidates: Sequence[tuple[Prediction, float]], rank_weight: float) -> list[OrderedReading]:
+    """The readings of a question's candidates, which come best ranked first, with their orders."""
+    best = max((value for _, value in candidates), default=0.0)
+    return [OrderedReading(found.text, found.score + rank_weight * (value - best)) for found, value in candidates]

@@ -27,12 +27,39 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Mention:
+    """A further place where an answer was read, with the same words: a span of a stored document.
+
+    Attributes:
+        section, source: as of an `Answer`.
+    """
+
+    document_id: str
+    document_version: str
+    passage_id: str
+    title: str
+    start: int
+    end: int
+    shard: str
+    section: tuple[str, ...] = ()
+    source: Source | None = None
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `asdict` makes."""
+        mention: Self = _pick(cls, {**value, **_origin(value)})
+        return mention
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """One answer: a span of a sentence of a stored document.
 
     Attributes:
+        score: the probability that the answer is right; those of all answers and of no answer add up to 1.
         section: the headings above the answer, the outermost first.
         source: where it stands in the document's file; None if that is not known.
+        also_in: other places with the same answer, the best first.
     """
 
     rank: int
@@ -52,17 +79,25 @@ class Answer:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     section: tuple[str, ...] = ()
     source: Source | None = None
+    also_in: tuple[Mention, ...] = ()
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The shards of all its places."""
+        return (self.shard, *(mention.shard for mention in self.also_in))
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Read what `to_dict` makes."""
-        answer: Self = _pick(cls, {**value, **_origin(value)})
+        mentions = tuple(Mention.from_dict(mention) for mention in value.get("also_in", ()))
+        answer: Self = _pick(cls, {**value, **_origin(value), "also_in": mentions})
         return answer
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
         values = {name: getattr(self, name) for name in _ANSWER_FIELDS}
         values["source"] = asdict(self.source) if self.source is not None else None
+        values["also_in"] = [asdict(mention) for mention in self.also_in]
         values["highlights"] = [{"start": self.start, "end": self.end, "kind": "answer"}]
         return values
 

@@ -22,13 +22,13 @@ def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
     return [*(end for end in waves if end < sentences), sentences] if sentences else []
 
 
-def certainty(scores: Iterable[float]) -> float:
-    """How sure the reader is after a wave: the best score over null of all sentences that have been read so far.
+def certainty(orders: Iterable[float]) -> float:
+    """How sure the reader is after a wave: the best order (`reading/choosing.py`) of all spans that have been read.
 
     >>> certainty([-2.5, 7.0, 1.0]), certainty([])
     (7.0, -inf)
     """
-    return max(scores, default=-inf)
+    return max(orders, default=-inf)
 
 
 def is_sure(certainty: float, threshold: float) -> bool:

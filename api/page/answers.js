@@ -31,11 +31,20 @@ function origin(found, collection) {
     found.source ? element("span", {}, ` · ${source_of(found.source)}`) : null);
 }
 
+// The same answer elsewhere.
+function also(answer, collection) {
+  const places = answer.also_in || [];
+  if (!places.length) return null;
+  const links = places.flatMap((place, at) => [at ? " · " : "", link_to(place, collection)]);
+  return element("p", { class: "path" }, "Also in ", ...links);
+}
+
 function best(answer, collection) {
   return element("article", { class: "answer" },
     element("p", { class: "found" }, answer.answer),
     element("p", { class: "sentence" }, ...marked(answer.context, span_in_context(answer))),
     origin(answer, collection),
+    also(answer, collection),
     element("p", { class: "muted" }, `${percent(answer.score)} sure`));
 }
 
@@ -44,7 +53,8 @@ function others(answers, collection) {
   const rows = answers.map((answer) => element("li", {},
     element("p", {}, element("b", {}, answer.answer), element("span", { class: "muted" }, ` ${percent(answer.score)}`)),
     element("p", { class: "line" }, ...line(answer)),
-    origin(answer, collection)));
+    origin(answer, collection),
+    also(answer, collection)));
   return element("section", {}, element("h2", {}, "Other possible answers"), element("ol", { class: "others" }, ...rows));
 }
 

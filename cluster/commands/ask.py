@@ -74,7 +74,7 @@ def show(result: AskResult) -> None:
             {
                 "answer": " ".join(answer.answer.split()),
                 "score": f"{answer.score:.2f}",
-                "document": answer.document_id,
+                "document": answer.document_id + (f" and {len(answer.also_in)} more" if answer.also_in else ""),
                 **({"where": where(answer)} if placed else {}),
                 "sentence": " ".join(answer.context.split()),
             }

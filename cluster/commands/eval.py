@@ -40,6 +40,12 @@ By = Annotated[
     list[str] | None,
     typer.Option(help="Field of plain questions by which to tell figures apart, such as kind; may be repeated."),
 ]
+Fit = Annotated[
+    bool,
+    typer.Option(
+        "--fit", help="Fit scores and the no-answer threshold to the plain questions, and write the reader's manifest."
+    ),
+]
 ReaderFolder = Annotated[
     Path | None,
     typer.Option(help="Folder of the reader.", exists=True, file_okay=False, show_default="setting 'reader'"),
@@ -117,6 +123,7 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     out: Out = None,
     documents: Documents = None,
     by: By = None,
+    fit: Fit = False,
 ) -> None:
     """Measure how good the answers to a question set are: of the reader, of the ranking, and of the whole system.
 
@@ -129,7 +136,8 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     A .jsonl file may also hold plain questions, {"question": "..", "answers": ["..", ..]} or {"question": "..",
     "pattern": ".."} on every line; no answers mean that there is none. They are asked of the documents in --documents,
     or with --running of the running cluster: how often the first answer is right, how often one of the first three, how
-    often a wrong one comes with a score above .5.
+    often a wrong one comes with a score above .5. With --fit the scores become those that fit these questions: the
+    manifest in --reader is written anew, and `qa-cluster model load` brings it to a cluster.
 
     Examples:
 
@@ -140,6 +148,8 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         qa-cluster eval questions.json --no-context --limit 100 --json | jq '.system.runs[].f1'
 
         qa-cluster eval plain.jsonl --documents manuals/ --by kind
+
+        qa-cluster eval plain.jsonl --documents manuals/ --reader my-reader --fit
     """
     parts = _parts(given=given, ranking=ranking, system=system)
     settings = load_settings(context).settings
@@ -151,7 +161,13 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     if plain:
         _check_plain(file, parts, checkpoint, documents, running=running)
     else:
-        _check_labelled(documents, by)
+        _check_labelled(documents, by, fit=fit)
+    if fit and (running or reader is None):
+        raise typer.BadParameter(
+            "needs --reader, the folder whose manifest is to be written, and a cluster of its own: leave out --running"
+            " and --cluster-url",
+            param_hint="--fit",
+        )
     if running:
         _need_ingestable(file, context_tokens, plain=plain)
     shared = _Shared(
@@ -165,13 +181,15 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     )
     _need_place(out)
     if plain:
-        measured = _of_plain(shared, limit, documents, by or [])
+        measured = _of_plain(shared, limit, documents, by or [], reader if fit else None)
     else:
         measured = _of_labelled(shared, limit, folder, checkpoint, parts)
     _report(measured, json=json, out=out)
 
 
-def _of_plain(shared: _Shared, limit: int | None, documents: Path | None, by: list[str]) -> _Measured:
+def _of_plain(
+    shared: _Shared, limit: int | None, documents: Path | None, by: list[str], fit_into: Path | None
+) -> _Measured:
     """The measuring of plain questions."""
     questions = load_plain_questions(shared["file"])
     plan = PlainPlan(
@@ -179,6 +197,7 @@ def _of_plain(shared: _Shared, limit: int | None, documents: Path | None, by: li
         questions=spread(questions, limit) if limit is not None else questions,
         documents=documents,
         labels=by,
+        fit_into=fit_into,
     )
     return lambda: measure_plain(plan)
 
@@ -216,9 +235,9 @@ def _check_plain(file: Path, parts: _Parts, checkpoint: Path | None, documents: 
         )
 
 
-def _check_labelled(documents: Path | None, by: list[str] | None) -> None:
+def _check_labelled(documents: Path | None, by: list[str] | None, *, fit: bool) -> None:
     """Raise for options that only plain questions have."""
-    for option, value in (("--documents", documents), ("--by", by)):
+    for option, value in (("--documents", documents), ("--by", by), ("--fit", fit)):
         if value:
             raise typer.BadParameter("only for files of plain questions, without contexts", param_hint=option)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +14,7 @@ from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.corpus import read_from
 from qa_cluster.errors import ConfigError, InvalidInput, RequestError
+from qa_cluster.evaluation.choice_fit import fit_choice
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
 from qa_cluster.evaluation.plain_figures import (
     FIRST,
@@ -20,10 +22,12 @@ from qa_cluster.evaluation.plain_figures import (
     GivenSpan,
     by_label,
     costs,
+    judged,
     plain_figures,
     plain_rows,
 )
 from qa_cluster.evaluation.plain_questions import PlainQuestion
+from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
 from qa_cluster.sources.limited import Extractor
 from qa_cluster.types import AskResult
 
@@ -34,10 +38,17 @@ from ..terminal import console
 from .asking import ask_all, note_refused
 from .temporary_cluster import temporary_cluster
 
+MOST_FITTED = 20
+"""Answers of a question that a fit takes account of."""
+
 
 @dataclass(frozen=True)
 class PlainPlan:
-    """The inputs and options of one evaluation with plain questions."""
+    """The inputs and options of one evaluation with plain questions.
+
+    Attributes:
+        fit_into: the reader's folder, whose manifest gets the calibration that fits the answers; None: it stays.
+    """
 
     file: Path
     questions: Sequence[PlainQuestion]
@@ -49,6 +60,7 @@ class PlainPlan:
     retriever_k: int
     seed: int
     labels: Sequence[str]
+    fit_into: Path | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for a label that no question has."""
@@ -70,7 +82,7 @@ def measure_plain(plan: PlainPlan) -> tuple[dict[str, Any], dict[str, Any]]:
                 collection=plan.collection,
                 waves=True,
                 retriever_k=plan.retriever_k,
-                top_k=FIRST,
+                top_k=FIRST if plan.fit_into is None else min(MOST_FITTED, plan.settings.top_k_max),
                 advance=advance,
             )
     note_refused(texts, results)
@@ -95,7 +107,29 @@ def measure_plain(plan: PlainPlan) -> tuple[dict[str, Any], dict[str, Any]]:
             },
         },
     }
+    if plan.fit_into is not None:
+        report["fit"] = _fit(plan, plan.fit_into, given)
     return report, {"plain": plain_rows(plan.questions, given)}
+
+
+def _fit(plan: PlainPlan, folder: Path, given: Sequence[GivenAnswers]) -> dict[str, Any]:
+    """Fit the manifest in a reader's folder to what the reader's answers were worth, and write it."""
+    path = folder / MANIFEST_FILE
+    manifest = Manifest.load(path)
+    found = fit_choice(judged(plan.questions, given, manifest.calibration))
+    fitted = replace(
+        manifest,
+        calibration=found.calibration,
+        calibration_error=found.error,
+        no_answer_threshold=found.no_answer_threshold,
+    )
+    unfinished = path.with_name(f".{path.name}.new")
+    try:
+        unfinished.write_text(fitted.to_json(), encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {str(path)!r}: {error.strerror}") from error
+    return {"manifest": str(path), "before": asdict(manifest.calibration), **asdict(found)}
 
 
 @contextmanager
@@ -161,5 +195,9 @@ def _ends(name: str) -> Iterator[str]:
 def _given(result: AskResult | RequestError) -> GivenAnswers:
     if isinstance(result, RequestError):
         return GivenAnswers((), answerable=False)
-    spans = tuple(GivenSpan(answer.answer, answer.score, answer.document_id) for answer in result.answers)
-    return GivenAnswers(spans, result.answerable, result.usage.sentences_read, result.timings_ms.total)
+    spans = tuple(
+        GivenSpan(answer.answer, answer.score, answer.document_id, tuple(place.document_id for place in answer.also_in))
+        for answer in result.answers
+    )
+    usage, timings = result.usage, result.timings_ms
+    return GivenAnswers(spans, result.answerable, usage.sentences_read, timings.total, result.no_answer_score)

@@ -41,6 +41,16 @@ def show(report: Mapping[str, Any]) -> None:
     )
     for label, values in part["by"].items():
         _by(label, values)
+    if "fit" in report:
+        _fit(report["fit"])
+
+
+def _fit(fit: Mapping[str, Any]) -> None:
+    before, after = (f"{found['a']:.3f} × order {found['b']:+.3f}" for found in (fit["before"], fit["calibration"]))
+    console.say(
+        f"fitted to {console.counted(fit['questions'], 'question')}: log odds {before} became {after}, no answer below"
+        f" {fit['no_answer_threshold']:g}, calibration error {fit['error']:.3f}; written to {fit['manifest']}"
+    )
 
 
 def _by(label: str, values: Mapping[str, Any]) -> None:

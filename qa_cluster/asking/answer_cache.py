@@ -125,7 +125,8 @@ class AnswerCache:
             stored = orjson.loads(raw)
             made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]
             answerable = answer["answerable"]
-            shards = frozenset(shown["shard"] for shown in answer.get("answers", ()))
+            shown = answer.get("answers", ())
+            shards = frozenset(place["shard"] for each in shown for place in (each, *each.get("also_in", ())))
         except (orjson.JSONDecodeError, KeyError, TypeError):
             return None
         age = max(0.0, time.time() - made)

@@ -24,6 +24,7 @@ from qa_cluster.config import PARTIAL
 from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
 from qa_cluster.keys import document_key
 from qa_cluster.ranking.bm25 import Candidate, Ranking
+from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading, parse_readings
 from qa_cluster.routing.admission import Admission
@@ -34,7 +35,7 @@ from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 from qa_cluster.waves import certainty, is_sure, wave_ends
 
 from .answer_cache import AnswerCache, StoredAnswer
-from .assembly import Assembled, CitedDocument, assemble, distinct, parse_cited_document
+from .assembly import Assembled, CitedDocument, assemble, cited, is_current, parse_cited_document
 from .collections import Collections
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
@@ -314,7 +315,7 @@ class Asker:
                 age_seconds=0,
                 ttl_seconds=ttl,
                 answerable=assembled.answerable,
-                shards=frozenset(answer.shard for answer in assembled.answers),
+                shards=frozenset(shard for answer in assembled.answers for shard in answer.shards),
             )
             return _Made(body, etag, assembled.answerable, CacheUse(status, "none", 0, ttl), clock)
 
@@ -354,20 +355,13 @@ class Asker:
             (readings, waves), tokens = await asyncio.gather(
                 self._read(question, ranking, manifest, clock), self._watch(kept_as, ranking, question)
             )
-            bonus = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
-            chosen = distinct(readings, bonus, manifest.no_answer_threshold)[: question.options.top_k]
-            records = await self._records([scored.reading for scored in chosen])
-            changed = [
-                scored
-                for scored in chosen
-                if (record := records.get(scored.reading.sentence.document_id)) is None
-                or record.version != scored.reading.version
-            ]
-            if changed and attempt + 1 < MAX_VERSION_TRIES:
-                continue
-            kept = [scored for scored in chosen if scored not in changed]
-            break
-        assembled = assemble(kept, records, manifest, question.options)
+            spans = orders(readings, _ranked(ranking), manifest.rank_weight)
+            chosen = choose(spans, manifest.calibration)
+            places = cited(chosen, question.options)
+            records = await self._records([place.reading for place in places])
+            if attempt + 1 == MAX_VERSION_TRIES or all(is_current(place, records) for place in places):
+                break
+        assembled = assemble(chosen, records, manifest, question.options)
         revisions = {reading.model for reading in readings} or {manifest.reading_revision}
         model = Model(manifest.model_id, _weights(revisions), manifest.precision)
         usage = _usage(ranking, readings, waves)
@@ -386,6 +380,7 @@ class Asker:
     ) -> tuple[list[SentenceReading], int]:
         """Read the candidates in waves; return the readings and the number of waves."""
         readings: list[SentenceReading] = []
+        ranked = _ranked(ranking)
         done = waves = 0
         ends = wave_ends(
             self._waves if question.options.waves else (), min(question.retriever_k, len(ranking.candidates))
@@ -395,7 +390,8 @@ class Asker:
             readings += await self._read_wave(question, ranking.candidates[done:until], manifest)
             clock.read.append(perf_counter() - begun)
             done, waves = until, waves + 1
-            if is_sure(certainty(reading.score for reading in readings), manifest.wave_threshold):
+            spans = orders(readings, ranked, manifest.rank_weight)
+            if is_sure(certainty(item.order for item in spans), manifest.wave_threshold):
                 break
         return readings, waves
 
@@ -430,6 +426,10 @@ class Asker:
             if record is not None:
                 records[document_id] = record
         return records
+
+
+def _ranked(ranking: Ranking) -> dict[str, float]:
+    return {item.sentence: item.score for item in ranking.candidates}
 
 
 def _body(assembled: Assembled, model: Model, index: Index, usage: Usage) -> bytes:

@@ -1,25 +1,23 @@
-"""Makes the answers of a question from the readings of its sentences: ordered, distinct, scored, or none. Pure.
-
-Spans are ordered by the reader's score over null plus the manifest's share of the ranking score. The ranking score is
-that of the sentence which holds the span; a neighbour that was not ranked itself adds nothing. The score shown is the
-reader's alone, turned into a probability. Of spans of one document that overlap, the best is kept.
-"""
+"""Makes the answers of a question from what was chosen among its readings: as many as wanted, cited, or none. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from qa_cluster.errors import ClusterError
+from qa_cluster.reading.choosing import Choice, Chosen, Scored
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.reading.readings import FoundSpan, SentenceReading
 from qa_cluster.source_map import read_map, shown_metadata
-from qa_cluster.types import Answer
+from qa_cluster.types import Answer, Mention
 
 from .questions import AskOptions
+
+MAX_PLACES = 5
+"""Places that are told of an answer, its own included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +30,6 @@ class CitedDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """A span of a reading, and the number by which all spans are ordered."""
-
-    reading: SentenceReading
-    span: FoundSpan
-    order: float
-
-
-def distinct(readings: Sequence[SentenceReading], ranked: Mapping[str, float], threshold: float) -> list[Scored]:
-    """The spans, best first, without overlaps in a document; those that reach the no-answer threshold come first.
-
-    `ranked` has the share of the ranking score by sentence key; sentences that were not ranked are not in it.
-    """
-    kept: list[Scored] = []
-    taken: dict[str, list[tuple[int, int]]] = {}
-    scored = [_scored(reading, span, ranked) for reading in readings for span in reading.spans]
-    for item in sorted(scored, key=lambda item: (item.span.score < threshold, -item.order, str(item.reading.sentence))):
-        span, others = item.span, taken.setdefault(item.reading.sentence.document_id, [])
-        if span.start < span.end and all(span.end <= start or end <= span.start for start, end in others):
-            others.append((span.start, span.end))
-            kept.append(item)
-    return kept
-
-
-def _scored(reading: SentenceReading, span: FoundSpan, ranked: Mapping[str, float]) -> Scored:
-    holder = replace(reading.sentence, index=span.sentence)
-    return Scored(reading, span, span.score + ranked.get(str(holder), 0.0))
-
-
-@dataclass(frozen=True, slots=True)
 class Assembled:
     """The answers of a question, and the probability that there is none."""
 
@@ -70,38 +38,52 @@ class Assembled:
     no_answer_score: float
 
 
+def cited(chosen: Chosen, options: AskOptions) -> list[Scored]:
+    """The places of which `assemble` needs the documents."""
+    return [place for choice in chosen.choices[: options.top_k] for place in choice.places[:MAX_PLACES]]
+
+
 def assemble(
-    chosen: Sequence[Scored], records: Mapping[str, CitedDocument], manifest: Manifest, options: AskOptions
+    chosen: Chosen, records: Mapping[str, CitedDocument], manifest: Manifest, options: AskOptions
 ) -> Assembled:
-    """The answers of the spans in `chosen`, which come best first; `records` has their documents by id."""
+    """The answers of what was chosen; `records` has the documents of `cited` by id.
+
+    A place whose document is not there, or has another version than was read, is left out, and an answer without any
+    place, too.
+    """
     answers: list[Answer] = []
-    best = chosen[0].span.score if chosen else None
-    answerable = best is not None and best >= manifest.no_answer_threshold
-    probability = manifest.calibration.probability(best) if best is not None else 0.0
+    answerable = chosen.reaches(manifest.no_answer_threshold, manifest.calibration)
     if answerable or not options.no_answer:
-        for scored in chosen:
-            score = manifest.calibration.probability(scored.span.score)
-            if score >= options.min_score and len(answers) < options.top_k:
-                record = records[scored.reading.sentence.document_id]
-                answers.append(_answer(len(answers) + 1, scored, score, record))
+        for choice in chosen.choices[: options.top_k]:
+            places = [place for place in choice.places[:MAX_PLACES] if is_current(place, records)]
+            if places and choice.probability >= options.min_score:
+                answers.append(_answer(len(answers) + 1, choice, places, records))
     if not answers:
         answerable = False
-    return Assembled(tuple(answers), answerable, round(1 - probability, 6))
+    return Assembled(tuple(answers), answerable, round(chosen.none, 6))
 
 
-def _answer(rank: int, scored: Scored, score: float, record: CitedDocument) -> Answer:
-    reading, span = scored.reading, scored.span
+def is_current(place: Scored, records: Mapping[str, CitedDocument]) -> bool:
+    """Whether the document of a place still has the version that was read."""
+    record = records.get(place.reading.sentence.document_id)
+    return record is not None and record.version == place.reading.version
+
+
+def _answer(rank: int, choice: Choice, places: Sequence[Scored], records: Mapping[str, CitedDocument]) -> Answer:
+    best, *others = places
+    reading, span = best.reading, best.span
+    record = records[reading.sentence.document_id]
     source = read_map(record.metadata)
     return Answer(
         rank=rank,
-        answer=reading.text(span),
-        score=round(score, 6),
+        answer=best.text,
+        score=round(choice.probability, 6),
         logit=round(span.score, 4),
         start=span.start,
         end=span.end,
         document_id=reading.sentence.document_id,
         document_version=reading.version,
-        passage_id=f"{reading.sentence.document_id}:{span.sentence}",
+        passage_id=_passage(best),
         title=record.title,
         context=reading.context,
         context_start=reading.context_start,
@@ -110,7 +92,29 @@ def _answer(rank: int, scored: Scored, score: float, record: CitedDocument) -> A
         metadata=shown_metadata(record.metadata),
         section=source.section_at(span.start),
         source=source.source_at(span.start),
+        also_in=tuple(_mention(place, records) for place in others),
     )
+
+
+def _mention(place: Scored, records: Mapping[str, CitedDocument]) -> Mention:
+    reading, span = place.reading, place.span
+    record = records[reading.sentence.document_id]
+    source = read_map(record.metadata)
+    return Mention(
+        document_id=reading.sentence.document_id,
+        document_version=reading.version,
+        passage_id=_passage(place),
+        title=record.title,
+        start=span.start,
+        end=span.end,
+        shard=reading.shard,
+        section=source.section_at(span.start),
+        source=source.source_at(span.start),
+    )
+
+
+def _passage(place: Scored) -> str:
+    return f"{place.reading.sentence.document_id}:{place.span.sentence}"
 
 
 def parse_cited_document(reply: Sequence[Any]) -> CitedDocument | None:

@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from qa_cluster.reading.manifest import Calibration
+
+from .choice_fit import JudgedQuestion
 from .intervals import Interval, mean_interval
 from .plain_questions import PlainQuestion
 from .reliability import expected_calibration_error
@@ -23,15 +26,17 @@ FIRST = 3
 SURE = 0.5
 VERY_SURE = 0.8
 _SAMPLES_OF_AREA = 500
+_LEAST = 5e-7  # scores are told with six digits
 
 
 @dataclass(frozen=True, slots=True)
 class GivenSpan:
-    """One answer that was given: its text, the probability shown, and its document."""
+    """One answer that was given: its text, the probability shown, its document, and others where it was read."""
 
     text: str
     probability: float
     document_id: str
+    also_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +48,14 @@ class GivenAnswers:
         answerable: whether they were told as answers, rather than "no answer".
         sentences_read: sentences that were read for it.
         milliseconds: from asking to the answer.
+        no_answer: the probability of "no answer".
     """
 
     spans: tuple[GivenSpan, ...]
     answerable: bool
     sentences_read: int = 0
     milliseconds: float = 0.0
+    no_answer: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +154,20 @@ def right_within(question: PlainQuestion, found: GivenAnswers, first: int) -> bo
     return found.answerable and any(_right(question, span) for span in found.spans[:first])
 
 
+def judged(
+    questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], calibration: Calibration
+) -> list[JudgedQuestion]:
+    """What `fit_choice` needs of each question; `calibration` is that of the reader which answered."""
+    found = []
+    for question, answers in zip(questions, given, strict=True):
+        odds = [(span, span.probability / max(answers.no_answer, _LEAST)) for span in answers.spans]
+        kept = [(span, odd) for span, odd in odds if odd > 0]
+        orders = np.array([(np.log(odd) - calibration.b) / calibration.a for _, odd in kept], np.float64)
+        right = np.array([_right(question, span) for span, _ in kept], np.bool_)
+        found.append(JudgedQuestion(orders, right, question.answered))
+    return found
+
+
 def plain_rows(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers]) -> list[dict[str, object]]:
     """What every question got, as JSON-ready values."""
     return [
@@ -163,7 +184,7 @@ def plain_rows(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers]
 
 
 def _right(question: PlainQuestion, span: GivenSpan) -> bool:
-    return question.is_right(span.text, span.document_id)
+    return any(question.is_right(span.text, document) for document in (span.document_id, *span.also_in))
 
 
 def _told(found: GivenAnswers) -> str:

@@ -1,46 +1,35 @@
-"""Answers from readings: order, overlaps, thresholds."""
+"""Answers from readings: as many as wanted, cited with all their places, above the thresholds, or none."""
 
 from __future__ import annotations
 
-from qa_cluster.asking.assembly import CitedDocument, Scored, assemble
-from qa_cluster.asking.assembly import distinct as distinct_spans
+from dataclasses import replace
+
+import pytest
+
+from qa_cluster.asking.assembly import MAX_PLACES, Assembled, CitedDocument, assemble, cited
 from qa_cluster.asking.questions import AskOptions
-from qa_cluster.keys import SentenceRef
-from qa_cluster.reading.readings import FoundSpan, SentenceReading
+from qa_cluster.reading.choosing import Chosen, choose, orders
 from qa_cluster.source_map import FIELD, write_map
 from qa_cluster.types import Answer, Source
 from tests.client.scripted_functions import manifest
+from tests.harness.readings import reading
 
-RECORDS = {name: CitedDocument("v", f"title {name}", {"of": name}) for name in "abc"}
-
-
-def read(
-    document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None
-) -> SentenceReading:
-    """A sentence of a document, read with the 50 code points from 100 on; `spans` are start, end and score."""
-    at = sentence if holder is None else holder
-    found = tuple(FoundSpan(start, end, score, at) for start, end, score in spans)
-    return SentenceReading(
-        SentenceRef(document, "t", sentence), found, "v", "x" * 50, 100, "m", "shard", False, 1, False
-    )
+RECORDS = {name: CitedDocument("v", f"title {name}", {"of": name}) for name in "abcdefgh"}
 
 
-def distinct(
-    readings: list[SentenceReading], ranked: dict[str, float] | None = None, threshold: float = 0.0
-) -> list[Scored]:
-    return distinct_spans(readings, ranked or {}, threshold)
+def chosen(*readings: object) -> Chosen:
+    return choose(orders(readings, {}, 0.3), manifest().calibration)  # type: ignore[arg-type]
 
 
-def documents(scored: list[Scored]) -> list[str]:
-    return [item.reading.sentence.document_id for item in scored]
+def assembled(found: Chosen, **options: object) -> Assembled:
+    return assemble(found, RECORDS, manifest(), AskOptions(**options))  # type: ignore[arg-type]
 
 
 def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> None:
     source = write_map("a.rst", "rst", 1, [(0, ["A"]), (101, ["A", "B"])], unit="page", places=[(0, 1), (101, 2)])
     records = {"a": CitedDocument("v", "T", {FIELD: source, "of": "a"})}
-    answers = assemble(
-        distinct([read("a", (100, 103, 5.0), (104, 105, 4.0))]), records, manifest("1"), AskOptions(top_k=2)
-    )
+    found = chosen(reading("a", (100, 103, 5.0), (104, 105, 4.0)))
+    answers = assemble(found, records, manifest("1"), AskOptions(top_k=2))
     assert [(answer.section, answer.source) for answer in answers.answers] == [
         (("A",), Source("a.rst", page=1)),
         (("A", "B"), Source("a.rst", page=2)),
@@ -50,76 +39,76 @@ def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> Non
         assert Answer.from_dict(answer.to_dict()) == answer
 
 
-def test_order_is_by_reader_and_ranking_together() -> None:
-    readings = [read("a", (100, 103, 2.0)), read("b", (100, 103, 1.5))]
-    assert documents(distinct(readings)) == ["a", "b"]
-    assert documents(distinct(readings, {"b:{t}:0": 1.0})) == ["b", "a"]
-
-
-def test_what_the_reader_rejects_comes_last_however_well_ranked() -> None:
-    readings = [read("a", (100, 103, -1.0)), read("b", (100, 103, 0.5))]
-    assert documents(distinct(readings, {"a:{t}:0": 9.0})) == ["b", "a"]
-
-
-def test_a_span_in_a_neighbour_earns_the_rank_of_that_neighbour() -> None:
-    in_the_neighbour = read("a", (100, 103, 2.0), sentence=4, holder=5)
-    readings = [in_the_neighbour, read("b", (100, 103, 1.5))]
-    assert documents(distinct(readings, {"a:{t}:4": 5.0})) == ["a", "b"]
-    assert documents(distinct(readings, {"a:{t}:4": 5.0, "b:{t}:0": 1.0})) == ["b", "a"]
-    assert documents(distinct(readings, {"a:{t}:5": 0.6, "b:{t}:0": 1.0})) == ["a", "b"]
-    answers = assemble(distinct(readings), RECORDS, manifest(), AskOptions()).answers
+def test_the_passage_is_that_of_the_sentence_which_holds_the_answer() -> None:
+    in_the_neighbour = reading("a", (100, 103, 2.0), sentence=4, holder=5)
+    answers = assembled(chosen(in_the_neighbour, reading("b", (100, 103, 1.5)))).answers
     assert [answer.passage_id for answer in answers] == ["a:5", "b:0"]
 
 
-def test_overlaps_in_one_document_are_one_answer_whichever_sentence_they_were_read_for() -> None:
-    readings = [
-        read("a", (100, 105, 3.0), (110, 112, 0.7)),
-        read("a", (104, 108, 2.0), (105, 108, 1.0), sentence=1),
-        read("b", (100, 105, 0.5)),
-    ]
-    kept = [(item.reading.sentence.document_id, item.span.start) for item in distinct(readings)]
-    assert kept == [("a", 100), ("a", 105), ("a", 110), ("b", 100)]
+def test_the_same_answer_from_several_places_is_one_answer_with_all_of_them() -> None:
+    found = chosen(
+        *(reading(name, (100, 103, score), words="x") for name, score in (("b", 2.0), ("a", 4.0), ("c", 1.0)))
+    )
+    (answer,) = assembled(found).answers
+    assert (answer.document_id, [mention.document_id for mention in answer.also_in]) == ("a", ["b", "c"])
+    mention = answer.also_in[0]
+    assert (mention.passage_id, mention.title, mention.start, mention.end) == ("b:0", "title b", 100, 103)
+    assert answer.shards == ("shard",) * 3
+    assert Answer.from_dict(answer.to_dict()) == answer
 
 
-def test_further_spans_of_one_sentence_are_answers_on_the_same_scale() -> None:
-    readings = [read("a", (100, 103, 5.0), (110, 113, 2.0)), read("b", (100, 103, 3.0))]
-    chosen = distinct(readings)
-    assert [item.span.score for item in chosen] == [5.0, 3.0, 2.0]
-    answers = assemble(chosen, RECORDS, manifest(), AskOptions(top_k=3)).answers
-    assert [answer.score for answer in answers] == sorted((answer.score for answer in answers), reverse=True)
-    assert [(answer.start, answer.document_id) for answer in answers] == [(100, "a"), (100, "b"), (110, "a")]
+def test_no_more_places_are_told_than_one_can_read() -> None:
+    found = chosen(*(reading(name, (100, 103, 4.0), words="x") for name in RECORDS))
+    assert len(cited(found, AskOptions())) == MAX_PLACES
+    assert len(assembled(found).answers[0].also_in) == MAX_PLACES - 1
 
 
-def test_empty_spans_are_no_answers() -> None:
-    assert distinct([read("a", (103, 103, 5.0)), read("b")]) == []
-    assert read("b").score < -50
+def test_a_place_in_a_document_that_has_changed_is_left_out() -> None:
+    found = chosen(*(reading(name, (100, 103, score), words="x") for name, score in (("a", 4.0), ("b", 2.0))))
+    changed = {**RECORDS, "a": replace(RECORDS["a"], version="w")}
+    (answer,) = assemble(found, changed, manifest(), AskOptions()).answers
+    assert (answer.document_id, answer.also_in) == ("b", ())
+    gone = assemble(found, {}, manifest(), AskOptions())
+    assert (gone.answers, gone.answerable) == ((), False)
+
+
+def test_scores_of_all_answers_and_of_no_answer_add_up_to_one_and_agree_with_the_order() -> None:
+    found = chosen(reading("a", (100, 103, 5.0), (110, 113, 2.0)), reading("b", (100, 103, 3.0)))
+    result = assembled(found, top_k=9)
+    assert [(answer.start, answer.document_id) for answer in result.answers] == [(100, "a"), (100, "b"), (110, "a")]
+    scores = [answer.score for answer in result.answers]
+    assert scores == sorted(scores, reverse=True)
+    assert sum(scores) + result.no_answer_score == pytest.approx(1.0, abs=1e-5)
 
 
 def test_below_the_threshold_there_is_no_answer() -> None:
-    chosen = distinct([read("a", (100, 103, -0.5))])
-    result = assemble(chosen, RECORDS, manifest(), AskOptions())
+    result = assembled(chosen(reading("a", (100, 103, -0.5))))
     assert (result.answers, result.answerable) == ((), False)
     assert 0.5 < result.no_answer_score < 0.6
 
 
+def test_an_answer_that_several_places_give_reaches_the_threshold_together() -> None:
+    below = [reading(name, (100, 103, -0.5), words="x") for name in "ab"]
+    assert not assembled(chosen(below[0])).answerable
+    assert assembled(chosen(*below)).answerable
+
+
 def test_no_answer_can_be_ruled_out() -> None:
-    chosen = distinct([read("a", (100, 103, -0.5))])
-    result = assemble(chosen, RECORDS, manifest(), AskOptions(no_answer=False))
+    result = assembled(chosen(reading("a", (100, 103, -0.5), words="x")), no_answer=False)
     assert [answer.answer for answer in result.answers] == ["xxx"]
     assert not result.answerable
 
 
 def test_top_k_min_score_and_ranks() -> None:
-    chosen = distinct([read(name, (100, 103, score)) for name, score in (("a", 4.0), ("b", 3.0), ("c", 0.1))])
-    result = assemble(chosen, RECORDS, manifest(), AskOptions(top_k=2))
+    found = chosen(*(reading(name, (100, 103, score)) for name, score in (("a", 4.0), ("b", 1.0), ("c", 0.1))))
+    result = assembled(found, top_k=2)
     assert [(answer.rank, answer.document_id) for answer in result.answers] == [(1, "a"), (2, "b")]
     assert result.answers[0].metadata == {"of": "a"}
-    sure = assemble(chosen, RECORDS, manifest(), AskOptions(min_score=0.85))
-    assert [answer.document_id for answer in sure.answers] == ["a"]
-    none = assemble(chosen, RECORDS, manifest(), AskOptions(min_score=0.99))
+    assert [answer.document_id for answer in assembled(found, top_k=3, min_score=0.5).answers] == ["a"]
+    none = assembled(found, min_score=0.99)
     assert (none.answers, none.answerable) == ((), False)
 
 
 def test_nothing_read_is_surely_no_answer() -> None:
-    result = assemble([], RECORDS, manifest(), AskOptions())
+    result = assembled(chosen())
     assert (result.answers, result.answerable, result.no_answer_score) == ((), False, 1.0)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qa_cluster.asking.assembly import distinct
 from qa_cluster.cluster import cli
 from qa_cluster.cluster.nodes.connect import shards_of
 from qa_cluster.cluster.nodes.node import command
@@ -29,6 +29,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError
 from qa_cluster.ranking.bm25 import merge
 from qa_cluster.reading.bundled import bundled_reader
+from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
 from tests.harness.processes import descendants
@@ -168,15 +169,27 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
     rows.append({"question": "Where does the Nile flow north?", "pattern": r"\bEgypt$", "style": "again"})
     rows.append({"question": "Who wrote the first program?", "answers": ["Ada Lovelace"], "document": "Rome.txt"})
     rows.append({"question": "Which colour has the moon of Jupiter?", "answers": []})
-    (folder / "plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (folder / "nine.jsonl").write_text("".join(lines), encoding="utf-8")
+    (folder / "plain.jsonl").write_text("".join(lines * 7), encoding="utf-8")  # enough for a fit
+    shutil.copytree(READER, folder / "fitted")
     done = run(
         folder,
         *("eval", "plain.jsonl", "--documents", "texts", "--by", "style", "--json", "--out", "plain.json"),
+        *("--reader", "fitted", "--fit"),
         server=server,
     )
     report: dict[str, Any] = json.loads(done.stdout)
     figures = report["plain"]["figures"]
-    assert (report["documents"], figures["questions"], figures["without_answer"]) == (3, 9, 1)
+    assert (report["documents"], figures["questions"], figures["without_answer"]) == (3, 63, 7)
+    before, after = (Manifest.load(path / MANIFEST_FILE) for path in (READER, folder / "fitted"))
+    assert asdict(after.calibration) == report["fit"]["calibration"] != asdict(before.calibration)
+    assert after == replace(
+        before,
+        calibration=after.calibration,
+        calibration_error=report["fit"]["error"],
+        no_answer_threshold=report["fit"]["no_answer_threshold"],
+    )
     assert report["missing_documents"] == 0
     got = {
         (row["question"], number): row["right"]
@@ -192,7 +205,7 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
     run(folder, "up", server=server)
     try:
         run(folder, "ingest", "texts/Ada.txt", "texts/Nile.txt", server=server)
-        done = run(folder, "eval", "plain.jsonl", "--running", "--limit", "9", server=server)
+        done = run(folder, "eval", "nine.jsonl", "--running", server=server)
         assert "9 questions, 1 without answer, asked of 2 documents" in done.stdout
         assert "right in the first three" in done.stdout
         assert "1 document that questions name is not in the cluster, the first is 'Rome.txt'" in done.stderr
@@ -219,10 +232,12 @@ def reading_all_gives_what_single_readings_give(url: str) -> None:
                 replies = [command(shard, "RG.TRIGGER", "qa.read", "", question, name) for shard in shards]
                 [here] = [reply for [reply] in replies if isinstance(reply, bytes)]  # others reply with MovedError
                 readings += [found for found in parse_readings([name], [here], "") if found is not None]
-            ranked = {item.sentence: manifest.rank_weight * item.score for item in ranking.candidates}
-            best = distinct(readings, ranked, manifest.no_answer_threshold)[0]
+            ranked = {item.sentence: item.score for item in ranking.candidates}
+            chosen = choose(orders(readings, ranked, manifest.rank_weight), manifest.calibration)
+            best = chosen.choices[0].best
             assert result.best is not None
-            assert result.best.answer == best.reading.text(best.span)
+            assert result.best.answer == best.text
+            assert result.best.score == pytest.approx(chosen.choices[0].probability, abs=1e-3)
             assert (result.best.start, result.best.logit) == (best.span.start, pytest.approx(best.span.score, abs=1e-3))
         assert candidates > 1
 
@@ -316,6 +331,9 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["facts.json", "--by", "kind"], 2, "only for files of plain questions"),
         (["plain.jsonl"], 2, "--documents"),
         (["plain.jsonl", "--documents", "empty", "--running"], 2, "not both"),
+        (["plain.jsonl", "--documents", "empty", "--fit"], 2, "needs --reader"),
+        (["plain.jsonl", "--running", "--reader", "empty", "--fit"], 2, "leave out --running"),
+        (["facts.json", "--fit"], 2, "only for files of plain questions"),
         (["plain.jsonl", "--documents", "empty", "--no-ranking"], 2, "leave out"),
         (["plain.jsonl", "--documents", "empty", "--by", "colour"], 1, "no question of plain.jsonl has a text"),
         (["mixed.jsonl", "--documents", "empty"], 1, "line 2 must have either answers or pattern"),

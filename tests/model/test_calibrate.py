@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import ModelError
+from qa_cluster.evaluation.choice_fit import best_threshold
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.models.calibrate import best_threshold, fit, fit_logistic, with_negatives
+from qa_cluster.models.calibrate import fit, fit_logistic, with_negatives
 from qa_cluster.models.evaluate import Prediction
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from qa_cluster.asking.assembly import distinct
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.keys import SentenceRef
 from qa_cluster.models.evaluate import Prediction
-from qa_cluster.models.waves import Simulation, fit_waves
+from qa_cluster.models.waves import Simulation, fit_waves, in_order
+from qa_cluster.reading.choosing import choose, orders
+from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
 from qa_cluster.waves import wave_ends
 
@@ -34,7 +35,7 @@ def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
         ]
         for score in scores
     ]
-    return Simulation(examples, readings, rank_weight=0.3, no_answer_threshold=0.0)
+    return Simulation(examples, readings, rank_weight=0.3)
 
 
 def test_lowest_threshold_is_where_stopping_begins_to_cost() -> None:
@@ -60,8 +61,8 @@ def test_where_stopping_always_costs_all_are_read() -> None:
 
 def test_waves_stop_as_soon_as_one_is_sure() -> None:
     examples = [Example("q", "c", ("b",))]
-    readings = [[(prediction("a", 1.0), 9.0), (prediction("b", 7.0), 1.0), (prediction("c", 20.0), 0.5)]]
-    found = Simulation(examples, readings, rank_weight=0.3, no_answer_threshold=0.0, ends=(1, 2, 8))
+    readings = [[(prediction("a", 1.0), 2.0), (prediction("b", 7.3), 1.0), (prediction("c", 20.0), 0.5)]]
+    found = Simulation(examples, readings, rank_weight=0.3, ends=(1, 2, 8))
     assert [column.tolist() for column in found.at(0.5)] == [[0.0], [1.0]]
     assert [column.tolist() for column in found.at(7.0)] == [[1.0], [2.0]]
     assert [column.tolist() for column in found.at(8.0)] == [[0.0], [3.0]]
@@ -70,7 +71,7 @@ def test_waves_stop_as_soon_as_one_is_sure() -> None:
 @pytest.mark.parametrize("count", range(12))
 def test_waves_end_where_services_end_them(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(ends: tuple[int, ...]) -> list[float]:
-        found = Simulation([Example("q", "c", ("x",))], [[(prediction("x", 1.0), 1.0)] * count], 0.3, 0.0, ends)
+        found = Simulation([Example("q", "c", ("x",))], [[(prediction("x", 1.0), 1.0)] * count], 0.3, ends)
         assert (found.f1[0] > 0).tolist() == np.isfinite(found.best[0]).tolist() == [count > 0] * len(ends)
         return list(dict.fromkeys(found.read[0].tolist()))
 
@@ -79,18 +80,21 @@ def test_waves_end_where_services_end_them(count: int, monkeypatch: pytest.Monke
     assert read((1, 3, 8)) == [min(count, 8)]
 
 
-@pytest.mark.parametrize("threshold", [0.0, 3.0, 10.0])
-def test_the_answer_is_the_one_that_assembly_puts_first(threshold: float) -> None:
-    candidates = [(prediction("x", 2.5), 30.0), (prediction("y", 4.0), 20.0), (prediction("z", 6.0), 1.0)]
+@pytest.mark.parametrize("values", [(30.0, 20.0, 1.0), (3.0, 2.0, 1.0), (20.0, 12.0, 9.0)])
+def test_order_is_that_by_which_services_choose(values: tuple[float, ...]) -> None:
+    candidates = [
+        (prediction(name, score), value) for name, score, value in zip("xyz", (2.5, 4.0, 6.0), values, strict=True)
+    ]
     readings, ranked = [], {}
     for i, (found, value) in enumerate(candidates):
         sentence = SentenceRef("d", "t", i)
         span = FoundSpan(i, i + 1, found.score, i)
         readings.append(SentenceReading(sentence, (span,), "v", "xyz", 0, "m", "shard", False, 1, False))
-        ranked[str(sentence)] = 0.3 * value
-    best = distinct(readings, ranked, threshold)[0]
-    first = best.reading.text(best.span)
-    found = Simulation([Example("q", "c", (first,))], [candidates], 0.3, threshold, ends=(8,))
+        ranked[str(sentence)] = value
+    given = orders(readings, ranked, 0.3)
+    assert [item.order for item in in_order(candidates, 0.3)] == pytest.approx([item.order for item in given])
+    first = choose(given, Calibration(1.0, 0.0)).choices[0].best.text
+    found = Simulation([Example("q", "c", (first,))], [candidates], 0.3, ends=(8,))
     assert found.f1.tolist() == [[1.0]]
 
 
@@ -110,7 +114,7 @@ def reading(score: Callable[[int, int], float]) -> Callable[[Sequence[Example]],
 
 def test_fit_asks_held_out_questions_of_a_corpus_of_their_contexts() -> None:
     sure = reading(lambda asked, town: 8.0 if asked == town else -3.0)
-    found = fit_waves(EXAMPLES, sure, rank_weight=0.3, no_answer_threshold=0.0)
+    found = fit_waves(EXAMPLES, sure, rank_weight=0.3)
     assert found is not None
     assert (found.questions, found.sentences, found.ends) == (300, 300, (1, 3, 8))
     assert (found.threshold, found.read, found.f1, found.f1_all) == (8.0, 1.0, 1.0, 1.0)
@@ -119,7 +123,7 @@ def test_fit_asks_held_out_questions_of_a_corpus_of_their_contexts() -> None:
 def test_shared_sentences_are_in_the_corpus_once_and_unanswerable_questions_are_not_asked() -> None:
     windows = [Example(example.question, f"{example.context} Rome is in Italy.", ()) for example in EXAMPLES]
     sure = reading(lambda asked, town: 8.0 if asked == town else -3.0)
-    found = fit_waves([*EXAMPLES, *windows], sure, rank_weight=0.3, no_answer_threshold=0.0)
+    found = fit_waves([*EXAMPLES, *windows], sure, rank_weight=0.3)
     assert found is not None
     assert (found.questions, found.sentences) == (300, 301)
 
@@ -128,8 +132,8 @@ def test_too_few_questions_or_sentences_fit_nothing() -> None:
     def refused(pairs: Sequence[Example]) -> list[Prediction]:
         raise AssertionError(f"{len(pairs)} pairs were read")
 
-    assert fit_waves(EXAMPLES[:150], refused, rank_weight=0.3, no_answer_threshold=0.0) is None
+    assert fit_waves(EXAMPLES[:150], refused, rank_weight=0.3) is None
     same_corpus = [Example(f"{i} {EXAMPLES[0].question}", EXAMPLES[i % 50].context, ("x",)) for i in range(300)]
-    assert fit_waves(same_corpus, refused, rank_weight=0.3, no_answer_threshold=0.0) is None
+    assert fit_waves(same_corpus, refused, rank_weight=0.3) is None
     with pytest.raises(InvalidInput, match="ascending"):
-        fit_waves(EXAMPLES, refused, rank_weight=0.3, no_answer_threshold=0.0, ends=(3, 1))
+        fit_waves(EXAMPLES, refused, rank_weight=0.3, ends=(3, 1))

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from qa_cluster.evaluation.plain_figures import GivenAnswers, GivenSpan, by_label, costs, plain_figures, plain_rows
+from qa_cluster.evaluation.choice_fit import probabilities
+from qa_cluster.evaluation.plain_figures import (
+    GivenAnswers,
+    GivenSpan,
+    by_label,
+    costs,
+    judged,
+    plain_figures,
+    plain_rows,
+)
 from qa_cluster.evaluation.plain_questions import PlainQuestion
+from qa_cluster.reading.manifest import Calibration
 
 
 def question(answer: str = "", kind: str = "who") -> PlainQuestion:
@@ -88,7 +99,28 @@ def test_rows_say_what_every_question_got() -> None:
     assert [row["right"] for row in rows] == [True, False, False, False, False, False, False, True]
     assert rows[5]["right_in_three"] is None
     assert rows[1]["answers"] == [
-        {"text": "Bob", "probability": 0.85, "document_id": "d", "right": False},
-        {"text": "Eve", "probability": 0.1, "document_id": "d", "right": False},
-        {"text": "Ada", "probability": 0.05, "document_id": "d", "right": True},
+        {"text": "Bob", "probability": 0.85, "document_id": "d", "also_in": (), "right": False},
+        {"text": "Eve", "probability": 0.1, "document_id": "d", "also_in": (), "right": False},
+        {"text": "Ada", "probability": 0.05, "document_id": "d", "also_in": (), "right": True},
     ]
+
+
+def test_an_answer_is_right_if_one_of_its_places_is_in_the_document_asked_for() -> None:
+    asked = PlainQuestion("Who?", ("Ada",), document="wanted.txt")
+    elsewhere = GivenAnswers((GivenSpan("Ada", 0.9, "other.txt"),), answerable=True)
+    there_too = GivenAnswers((GivenSpan("Ada", 0.9, "other.txt", ("texts/wanted.txt",)),), answerable=True)
+    shares = [plain_figures([asked], [found]).right_first for found in (elsewhere, there_too)]
+    assert [share.value for share in shares if share] == [0.0, 1.0]
+
+
+def test_orders_come_back_from_the_probabilities_that_were_shown() -> None:
+    calibration, orders = Calibration(0.4, -1.5), np.array([3.0, 1.0, -2.0])
+    shown = probabilities(orders, calibration)
+    spans = tuple(
+        GivenSpan(text, round(value, 6), "d") for text, value in zip(("Bob", "Ada", "Eve"), shown, strict=True)
+    )
+    (found,) = judged([question("Ada")], [GivenAnswers(spans, True, no_answer=round(1 - sum(shown), 6))], calibration)
+    assert found.orders == pytest.approx(orders, abs=1e-3)
+    assert (found.right.tolist(), found.answered) == ([False, True, False], True)
+    (nothing,) = judged([question()], [GivenAnswers((), answerable=False)], calibration)
+    assert (len(nothing.orders), nothing.answered) == (0, False)

@@ -8,33 +8,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_cluster.asking.assembly import CitedDocument, assemble, distinct
+from qa_cluster.asking.assembly import Assembled, CitedDocument, assemble
 from qa_cluster.asking.questions import AskOptions
-from qa_cluster.keys import SentenceRef
+from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.reading.readings import FoundSpan, SentenceReading
-
-
-def sentence_reading(document: str, *spans: tuple[int, int, float]) -> SentenceReading:
-    found = tuple(FoundSpan(*span, 0) for span in spans)
-    return SentenceReading(SentenceRef(document, "t", 0), found, "v", "x" * 99, 0, "m", "s", False, 1, False)
-
+from qa_cluster.reading.readings import SentenceReading
+from tests.harness.readings import reading
 
 RECORDS = {name: CitedDocument("v", "", {}) for name in "abcd"}
 
 
-@pytest.mark.parametrize("readings", [[], [sentence_reading("a")], [sentence_reading("a"), sentence_reading("b")]])
+def asked(
+    readings: list[SentenceReading], manifest: Manifest, options: AskOptions, ranked: dict[str, float] | None = None
+) -> Assembled:
+    chosen = choose(orders(readings, ranked or {}, manifest.rank_weight), manifest.calibration)
+    return assemble(chosen, RECORDS, manifest, options)
+
+
+@pytest.mark.parametrize("readings", [[], [reading("a")], [reading("a"), reading("b")]])
 def test_nothing_found_is_no_answer_and_no_crash(manifest: Manifest, readings: list[SentenceReading]) -> None:
     """Haystack: the removal of overlaps took `answers[0]` of a list that could be empty."""
-    chosen = distinct(readings, {}, manifest.no_answer_threshold)
-    result = assemble(chosen, RECORDS, manifest, AskOptions(no_answer=False))
+    result = asked(readings, manifest, AskOptions(no_answer=False))
     assert (result.answers, result.answerable, result.no_answer_score) == ((), False, 1.0)
 
 
-def test_the_surer_document_comes_first() -> None:
+def test_the_surer_document_comes_first(manifest: Manifest) -> None:
     """Haystack #739, #1220: as scores were shares within a document, the best of each looked alike."""
-    chosen = distinct([sentence_reading("a", (0, 3, 1.0)), sentence_reading("b", (0, 3, 22.0))], {}, 0.0)
-    assert [item.reading.sentence.document_id for item in chosen] == ["b", "a"]
+    readings = [reading("a", (100, 103, 1.0)), reading("b", (100, 103, 22.0))]
+    result = asked(readings, manifest, AskOptions(top_k=2))
+    assert [answer.document_id for answer in result.answers] == ["b", "a"]
 
 
 def test_probabilities_rise_with_the_score_and_stay_below_one(manifest: Manifest) -> None:
@@ -46,12 +48,12 @@ def test_probabilities_rise_with_the_score_and_stay_below_one(manifest: Manifest
 
 def test_every_answer_has_a_score_and_there_is_more_than_one(manifest: Manifest) -> None:
     """txtai #406, #633: one answer only, its score hidden."""
-    readings = [sentence_reading("a", (0, 3, 9.0), (5, 8, 4.0)), sentence_reading("b", (0, 3, 6.0))]
-    result = assemble(distinct(readings, {}, 0.0), RECORDS, manifest, AskOptions(top_k=5))
+    readings = [reading("a", (100, 103, 9.0), (105, 108, 4.0)), reading("b", (100, 103, 6.0))]
+    result = asked(readings, manifest, AskOptions(top_k=5))
     assert [(answer.document_id, answer.start, answer.logit) for answer in result.answers] == [
-        ("a", 0, 9.0),
-        ("b", 0, 6.0),
-        ("a", 5, 4.0),
+        ("a", 100, 9.0),
+        ("b", 100, 6.0),
+        ("a", 105, 4.0),
     ]
 
 
@@ -60,9 +62,8 @@ def test_no_answer_is_when_none_of_all_texts_has_one(
     manifest: Manifest, scores: tuple[float, float], answerable: bool
 ) -> None:
     """transformers #14277, #18719: it decided no-answer window by window; Haystack: by a product of (1 - score)."""
-    readings = [sentence_reading(name, (0, 3, score)) for name, score in zip("ab", scores, strict=True)]
-    chosen = distinct(readings, {"a:{t}:0": 50.0}, manifest.no_answer_threshold)
-    result = assemble(chosen, RECORDS, manifest, AskOptions())
+    readings = [reading(name, (100, 103, score)) for name, score in zip("ab", scores, strict=True)]
+    result = asked(readings, manifest, AskOptions(), {"a:{t}:0": 5.0, "b:{t}:0": 0.0})
     assert result.answerable is answerable
     assert bool(result.answers) is answerable
 
@@ -71,8 +72,8 @@ def test_no_answer_is_when_none_of_all_texts_has_one(
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_no_answer_is_never_one_of_the_answers(manifest: Manifest, top_k: int, no_answer: bool) -> None:
     """Haystack: "no answer" took a place among the top k, or made them k + 1; transformers #2623: an empty string."""
-    readings = [sentence_reading(name, (0, 3, 5.0), (4, 4, 4.0)) for name in "abcd"]
+    readings = [reading(name, (100, 103, 5.0), (104, 104, 4.0)) for name in "abcd"]
     options = AskOptions(top_k=top_k, no_answer=no_answer)
-    result = assemble(distinct(readings, {}, 0.0), RECORDS, manifest, options)
+    result = asked(readings, manifest, options)
     assert len(result.answers) == top_k
     assert all(answer.answer for answer in result.answers)

@@ -1,0 +1,160 @@
+"""Fits how choosing turns orders into probabilities, to questions whose answers have been judged.
+
+`qa_cluster.reading.choosing` chooses by a conditional logit: the odds of an answer against "no answer" are
+``exp(a * order + b)``. `fit_choice` finds a and b by maximum likelihood. Right for a question is any of its right
+answers, and "no answer" if none of them is right. The steps are those of the EM gradient algorithm (Lange 1995), halved
+until the likelihood grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.reading.manifest import Calibration
+
+from .reliability import expected_calibration_error
+
+MIN_QUESTIONS = 50
+UNANSWERABLE_SHARE = 0.2
+"""The share of questions without an answer for which the no-answer threshold is the best."""
+
+NEAR = 0.005
+"""Thresholds that gain less than this less than the best are as good; then it is the lowest, for more is answered."""
+
+_STEPS, _HALVINGS = 200, 20
+_RIDGE = 1e-4  # keeps the fit finite where all that is right has a higher order than all that is wrong
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedQuestion:
+    """What a question got.
+
+    Attributes:
+        orders: [answers] of its answers, the first one first; they may be none.
+        right: [answers] which of them are right.
+        answered: whether the documents answer it at all.
+    """
+
+    orders: FloatArray
+    right: NDArray[np.bool_]
+    answered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceFit:
+    """A fit. `error` is the calibration error of first answers' scores, 0 to 1, fitted to the other half each."""
+
+    questions: int
+    calibration: Calibration
+    no_answer_threshold: float
+    error: float
+
+
+def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
+    """Fit calibration and no-answer threshold.
+
+    Raises:
+        InvalidInput: for fewer than MIN_QUESTIONS questions with answers, and where right answers are not preferred.
+    """
+    asked = [question for question in questions if len(question.orders)]
+    if len(asked) < MIN_QUESTIONS:
+        raise InvalidInput(f"{len(asked)} questions got answers, a fit needs at least {MIN_QUESTIONS}")
+    calibration = _calibration(asked)
+    halves = [asked[::2], asked[1::2]]
+    shown: list[float] = []
+    right: list[bool] = []
+    for part, other in (halves, halves[::-1]):
+        fitted = _calibration(other)
+        shown += [probabilities(question.orders, fitted)[0] for question in part]
+        right += [bool(question.right[0]) for question in part]
+    first = np.array([question.orders[0] for question in asked])
+    gained = np.array([float(question.answered and question.right[0]) for question in asked])
+    return ChoiceFit(
+        len(asked),
+        calibration,
+        best_threshold(first, gained, np.array([not question.answered for question in asked])),
+        round(expected_calibration_error(shown, right), 6),
+    )
+
+
+def probabilities(orders: FloatArray, calibration: Calibration) -> list[float]:
+    """The probability of each answer of a question; what they lack to 1 is that of no answer."""
+    return [float(value) for value in _shares(calibration.a * orders + calibration.b)[:-1]]
+
+
+def _shares(utilities: FloatArray) -> FloatArray:
+    """The softmax of the utilities and of 0, the last."""
+    all_of_them = np.append(utilities, 0.0)
+    powers = np.exp(all_of_them - all_of_them.max())
+    shares: FloatArray = powers / powers.sum()
+    return shares
+
+
+def _calibration(asked: Sequence[JudgedQuestion]) -> Calibration:
+    weights = np.array([0.25, -1.0])
+    designs = [np.stack([question.orders, np.ones_like(question.orders)], axis=1) for question in asked]
+    value, gradient, information = _likelihood(weights, designs, asked)
+    for _ in range(_STEPS):
+        step = np.linalg.solve(information, gradient)
+        for halving in range(_HALVINGS):
+            tried = weights + step / 2**halving
+            found = _likelihood(tried, designs, asked)
+            if found[0] >= value:
+                break
+        else:
+            break
+        weights, (value, gradient, information) = tried, found
+        if np.abs(step).max() < 1e-7:
+            break
+    if weights[0] <= 0:
+        raise InvalidInput(
+            f"answers of a higher order are not right more often (slope {weights[0]:.3g}): nothing to fit"
+        )
+    return Calibration(a=round(float(weights[0]), 5), b=round(float(weights[1]), 5))
+
+
+def _likelihood(
+    weights: FloatArray, designs: Sequence[FloatArray], asked: Sequence[JudgedQuestion]
+) -> tuple[float, FloatArray, FloatArray]:
+    """The mean log likelihood with its ridge, its gradient, and the information of the EM gradient step."""
+    value, gradient, information = 0.0, np.zeros(2), np.zeros((2, 2))
+    for design, question in zip(designs, asked, strict=True):
+        shares = _shares(design @ weights)
+        wanted = np.append(np.where(question.right, shares[:-1], 0.0), 0.0 if question.right.any() else shares[-1])
+        likely = max(float(wanted.sum()), 1e-300)
+        value += float(np.log(likely))
+        gradient += design.T @ (wanted / likely - shares)[:-1]
+        mean = design.T @ shares[:-1]
+        information += (design * shares[:-1, None]).T @ design - np.outer(mean, mean)
+    count = len(asked)
+    return (
+        value / count - _RIDGE * float(weights @ weights),
+        gradient / count - 2 * _RIDGE * weights,
+        information / count + 2 * _RIDGE * np.eye(2),
+    )
+
+
+def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray[np.bool_]) -> float:
+    """Return the score below which "no answer" gains the most, if UNANSWERABLE_SHARE of all questions has no answer.
+
+    For an unanswerable question, "no answer" counts 1 and any answer 0; for another, an answer counts what it gained.
+    """
+    order = np.argsort(scores)
+    ranked = scores[order]
+    count = max(int(unanswerable.sum()), 1)
+    refused = np.concatenate([[0.0], np.cumsum(unanswerable[order])]) / count
+    answered = np.concatenate([np.cumsum(gained[order][::-1])[::-1], [0.0]]) / max(len(scores) - count, 1)
+    gain = UNANSWERABLE_SHARE * refused + (1 - UNANSWERABLE_SHARE) * answered
+    cut = int(np.argmax(gain > gain.max() - NEAR))
+    if cut == 0:
+        return round(float(ranked[0]), 2)
+    if cut == len(ranked):
+        return round(float(ranked[-1]), 2)
+    return round(float(ranked[cut - 1] + ranked[cut]) / 2, 2)

@@ -1,0 +1,22 @@
+"""Readings of sentences as shards return them, made by hand."""
+
+from __future__ import annotations
+
+from qa_cluster.keys import SentenceRef
+from qa_cluster.reading.readings import FoundSpan, SentenceReading
+
+FIRST, LENGTH = 100, 50
+
+
+def reading(
+    document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None, words: str = ""
+) -> SentenceReading:
+    """A sentence of a document, read with the 50 code points from 100 on; `spans` are start, end and score.
+
+    Every code point is another one, in every document, so that no two spans are the same answer; with `words`, a
+    letter, all are that letter. `holder` is the number of the sentence that holds the spans, None: of the sentence.
+    """
+    first = 0x4E00 + ord(document[-1]) * LENGTH
+    text = words * LENGTH or "".join(map(chr, range(first, first + LENGTH)))
+    found = tuple(FoundSpan(start, end, score, sentence if holder is None else holder) for start, end, score in spans)
+    return SentenceReading(SentenceRef(document, "t", sentence), found, "v", text, FIRST, "m", "shard", False, 1, False)
