@@ -195,7 +195,7 @@ def test_a_reader_trained_on_sections_gets_those_of_the_sentence(reading_alone: 
         ]
         return [answer["score"] for answer in answers if answer is not None]
 
-    set_context(reading_alone, BUDGET)
+    change(reading_alone, context_tokens=BUDGET, passage_prefix=False)
     alike = scores()
     assert alike[0] == alike[1]
     change(reading_alone, context_tokens=BUDGET, passage_prefix=True)

@@ -86,8 +86,7 @@ def test_no_span_begins_in_it(encoder: TextPairEncoder) -> None:
 
 
 def test_a_manifest_says_whether_a_reader_knows_it(reader: Path) -> None:
-    without = Manifest.load(reader / MANIFEST_FILE)
-    assert without.passage_prefix is False
+    without = replace(Manifest.load(reader / MANIFEST_FILE), passage_prefix=False)
     assert "passage_prefix" not in json.loads(without.to_json())  # earlier versions refuse what they do not know
     with_it = replace(without, passage_prefix=True)
     assert Manifest.from_json(with_it.to_json()) == with_it
@@ -99,9 +98,9 @@ def test_a_manifest_says_whether_a_reader_knows_it(reader: Path) -> None:
 
 def test_only_a_reader_that_knows_it_gets_it(reader: Path, encoder: TextPairEncoder) -> None:
     """Where texts are encoded for measuring, and on a shard: the same tokens."""
-    without = Manifest.load(reader / MANIFEST_FILE)
+    without = replace(Manifest.load(reader / MANIFEST_FILE), passage_prefix=False)
     text = "He was born in Rome."
-    (plain,) = encoder.windows("Who?", text, "Ada", "Works")
+    (plain,) = TextPairEncoder(encoder.tokenizer, PairEncoder(without)).windows("Who?", text, "Ada", "Works")
     assert plain.prefix == 0
     with_it = replace(without, passage_prefix=True)
     (window,) = TextPairEncoder(encoder.tokenizer, PairEncoder(with_it)).windows("Who?", text, "Ada", "")

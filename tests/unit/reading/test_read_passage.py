@@ -165,7 +165,8 @@ async def test_long_passages_are_read_in_windows(manifest: Manifest) -> None:
 async def test_the_title_stands_before_passages_for_readers_that_know_titles(manifest: Manifest) -> None:
     """Before those of several sentences and of one alike."""
     titled = replace(RECORD, title="the cat")
-    without, with_it = CountingReader(manifest), CountingReader(replace(manifest, passage_prefix=True), 2)
+    without = CountingReader(replace(manifest, passage_prefix=False))
+    with_it = CountingReader(replace(manifest, passage_prefix=True), 2)
     for reader in (without, with_it):
         await read(reader, record=titled)
         await read(reader, record=titled, texts=("The dog.",))
