@@ -7,6 +7,8 @@ import { state } from "/page/states.js";
 
 const PASSAGES = 3;
 const BEFORE = 50;
+// Less probable answers are not worth a row.
+const LEAST = 0.01;
 
 function fact(name, value) {
   return element("li", {}, `${name} `, element("b", {}, String(value)));
@@ -114,7 +116,7 @@ function partial(index) {
 export async function result(found, seen, collection, signal) {
   const shown = [partial(found.index)];
   if (found.answerable) {
-    shown.push(best(found.answers[0], collection), others(found.answers.slice(1), collection));
+    shown.push(best(found.answers[0], collection), others(found.answers.slice(1).filter((answer) => answer.score >= LEAST), collection));
   } else if (found.usage.candidates) {
     shown.push(state("No answer in these documents",
       `${counted(found.usage.sentences_read, "passage")} read, and none answers this (${percent(found.no_answer_score)} sure).`));
