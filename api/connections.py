@@ -8,12 +8,19 @@ has a time, a head has a size, and the process has a number of connections. Bodi
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from qa_cluster.errors import QueueFull
+
+from .error_map import HttpProblem, RawHeaders, problem
+
 MAX_HEAD_BYTES = 64 * 1024
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
             most = self.limits.connections
-            self._refuse(b"503 Service Unavailable", f"{most} connections are open, the limit (http_max_connections)")
+            self._refuse(QueueFull(f"{most} connections are open, the limit (http_max_connections)"))
         else:
             self._arm_head()
 
@@ -68,10 +75,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         super().data_received(data)
+        if self.transport.is_closing():
+            return  # it was no HTTP
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(b"431 Request Header Fields Too Large", f"more than {MAX_HEAD_BYTES} bytes of header")
+                self._refuse(HttpProblem("head-too-large", f"more than {MAX_HEAD_BYTES} bytes of header"))
                 return
         if self._in_head or self._is_idle():
             # Bytes that begin no request end uvicorn's own timer, too.
@@ -125,17 +134,27 @@ class BoundedProtocol(HttpToolsProtocol):
             self._arm_head()  # the request before it is being answered
         elif self._in_head:
             seconds = self.limits.head_seconds
-            self._refuse(
-                b"408 Request Timeout", f"the head of the request took more than {seconds:g} s (http_head_timeout_ms)"
-            )
+            detail = f"the head of the request took more than {seconds:g} s (http_head_timeout_ms)"
+            self._refuse(HttpProblem("head-timeout", detail))
         else:
             self.transport.close()
 
-    def _refuse(self, status: bytes, detail: str) -> None:
-        """Answer in plain text, because there is no request to answer, and close."""
-        body = f"{detail}\n".encode()
-        self.transport.write(
-            b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nretry-after: 1\r\n"
-            b"connection: close\r\n\r\n%b" % (status, len(body), body)
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what uvicorn cannot read."""
+        self._refuse(
+            HttpProblem("malformed-request", "the request is not HTTP/1.1, or its target has over 65535 bytes")
         )
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer without a request, and close."""
+        request_id = os.urandom(6).hex()
+        status, headers, body = problem(error, request_id=request_id, instance="")
+        closing: RawHeaders = [
+            *headers,
+            (b"x-request-id", request_id.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % header for header in closing)
+        self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (status, _PHRASES[status], lines, body))
         self.transport.close()
