@@ -1,8 +1,12 @@
-"""Bounds what a connection may cost before it has a request and after it has an answer.
+"""Bounds what a connection may cost, and takes nothing for a request that is none.
 
 uvicorn ends a connection that is quiet after an answer, and no other: one that sends nothing, one whose head never ends
 and one that does not read its answer would stay for ever, and so many of them as there are file descriptors. Here each
 has a time, a head has a size, and the process has a number of connections. Bodies have their own time (`http.py`).
+
+Fields after a chunked body (trailers) are dropped: uvicorn would add them to those of the head, without end, and no
+proxy has looked at them. A request that asks for another protocol (`Upgrade`) is one like any other: the parser takes
+what follows its head for that protocol, so its body would be lost, and what is in it would be the next request.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from qa_cluster.errors import QueueFull
@@ -50,8 +55,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._in_head = False
-        self._head_bytes = 0
+        self._in_message = self._in_head = False
+        self._replaying = False  # the head of this request is read once more, by another parser
+        self._got_on = False  # the bytes that came last ended a head or a message, or were a body
+        self._kept_bytes = 0  # those since then, which the parser may keep
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -74,12 +81,17 @@ class BoundedProtocol(HttpToolsProtocol):
         """Take bytes; whatever is not part of a request under way must be over soon."""
         if self.transport.is_closing():
             return
-        super().data_received(data)
-        if self.transport.is_closing():
-            return  # it was no HTTP
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
+        self._unset_keepalive_if_required()
+        self._got_on = False
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            why = "the request is not HTTP/1.1, or its target has over 65535 bytes"
+            self._refuse(HttpProblem("malformed-request", why))
+            return
+        if self._in_message and not self._got_on:
+            self._kept_bytes += len(data)
+            if self._kept_bytes > MAX_HEAD_BYTES:
                 self._refuse(HttpProblem("head-too-large", f"more than {MAX_HEAD_BYTES} bytes of header"))
                 return
         if self._in_head or self._is_idle():
@@ -89,15 +101,71 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._disarm_head()
 
+    def _parse(self, data: bytes) -> None:
+        """Read bytes as HTTP/1.1, whatever other protocol the client would rather have."""
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+            if framing := self._framing():
+                self._expect_body(framing)
+
+    def _framing(self) -> bytes:
+        """The lines of the head that say that there is a body, and where it ends."""
+        names = (b"content-length", b"transfer-encoding")
+        return b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in names)
+
+    def _expect_body(self, framing: bytes) -> None:
+        """Make a parser that has read the head, and awaits its body."""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        self._replaying = True
+        try:
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
+        finally:
+            self._replaying = False
+
     def on_message_begin(self) -> None:
         """Count the head of a request."""
-        super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
+        if not self._replaying:
+            super().on_message_begin()
+            self._in_message = self._in_head = True
+            self._kept_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take the target."""
+        if not self._replaying:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; one of the trailer is dropped."""
+        if self._in_head and not self._replaying:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop counting."""
-        self._in_head = False
-        super().on_headers_complete()
+        """Begin to answer."""
+        if not self._replaying:
+            self._in_head = False
+            self._get_on()
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Hand it to the application."""
+        self._get_on()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole, unless the parser says so because of another protocol."""
+        if self.parser.should_upgrade() and self._framing():
+            return
+        self._in_message = False
+        self._get_on()
+        super().on_message_complete()
+
+    def _get_on(self) -> None:
+        self._got_on, self._kept_bytes = True, 0
 
     def pause_writing(self) -> None:
         """Give a client that takes nothing its time."""
@@ -139,14 +207,19 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what uvicorn cannot read."""
-        self._refuse(
-            HttpProblem("malformed-request", "the request is not HTTP/1.1, or its target has over 65535 bytes")
-        )
+    def _must_be_silent(self) -> bool:
+        """Whether what is written now would be taken for the answer to another request, or for a part of one."""
+        if self.cycle is None:
+            return False
+        if self._in_message and not self._in_head:
+            return self.cycle.response_started or bool(self.pipeline)
+        return not self.cycle.response_complete
 
     def _refuse(self, error: Exception) -> None:
-        """Answer without a request, and close."""
+        """Answer without the application, if that can be understood, and close."""
+        if self._must_be_silent():
+            self.transport.close()
+            return
         request_id = os.urandom(6).hex()
         status, headers, body = problem(error, request_id=request_id, instance="")
         closing: RawHeaders = [
