@@ -209,11 +209,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _must_be_silent(self) -> bool:
         """Whether what is written now would be taken for the answer to another request, or for a part of one."""
-        if self.cycle is None:
-            return False
         if self._in_message and not self._in_head:
             return self.cycle.response_started or bool(self.pipeline)
-        return not self.cycle.response_complete
+        return not self._is_idle()
 
     def _refuse(self, error: Exception) -> None:
         """Answer without the application, if that can be understood, and close."""
