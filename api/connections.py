@@ -25,6 +25,8 @@ from qa_cluster.errors import QueueFull
 from .error_map import HttpProblem, RawHeaders, problem
 
 MAX_HEAD_BYTES = 64 * 1024
+# So much is read at once: requests that a client sends without waiting for answers take a hundred times their size.
+PIECE_BYTES = 4096
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
@@ -59,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._replaying = False  # the head of this request is read once more, by another parser
         self._got_on = False  # the bytes that came last ended a head or a message, or were a body
         self._kept_bytes = 0  # those since then, which the parser may keep
+        self._held = b""  # what has come and was not read
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -75,6 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Forget the timers."""
         self._disarm_head()
         self._resumed()
+        self._held = b""
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -82,18 +86,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
-        self._got_on = False
         try:
-            self._parse(data)
+            self._parse(self._held + data)
         except httptools.HttpParserError:
             why = "the request is not HTTP/1.1, or its target has over 65535 bytes"
             self._refuse(HttpProblem("malformed-request", why))
             return
-        if self._in_message and not self._got_on:
-            self._kept_bytes += len(data)
-            if self._kept_bytes > MAX_HEAD_BYTES:
-                self._refuse(HttpProblem("head-too-large", f"more than {MAX_HEAD_BYTES} bytes of header"))
-                return
+        if self._kept_bytes > MAX_HEAD_BYTES:
+            self._refuse(HttpProblem("head-too-large", f"more than {MAX_HEAD_BYTES} bytes of header"))
+            return
         if self._in_head or self._is_idle():
             # Bytes that begin no request end uvicorn's own timer, too.
             if self._head_timer is None:
@@ -102,15 +103,36 @@ class BoundedProtocol(HttpToolsProtocol):
             self._disarm_head()
 
     def _parse(self, data: bytes) -> None:
-        """Read bytes as HTTP/1.1, whatever other protocol the client would rather have."""
-        while data:
-            try:
-                self.parser.feed_data(data)
-                return
-            except httptools.HttpParserUpgrade as upgrade:
-                data = data[upgrade.args[0] :]
+        """Read bytes, and hold those back that come behind requests which wait for the answer to another one."""
+        at = 0
+        while at < len(data) and not self.pipeline and self._kept_bytes <= MAX_HEAD_BYTES:
+            at += self._feed(data[at : at + PIECE_BYTES])
+        self._held = data[at:]
+        if self._held:
+            self.flow.pause_reading()
+
+    def _feed(self, piece: bytes) -> int:
+        """Read bytes as HTTP/1.1, whatever other protocol the client would rather have; the number of those read."""
+        self._got_on = False
+        read = len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            read = int(upgrade.args[0])
             if framing := self._framing():
                 self._expect_body(framing)
+        if self._in_message and not self._got_on:
+            self._kept_bytes += read
+        return read
+
+    def on_response_complete(self) -> None:
+        """Begin to answer what waits; read on if nothing does."""
+        super().on_response_complete()
+        if self._held and not self.transport.is_closing():
+            if self.pipeline:
+                self.flow.pause_reading()  # uvicorn reads on after each answer
+            else:
+                self.data_received(b"")
 
     def _framing(self) -> bytes:
         """The lines of the head that say that there is a body, and where it ends."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from itertools import product
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from qa_cluster.access.records import new_key
+from qa_cluster.api.connections import PIECE_BYTES, ConnectionLimits, bounded
 from tests.api.test_connections import running, said
 from tests.client.scripted_cluster import ScriptedCluster
 
@@ -18,6 +22,27 @@ HOST = b"host: localhost\r\n"
 JSON = b"content-type: application/json\r\n"
 LAST = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 ANSWER = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n((?:[^\r]+\r\n)+)\r\n")
+
+
+class _Transport(asyncio.Transport):
+    """One that nobody reads."""
+
+    paused = closed = False
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def write(self, data: object) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
 
 
 def answers(raw: bytes) -> list[tuple[int, dict[str, str], Any]]:
@@ -115,6 +140,41 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
         assert_refused(await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400), 408, "head-timeout")
     async with running(cluster, http_max_connections=1) as (port, client), client.stream("GET", "/livez"):
         assert_refused(await said(port), 503, "overloaded")
+
+
+async def test_requests_that_wait_for_their_turn_take_little() -> None:
+    """Sent at once, without a key and without reading the answers, each took 1.6 kB."""
+
+    over = asyncio.Event()
+
+    async def never(scope: object, receive: object, send: object) -> None:
+        await over.wait()
+
+    config = uvicorn.Config(never, ws="none", log_config=None)
+    config.load()
+    state, transport, short = ServerState(), _Transport(), b"GET / HTTP/1.1\r\n\r\n"
+    protocol: Any = bounded(ConnectionLimits(1, 60.0, 60.0))(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    protocol.connection_made(transport)
+    try:
+        for _ in range(3):
+            protocol.data_received(short * 10_000)
+        assert len(protocol.pipeline) < PIECE_BYTES / len(short)
+        assert transport.paused
+    finally:
+        transport.close()
+        protocol.cycle = None
+        protocol.connection_lost(None)
+        over.set()
+        await asyncio.gather(*state.tasks)
+
+
+async def test_all_of_many_requests_at_once_are_answered_in_their_order(cluster: ScriptedCluster) -> None:
+    async with running(cluster) as (port, _):
+        one = b"POST /search HTTP/1.1\r\n%b%bcontent-length: 17\r\nx-request-id: %%d\r\n\r\n" % (HOST, JSON)
+        sent = b"".join(one % number + b'{"query": "Who?"}' for number in range(400)) + LAST
+        found = answers(await said(port, sent))
+        assert [headers["x-request-id"] for _, headers, _ in found[:-1]] == [str(number) for number in range(400)]
+        assert {status for status, _, _ in found} == {200}
 
 
 async def test_no_refusal_is_taken_for_the_answer_to_the_request_before(cluster: ScriptedCluster) -> None:
