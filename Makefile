@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 6
 
 .PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
-	reader test-deploy environments conformance parity fuzz hostile soak bench picture wheel lock clean
+	reader test-deploy environments conformance parity fuzz hostile schemathesis soak bench picture wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -138,6 +138,9 @@ fuzz: $(VENV)/.test build  ## 200,000 random commands and damaged files, under A
 
 hostile: $(VENV)/.test install  ## the tests of input and clients that mean harm, of all suites; ARGS as for pytest
 	@$(BIN)/python -m pytest -m hostile $(ARGS)
+
+schemathesis: $(VENV)/.test install  ## requests made from the REST service's description, with and without API keys; ARGS='--examples N --seed N'
+	@$(BIN)/python -m tests.openapi.run $(ARGS)
 
 soak: $(VENV)/.test build  ## 30 minutes of load and faults on 3 shards; ARGS='--minutes N --seed N' or --planted
 	@$(BIN)/python -m tests.soak.soak $(ARGS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -25,21 +25,27 @@ from .hosts import Hosts
 from .http import ClientGone, Receive, Scope, Send, header, send_response
 from .lifespan import ServiceOptions, ServiceState
 from .metering import Meter
-from .routes_collections import LIST_PATH as COLLECTIONS_PATH
-from .routes_collections import PREFIX as COLLECTIONS_PREFIX
+from .resources import (
+    COLLECTION,
+    COLLECTIONS,
+    COUNT,
+    DOCUMENT,
+    DOCUMENTS,
+    MODEL,
+    QUESTIONS,
+    SEARCHES,
+    UNBOUNDED_PATHS,
+    Resource,
+    resource_of,
+)
 from .routes_collections import CollectionRoute
-from .routes_documents import LIST_PATH, PREFIX, DocumentListRoute, DocumentRoute, counts
-from .routes_models import PREFIX as MODELS_PREFIX
+from .routes_documents import DocumentListRoute, DocumentRoute
 from .routes_models import ModelRoute
 from .routes_page import page_routes
 from .routes_qa import QuestionRoute
 from .routes_search import SearchRoute
 from .routes_status import status_routes
 
-_DOCUMENTS = PREFIX.decode()
-_DOCUMENT_LIST = LIST_PATH.decode()
-_MODELS = MODELS_PREFIX.decode()
-_UNBOUNDED = frozenset({"/livez", "/readyz", "/metrics"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
@@ -50,17 +56,22 @@ class Application:
     def __init__(self, options: ServiceOptions) -> None:
         self.state = ServiceState(options)
         self._questions = QuestionRoute(self.state)
-        self._search = SearchRoute(self.state)
-        self._documents = DocumentRoute(self.state)
-        self._listing = DocumentListRoute(self.state)
-        self._collections = CollectionRoute(self.state)
-        self._models = ModelRoute(self.state)
+        listing, collections = DocumentListRoute(self.state), CollectionRoute(self.state)
+        self._routes: dict[Resource, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
+            QUESTIONS: self._questions,
+            SEARCHES: SearchRoute(self.state),
+            DOCUMENTS: listing,
+            COUNT: listing,
+            DOCUMENT: DocumentRoute(self.state),
+            COLLECTIONS: collections,
+            COLLECTION: collections,
+            MODEL: ModelRoute(self.state),
+        }
         self._others = Router(
             routes=[*status_routes(self.state), *page_routes(options.page_questions)], redirect_slashes=False
         )
         self._hosts = Hosts(options.hosts)
         self._guard = Guard(self.state, keys_required=options.keys_required)
-        self._known = {route.path for route in self._others.routes if hasattr(route, "path")}
         self._id_prefix = os.urandom(4).hex()
         self._ids = count(1)
 
@@ -98,33 +109,34 @@ class Application:
                 metrics.requests.inc("/qa", "GET", str(status))
                 metrics.seconds.observe(perf_counter() - begun, "/qa")
                 return
+        resource = resource_of(scope)
         metrics.active += 1
         responder = _Responder(send, request_id)
         try:
-            await self._guarded(scope, receive, responder, request_id)
+            await self._guarded(scope, receive, responder, resource)
         finally:
             metrics.active -= 1
-            note(self.state.audit, scope, responder.status, request_id)
-            route = self._route_name(path)
-            metrics.requests.inc(route, method if method in _METHODS else "other", str(responder.status))
-            metrics.seconds.observe(perf_counter() - begun, route)
+            note(self.state.audit, scope, resource, responder.status, request_id)
+            metrics.requests.inc(resource.name, method if method in _METHODS else "other", str(responder.status))
+            metrics.seconds.observe(perf_counter() - begun, resource.name)
 
-    async def _guarded(self, scope: Scope, receive: Receive, responder: _Responder, request_id: str) -> None:
+    async def _guarded(self, scope: Scope, receive: Receive, responder: _Responder, resource: Resource) -> None:
         """Serve a request; an exception becomes a problem document."""
+        request_id = responder.request_id
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
         try:
             self._hosts.check(scope)
-            if self.state.metrics.active > self.state.options.max_requests and scope["path"] not in _UNBOUNDED:
+            if self.state.metrics.active > self.state.options.max_requests and scope["path"] not in UNBOUNDED_PATHS:
                 self.state.metrics.refused.inc()
                 raise QueueFull(
                     f"{self.state.options.max_requests} requests are under way, the limit (http_max_requests)"
                 )
-            key = scope["state"]["key"] = await self._guard.admit(scope)
+            key = scope["state"]["key"] = await self._guard.admit(scope, resource)
             if key.limits.counted:
                 responder.meter = Meter(key)
                 await responder.meter.begin(self.state.engine.key_use)
-            await self._dispatch(scope, receive, responder)
+            await self._routes.get(resource, self._others)(scope, receive, responder)
         except ClientGone:
             responder.status = 499
         except Exception as error:  # the one place where any error becomes a response
@@ -136,37 +148,11 @@ class Application:
             if responder.meter is not None:
                 await responder.meter.end()
 
-    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        if path == "/qa":
-            await self._questions(scope, receive, send)
-        elif path == "/search":
-            await self._search(scope, receive, send)
-        elif path == _DOCUMENT_LIST or counts(scope):
-            await self._listing(scope, receive, send)
-        elif path.startswith(_DOCUMENTS):
-            await self._documents(scope, receive, send)
-        elif path == COLLECTIONS_PATH or path.startswith(COLLECTIONS_PREFIX):
-            await self._collections(scope, receive, send)
-        elif path.startswith(_MODELS):
-            await self._models(scope, receive, send)
-        else:
-            await self._others(scope, receive, send)
-
     def _request_id(self, scope: Scope) -> str:
         given = header(scope, b"x-request-id")
         if given is not None and _REQUEST_ID.match(given):
             return given.decode()
         return f"{self._id_prefix}-{next(self._ids):x}"
-
-    def _route_name(self, path: str) -> str:
-        if path in ("/qa", "/search", _DOCUMENT_LIST, COLLECTIONS_PATH) or path in self._known:
-            return path
-        if path.startswith(COLLECTIONS_PREFIX):
-            return "/collections/{name}"
-        if path.startswith(_MODELS):
-            return "/models/{id}"
-        return "/documents/{id}" if path.startswith(_DOCUMENTS) else "other"
 
 
 class _Responder:
@@ -174,7 +160,7 @@ class _Responder:
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
-        self._request_id = request_id.encode()
+        self.request_id = request_id
         self.status = 0
         self.meter: Meter | None = None
 
@@ -185,7 +171,7 @@ class _Responder:
             if self.meter is not None:
                 await self.meter.end()
                 limits = self.meter.headers
-            message["headers"] = [*message["headers"], *limits, (b"x-request-id", self._request_id)]
+            message["headers"] = [*message["headers"], *limits, (b"x-request-id", self.request_id.encode())]
         await self._send(message)
 
 

@@ -6,33 +6,16 @@ from qa_cluster.access.audit import AuditLog
 from qa_cluster.access.records import ApiKey
 
 from .http import Scope
-from .routes_collections import LIST_PATH as COLLECTIONS_PATH
-from .routes_collections import PREFIX as COLLECTIONS_PREFIX
-from .routes_documents import LIST_PATH, PREFIX
+from .resources import Resource
 
 MAX_PATH = 2048
-_READ = frozenset({"GET", "HEAD", "OPTIONS"})
+# `X-Forwarded-For` may be anything.
+MAX_CLIENT = 100
 
 
-def event_of(scope: Scope) -> str | None:
-    """The name of the change that a request asks for, None if it asks for none."""
-    method, path = scope["method"], scope["path"]
-    if method in _READ:
-        return None
-    if path == LIST_PATH.decode():
-        return "documents.delete" if method == "DELETE" else None
-    if path.startswith(PREFIX.decode()):
-        return {"PUT": "document.put", "DELETE": "document.delete"}.get(method)
-    if path == COLLECTIONS_PATH:
-        return "collection.create" if method == "POST" else None
-    if path.startswith(COLLECTIONS_PREFIX):
-        return "collection.delete" if method == "DELETE" else None
-    return None
-
-
-def note(log: AuditLog, scope: Scope, status: int, request_id: str) -> None:
-    """Log a request, if it is one that changes something."""
-    event = event_of(scope)
+def note(log: AuditLog, scope: Scope, resource: Resource, status: int, request_id: str) -> None:
+    """Log a request about `resource`, if it is one that changes something."""
+    event = resource.changes.get(scope["method"])
     if event is None or not log:
         return
     state = scope.get("state", {})
@@ -43,7 +26,7 @@ def note(log: AuditLog, scope: Scope, status: int, request_id: str) -> None:
     log.note(
         event,
         who,
-        "unknown" if not client else str(client[0]),
+        "unknown" if not client else str(client[0])[:MAX_CLIENT],
         status=status,
         path=raw.partition(b"?")[0][:MAX_PATH].decode("latin-1"),
         request_id=request_id,

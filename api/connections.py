@@ -1,19 +1,33 @@
-"""Bounds what a connection may cost before it has a request and after it has an answer.
+"""Bounds what a connection may cost, and takes nothing for a request that is none.
 
 uvicorn ends a connection that is quiet after an answer, and no other: one that sends nothing, one whose head never ends
 and one that does not read its answer would stay for ever, and so many of them as there are file descriptors. Here each
 has a time, a head has a size, and the process has a number of connections. Bodies have their own time (`http.py`).
+
+Fields after a chunked body (trailers) are dropped: uvicorn would add them to those of the head, without end, and no
+proxy has looked at them. A request that asks for another protocol (`Upgrade`) is one like any other: the parser takes
+what follows its head for that protocol, so its body would be lost, and what is in it would be the next request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from qa_cluster.errors import QueueFull
+
+from .error_map import HttpProblem, RawHeaders, problem
+
 MAX_HEAD_BYTES = 64 * 1024
+# So much is read at once: requests that a client sends without waiting for answers take a hundred times their size.
+PIECE_BYTES = 4096
+_PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +57,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._in_head = False
-        self._head_bytes = 0
+        self._in_message = self._in_head = False
+        self._replaying = False  # the head of this request is read once more, by another parser
+        self._got_on = False  # the bytes that came last ended a head or a message, or were a body
+        self._kept_bytes = 0  # those since then, which the parser may keep
+        self._held = b""  # what has come and was not read
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -53,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
             most = self.limits.connections
-            self._refuse(b"503 Service Unavailable", f"{most} connections are open, the limit (http_max_connections)")
+            self._refuse(QueueFull(f"{most} connections are open, the limit (http_max_connections)"))
         else:
             self._arm_head()
 
@@ -61,18 +78,23 @@ class BoundedProtocol(HttpToolsProtocol):
         """Forget the timers."""
         self._disarm_head()
         self._resumed()
+        self._held = b""
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whatever is not part of a request under way must be over soon."""
         if self.transport.is_closing():
             return
-        super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(b"431 Request Header Fields Too Large", f"more than {MAX_HEAD_BYTES} bytes of header")
-                return
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(self._held + data)
+        except httptools.HttpParserError:
+            why = "the request is not HTTP/1.1, or its target has over 65535 bytes"
+            self._refuse(HttpProblem("malformed-request", why))
+            return
+        if self._kept_bytes > MAX_HEAD_BYTES:
+            self._refuse(HttpProblem("head-too-large", f"more than {MAX_HEAD_BYTES} bytes of header"))
+            return
         if self._in_head or self._is_idle():
             # Bytes that begin no request end uvicorn's own timer, too.
             if self._head_timer is None:
@@ -80,15 +102,92 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._disarm_head()
 
+    def _parse(self, data: bytes) -> None:
+        """Read bytes, and hold those back that come behind requests which wait for the answer to another one."""
+        at = 0
+        while at < len(data) and not self.pipeline and self._kept_bytes <= MAX_HEAD_BYTES:
+            at += self._feed(data[at : at + PIECE_BYTES])
+        self._held = data[at:]
+        if self._held:
+            self.flow.pause_reading()
+
+    def _feed(self, piece: bytes) -> int:
+        """Read bytes as HTTP/1.1, whatever other protocol the client would rather have; the number of those read."""
+        self._got_on = False
+        read = len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            read = int(upgrade.args[0])
+            if framing := self._framing():
+                self._expect_body(framing)
+        if self._in_message and not self._got_on:
+            self._kept_bytes += read
+        return read
+
+    def on_response_complete(self) -> None:
+        """Begin to answer what waits; read on if nothing does."""
+        super().on_response_complete()
+        if self._held and not self.transport.is_closing():
+            if self.pipeline:
+                self.flow.pause_reading()  # uvicorn reads on after each answer
+            else:
+                self.data_received(b"")
+
+    def _framing(self) -> bytes:
+        """The lines of the head that say that there is a body, and where it ends."""
+        names = (b"content-length", b"transfer-encoding")
+        return b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in names)
+
+    def _expect_body(self, framing: bytes) -> None:
+        """Make a parser that has read the head, and awaits its body."""
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        self._replaying = True
+        try:
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
+        finally:
+            self._replaying = False
+
     def on_message_begin(self) -> None:
         """Count the head of a request."""
-        super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
+        if not self._replaying:
+            super().on_message_begin()
+            self._in_message = self._in_head = True
+            self._kept_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take the target."""
+        if not self._replaying:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; one of the trailer is dropped."""
+        if self._in_head and not self._replaying:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop counting."""
-        self._in_head = False
-        super().on_headers_complete()
+        """Begin to answer."""
+        if not self._replaying:
+            self._in_head = False
+            self._get_on()
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Hand it to the application."""
+        self._get_on()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole, unless the parser says so because of another protocol."""
+        if self.parser.should_upgrade() and self._framing():
+            return
+        self._in_message = False
+        self._get_on()
+        super().on_message_complete()
+
+    def _get_on(self) -> None:
+        self._got_on, self._kept_bytes = True, 0
 
     def pause_writing(self) -> None:
         """Give a client that takes nothing its time."""
@@ -125,17 +224,30 @@ class BoundedProtocol(HttpToolsProtocol):
             self._arm_head()  # the request before it is being answered
         elif self._in_head:
             seconds = self.limits.head_seconds
-            self._refuse(
-                b"408 Request Timeout", f"the head of the request took more than {seconds:g} s (http_head_timeout_ms)"
-            )
+            detail = f"the head of the request took more than {seconds:g} s (http_head_timeout_ms)"
+            self._refuse(HttpProblem("head-timeout", detail))
         else:
             self.transport.close()
 
-    def _refuse(self, status: bytes, detail: str) -> None:
-        """Answer in plain text, because there is no request to answer, and close."""
-        body = f"{detail}\n".encode()
-        self.transport.write(
-            b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nretry-after: 1\r\n"
-            b"connection: close\r\n\r\n%b" % (status, len(body), body)
-        )
+    def _must_be_silent(self) -> bool:
+        """Whether what is written now would be taken for the answer to another request, or for a part of one."""
+        if self._in_message and not self._in_head:
+            return self.cycle.response_started or bool(self.pipeline)
+        return not self._is_idle()
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer without the application, if that can be understood, and close."""
+        if self._must_be_silent():
+            self.transport.close()
+            return
+        request_id = os.urandom(6).hex()
+        status, headers, body = problem(error, request_id=request_id, instance="")
+        closing: RawHeaders = [
+            *headers,
+            (b"x-request-id", request_id.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % header for header in closing)
+        self.transport.write(b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (status, _PHRASES[status], lines, body))
         self.transport.close()

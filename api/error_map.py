@@ -58,12 +58,14 @@ _NAMES: Mapping[type[QAError], tuple[str, str]] = {
 HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "malformed-json": (400, "The body is not JSON"),
     "malformed-query": (400, "The query string is malformed"),
+    "malformed-request": (400, "The request is not HTTP"),
     "unauthorized": (401, "A key is needed"),
     "forbidden": (403, "The key may not do this"),
     "route-not-found": (404, "There is no such route"),
     "cache-miss": (404, "The answer is not cached"),
     "method-not-allowed": (405, "The route does not have this method"),
     "body-timeout": (408, "The body did not arrive in time"),
+    "head-timeout": (408, "The head of the request did not arrive in time"),
     "collection-busy": (409, "The collection is being deleted"),
     "version-conflict": (412, "The document has another version"),
     "body-too-large": (413, "The body exceeds the limit"),
@@ -71,6 +73,7 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "misdirected": (421, "The request is for another host"),
     "validation": (422, "The request is not valid"),
     "too-many-requests": (429, "A limit of the key is reached"),
+    "head-too-large": (431, "The head of the request exceeds the limit"),
     "internal": (500, "The service failed"),
 }
 

@@ -1,8 +1,9 @@
 """Who may do what: finds the API key of a request and checks that it is valid and has the scope of the route.
 
 While the cluster has never had a key, everybody may do everything, unless the service listens where strangers can reach
-it (`keys_required`). From the first key on, every route but `OPEN_PATHS` needs one. The check of the scope comes before
-anything is read of the request; the collection is known only after that, so each route calls `http.permit` with it.
+it (`keys_required`). From the first key on, every route but the open ones needs one. The check of the scope comes
+before anything is read of the request; the collection is known only after that, so each route calls `http.permit` with
+it.
 
 What the guard knows of the keys is as current as a cached answer: see `qa_cluster.access.store`.
 """
@@ -11,40 +12,17 @@ from __future__ import annotations
 
 from time import time
 
-from qa_cluster.access.records import ADMIN, ASK, SCOPES, SEARCH, WRITE, ApiKey, find
+from qa_cluster.access.records import ADMIN, ASK, ApiKey, find
 from qa_cluster.access.store import KeyList
 from qa_cluster.errors import QAError
 
 from .error_map import HttpProblem
 from .http import EVERYBODY, Scope
 from .lifespan import ServiceState
-from .routes_collections import LIST_PATH as COLLECTIONS_PATH
-from .routes_collections import PREFIX as COLLECTIONS_PREFIX
-from .routes_documents import LIST_PATH, PREFIX, counts
-from .routes_models import PREFIX as MODELS_PREFIX
-from .routes_page import PAGE_PATHS
+from .resources import METRICS, Resource
 
-# Probes, the page with its files, and the description.
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", *PAGE_PATHS})
-METRICS_PATH = "/metrics"
-_READ = ("GET", "HEAD")
-_ONE_SCOPE = {"/qa": (ASK,), "/models": (ASK,), "/search": (SEARCH,), METRICS_PATH: (ADMIN,)}
 _REALM = 'Bearer realm="qa-cluster"'
 _HOW = "send one as `Authorization: Bearer qac_..` (`qa-cluster keys create` makes one)"
-
-
-def scopes_of(scope: Scope) -> tuple[str, ...]:
-    """The scopes of which a key must have one for this request; all of them: any key will do."""
-    path, reads = scope["path"], scope["method"] in _READ
-    if counts(scope):
-        return (ASK, SEARCH)
-    if path == LIST_PATH.decode() or path.startswith(PREFIX.decode()):
-        return (SEARCH,) if reads else (WRITE,)
-    if path == COLLECTIONS_PATH or path.startswith(COLLECTIONS_PREFIX):
-        return SCOPES if reads else (ADMIN,)
-    if path.startswith(MODELS_PREFIX.decode()):
-        return (ASK,)
-    return _ONE_SCOPE.get(path, SCOPES)
 
 
 class Guard:
@@ -68,18 +46,18 @@ class Guard:
             return None
         return key
 
-    async def admit(self, scope: Scope) -> ApiKey:
-        """The key of a request, or HttpProblem: 401 without a valid one, 403 if it has not the scope.
+    async def admit(self, scope: Scope, resource: Resource) -> ApiKey:
+        """The key of a request about `resource`, or HttpProblem: 401 without a valid one, 403 if it has not the scope.
 
         QAError (503) if nobody can tell.
         """
-        if scope["path"] in OPEN_PATHS:
+        if resource.is_open:
             return EVERYBODY
-        known = await self._known(scope["path"])
+        known = await self._known(resource)
         if not known.closed and not self._required:
             return EVERYBODY
         key = _valid_key(scope, known)
-        needed = scopes_of(scope)
+        needed = resource.scopes(scope["method"])
         if not set(needed) & set(key.scopes):
             words = " or ".join(needed)
             raise HttpProblem(
@@ -87,7 +65,7 @@ class Guard:
                 f"key {key.id} has scope {', '.join(key.scopes)}, and {scope['method']} of this route needs {words}",
                 headers=_challenge("insufficient_scope", " ".join(needed)),
             )
-        if scope["path"] == METRICS_PATH and key.collections:
+        if resource is METRICS and key.collections:
             raise HttpProblem(
                 "forbidden",
                 f"key {key.id} is for some collections only, and the metrics are about all of them",
@@ -95,16 +73,16 @@ class Guard:
             )
         return key
 
-    async def _known(self, path: str) -> KeyList:
+    async def _known(self, resource: Resource) -> KeyList:
         engine = self._state.engine_or_none
         if engine is None:
-            if path == METRICS_PATH and not self._required:
+            if resource is METRICS and not self._required:
                 return KeyList()  # there is nothing of the shards to see yet
             engine = self._state.engine
         try:
             return await engine.api_keys.current()
         except QAError:
-            if path != METRICS_PATH:
+            if resource is not METRICS:
                 raise
             return engine.api_keys.last  # who watches must be able to see that the cluster is gone
 

@@ -42,7 +42,7 @@ def about(scope: Scope, **what: object) -> None:
 def permit(scope: Scope, collection: str) -> None:
     """Raise HttpProblem unless the request's key may use this collection; it does not say whether there is one."""
     key: ApiKey = scope["state"]["key"]
-    about(scope, collection=collection)
+    about(scope, collection=collection[:100])
     if not key.allows(collection):
         raise HttpProblem(
             "forbidden",

@@ -29,21 +29,26 @@ from .schemas import (
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _STATUS_TEXT = {
     "304": "not modified",
-    "400": "malformed JSON or query string",
+    "400": "malformed JSON, query string or request",
     "401": "no valid API key, and one is needed",
     "403": "the API key has another scope, or is for other collections",
     "404": "no such document, collection or model, or not cached with cache=only",
-    "408": "the body did not arrive in time",
+    "408": "the request did not arrive in time",
     "409": "the collection is being deleted",
     "412": "the document has another version",
-    "413": "question or body too long",
+    "413": "question, name or body too long",
     "415": "the body is not JSON",
     "421": "the request is for another host",
     "422": "a field is not valid",
     "429": "a limit of the API key; see Retry-After, RateLimit-Policy and RateLimit",
+    "431": "the head of the request is too long",
     "503": "at capacity, or a shard is not ready or down; see Retry-After",
     "504": "the request was not answered in time",
 }
+
+
+# What the connection or the check of the host may answer to any request.
+_ANY_REQUEST = ("400", "408", "421", "431", "503")
 
 
 def _object(properties: dict[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
@@ -149,6 +154,27 @@ _MODEL = _object(
     }
 )
 _MODELS = _object({"object": {"const": "list"}, "data": {"type": "array", "items": _MODEL}})
+_ALIVE = _object({"alive": _BOOLEAN})
+_READINESS = _object(
+    {
+        "ready": _BOOLEAN,
+        "detail": _STRING,
+        "cache_tracking": {**_BOOLEAN, "description": "whether every shard reports its changes to the service"},
+        "shards": {
+            "type": "array",
+            "items": _object(
+                {
+                    "shard": _STRING,
+                    "address": _STRING,
+                    "ready": _BOOLEAN,
+                    "model": {**_STRING, "description": "its revision"},
+                    "missing": {"type": "array", "items": _STRING},
+                }
+            ),
+        },
+    },
+    ["ready", "detail", "shards"],
+)
 _PROBLEM_SCHEMA = _object(
     {
         "type": _STRING,
@@ -178,7 +204,9 @@ def _typed(field: Field) -> dict[str, Any]:
 
 
 def _body(fields: Sequence[Field]) -> dict[str, Any]:
-    schema = _object({field.name: field.schema() for field in fields}, [f.name for f in fields if f.required])
+    """A JSON object; a field that is null is as one that is left out."""
+    schema = _object({field.name: field.schema(null=not field.required) for field in fields})
+    schema["required"] = [field.name for field in fields if field.required]
     return {"required": True, "content": {"application/json": {"schema": {**schema, "additionalProperties": False}}}}
 
 
@@ -191,8 +219,8 @@ def _operation(
         responses[status] = {"description": text}
         if schema is not None:
             responses[status]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    others = ["401", "403", "421", "429", *(["408"] if "415" in problems else [])] if problems else []
-    for status in sorted([*problems, *others]):
+    others = {*problems, *_ANY_REQUEST, *(("401", "403", "429") if problems else ())}
+    for status in sorted(others - set(ok)):
         responses[status] = {"description": _STATUS_TEXT[status], **({} if status == "304" else {"content": _PROBLEM})}
     return {"summary": summary, "responses": responses, **({} if problems else {"security": []}), **more}
 
@@ -209,6 +237,8 @@ _SCHEMAS = {
     "Created": openapi_collections.CREATED,
     "Write": _WRITE,
     "Models": _MODELS,
+    "Alive": _ALIVE,
+    "Readiness": _READINESS,
     "PipelineAnswer": openapi_models.ANSWER,
     "PipelineResult": openapi_models.RESULT,
     "Problem": _PROBLEM_SCHEMA,
@@ -220,16 +250,18 @@ _KEY = {
     "description": "an API key (`qa-cluster keys create`); needed once the cluster has one",
 }
 _STATE = {
-    "/livez": {"get": _operation("Whether the process runs", {"200": ("it runs", None)}, [])},
+    "/livez": {"get": _operation("Whether the process runs", {"200": ("it runs", "Alive")}, [])},
     "/readyz": {
         "get": _operation(
             "Whether every shard can answer",
-            {"200": ("every shard can", None), "503": ("some cannot: what they lack", None)},
+            {"200": ("every shard can", "Readiness"), "503": ("some cannot: what they lack", "Readiness")},
             [],
         )
     },
     "/metrics": {"get": _operation("Metrics for Prometheus", {"200": ("the metrics", None)}, ["503"])},
 }
+_STATE["/readyz"]["get"]["responses"]["503"]["content"] |= _PROBLEM
+_STATE["/metrics"]["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": _STRING}}
 
 
 def describe(
@@ -279,7 +311,8 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
 def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
     """Lists of documents, and one of them."""
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    if_match = {"name": "If-Match", "in": "header", "schema": _STRING, "description": "only if this is the version"}
+    version = {"type": "string", "pattern": '^"[0-9A-Za-z]+"$'}
+    if_match = {"name": "If-Match", "in": "header", "schema": version, "description": "only if this is the version"}
     return {
         "/documents": {
             "get": _operation(
@@ -299,7 +332,7 @@ def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
             "get": _operation(
                 "Count the documents",
                 {"200": ("how many there are", "DocumentCounts")},
-                ["400", "404", "422", "503", "504"],
+                ["400", "404", "413", "422", "503", "504"],
                 parameters=_parameters(count_parameters()),
             )
         },
@@ -315,13 +348,13 @@ def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
             "get": _operation(
                 "Read a document",
                 {"200": ("the document", "Document")},
-                ["304", "404", "422", "503", "504"],
+                ["304", "404", "413", "422", "503", "504"],
                 parameters=_parameters(document_parameters()),
             ),
             "delete": _operation(
                 "Delete a document",
                 {"204": ("deleted", None)},
-                ["404", "412", "422", "503", "504"],
+                ["404", "412", "413", "422", "503", "504"],
                 parameters=[*_parameters(document_parameters()), if_match],
             ),
         },
@@ -339,7 +372,7 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
             "post": _operation(
                 "Create a collection",
                 {"200": ("it was there already", "Created"), "201": ("created", "Created")},
-                ["400", "409", "415", "422", "503", "504"],
+                ["400", "409", "413", "415", "422", "503", "504"],
                 requestBody=_body(collection_fields()),
             ),
         },

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
+
 _STRING, _INTEGER, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "boolean"))
 
 _ENTRY = {
@@ -25,4 +27,9 @@ COLLECTIONS: dict[str, Any] = {
 }
 _CREATED = {"name": _STRING, "created": {**_BOOLEAN, "description": "false: there was one already"}}
 CREATED: dict[str, Any] = {"type": "object", "required": list(_CREATED), "properties": _CREATED}
-NAME: dict[str, Any] = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+NAME: dict[str, Any] = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "schema": {**_STRING, "minLength": 1, "maxLength": MAX_COLLECTION_CHARS, "pattern": COLLECTION_PATTERN},
+}

@@ -36,21 +36,21 @@ class CollectionRoute:
         await send_response(send, status, headers, orjson.dumps(found))
 
     async def _all(self, scope: Scope, receive: Receive) -> tuple[int, dict[str, Any]]:
+        if scope["method"] not in ("GET", "HEAD", "POST"):
+            raise _wrong_method(scope, "GET, HEAD, POST")
         parse_query(scope["query_string"], ())
-        if scope["method"] in ("GET", "HEAD"):
+        if scope["method"] != "POST":
             async with asyncio.timeout(self._timeout_ms / 1000):
                 entries = await self._state.engine.collections.entries()
             allows = scope["state"]["key"].allows
             return 200, {"object": "list", "data": [entry.to_dict() for entry in entries if allows(entry.name)]}
-        if scope["method"] == "POST":
-            require_json(scope)
-            body = await read_body(scope, receive, self._state.options)
-            name = parse_body(body, collection_fields())["name"]
-            permit(scope, name)
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                created = await self._state.engine.collections.create(name)
-            return 201 if created else 200, {"name": name, "created": created}
-        raise _wrong_method(scope, "GET, HEAD, POST")
+        require_json(scope)
+        body = await read_body(scope, receive, self._state.options)
+        name = parse_body(body, collection_fields())["name"]
+        permit(scope, name)
+        async with asyncio.timeout(self._timeout_ms / 1000):
+            created = await self._state.engine.collections.create(name)
+        return 201 if created else 200, {"name": name, "created": created}
 
     async def _one(self, scope: Scope, name: str) -> tuple[int, dict[str, Any]]:
         permit(scope, name)

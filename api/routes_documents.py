@@ -110,18 +110,18 @@ class DocumentRoute:
         if method == "PUT":
             await self._put(scope, receive, send, document_id)
             return
+        if method not in ("GET", "HEAD", "DELETE"):
+            raise HttpProblem(
+                "method-not-allowed", f"a document has GET, PUT and DELETE, not {method}", headers=list(_ALLOW)
+            )
         parameters = parse_query(scope["query_string"], document_parameters())
         collection = parameters.get("collection", DEFAULT_COLLECTION)
         permit(scope, collection)
         async with asyncio.timeout(self._timeout_ms / 1000):
             if method in ("GET", "HEAD"):
                 await self._get(scope, send, document_id, collection)
-            elif method == "DELETE":
-                await self._delete(scope, send, document_id, collection)
             else:
-                raise HttpProblem(
-                    "method-not-allowed", f"a document has GET, PUT and DELETE, not {method}", headers=list(_ALLOW)
-                )
+                await self._delete(scope, send, document_id, collection)
 
     async def _put(self, scope: Scope, receive: Receive, send: Send, document_id: str) -> None:
         parameters = parse_query(scope["query_string"], self._parameters)

@@ -28,7 +28,7 @@ from qa_cluster.asking.questions import (
 from qa_cluster.config import COVERAGES, PARTIAL
 from qa_cluster.documents import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong
-from qa_cluster.keys import DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
+from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
 from qa_cluster.metadata_limits import check_integer, may_hold_long_number
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
@@ -43,7 +43,10 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a request. `kind` is ``string``, ``integer``, ``number``, ``boolean`` or ``object``."""
+    """One field of a request. `kind` is ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
+
+    `pattern` and `required_inside` describe what is checked later, by whoever takes the value.
+    """
 
     name: str
     kind: str
@@ -54,9 +57,11 @@ class Field:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     repeated: bool = False
+    pattern: str = ""
+    required_inside: tuple[str, ...] = ()
 
-    def schema(self) -> dict[str, Any]:
-        """The field as JSON Schema."""
+    def schema(self, *, null: bool = False) -> dict[str, Any]:
+        """The field as JSON Schema, which admits null if told so."""
         schema: dict[str, Any] = {"type": self.kind}
         low, high = {"string": ("minLength", "maxLength"), "object": ("minProperties", "maxProperties")}.get(
             self.kind, ("minimum", "maximum")
@@ -66,9 +71,15 @@ class Field:
         if self.maximum is not None:
             schema[high] = self.maximum
         if self.choices:
-            schema["enum"] = list(self.choices)
+            schema["enum"] = [*self.choices, None] if null and not self.repeated else list(self.choices)
+        if self.pattern:
+            schema["pattern"] = self.pattern
+        if self.required_inside:
+            schema["required"] = list(self.required_inside)
         if self.repeated:
             schema = {"type": "array", "items": schema, "maxItems": MAX_DOC_IDS}
+        if null:
+            schema["type"] = [schema["type"], "null"]
         schema["description"] = self.help
         if self.default is not None and not self.repeated:
             schema["default"] = self.default
@@ -183,6 +194,7 @@ def _collection(what: str) -> Field:
         default=DEFAULT_COLLECTION,
         minimum=1,
         maximum=MAX_COLLECTION_CHARS,
+        pattern=COLLECTION_PATTERN,
     )
 
 
@@ -197,6 +209,7 @@ def _filters(what: str) -> tuple[Field, Field]:
             "filters",
             "object",
             f"only {what} documents whose metadata satisfy this filter in Haystack's form; as JSON in a query string",
+            required_inside=("operator",),
         ),
         Field(
             "filter",
@@ -239,6 +252,7 @@ def collection_fields() -> tuple[Field, ...]:
             required=True,
             minimum=1,
             maximum=MAX_COLLECTION_CHARS,
+            pattern=COLLECTION_PATTERN,
         ),
     )
 

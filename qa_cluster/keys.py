@@ -39,6 +39,7 @@ _ENCODE = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 _DECODE = {"%25": "%", "%7B": "{", "%7D": "}"}
 _ESCAPE = re.compile(r"%(?:25|7B|7D)?")
 _COLLECTION = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_COLLECTION_CHARS - 1}}}\Z")
+COLLECTION_PATTERN = "^[a-z0-9][a-z0-9_-]*$"  # the same for descriptions, which say the length by themselves
 _TAGGED = re.compile(r"([^{}]*):\{([^{}]+)\}\Z", re.DOTALL)
 _INDEX = "(0|[1-9][0-9]{0,9})"
 _SENTENCE = re.compile(rf"([^{{}}]*):\{{([^{{}}]+)\}}:{_INDEX}\Z", re.DOTALL)

@@ -95,20 +95,24 @@ def _asks_for_password(spec: ServerSpec) -> bool:
 
 
 def _admits(spec: ServerSpec) -> bool:
-    return _refusal(server_process.connect(spec, _TIMEOUT_SECONDS)) is None
+    with server_process.connect(spec, _TIMEOUT_SECONDS) as client:
+        return _refusal(client) is None
 
 
 def _refusal(client: redis.Redis) -> str | None:
-    """Why a server refuses the client's login, None if it does not; it closes the client.
+    """Why a server refuses the client's login, None if it does not.
 
     redis-py repeats a login that was refused, for seconds; here it does not.
     """
+    retry = client.get_retry()
     client.set_retry(Retry(NoBackoff(), 0))
     try:
-        with client:
-            client.time()  # not PING, which a server refuses that cannot write to its disk
+        client.time()  # not PING, which a server refuses that cannot write to its disk
     except redis.exceptions.AuthenticationError as error:
         return str(error).rstrip(".")
+    finally:
+        if retry is not None:
+            client.set_retry(retry)
     return None
 
 
@@ -186,7 +190,9 @@ def connection(settings: Settings) -> redis.Redis:
 
     ConfigError if `jobs_url` names a server that may not be used; ClusterError if the server refuses the login.
     """
-    if (refusal := _refusal(_client_of(settings))) is not None:
+    client = _client_of(settings)
+    if (refusal := _refusal(client)) is not None:
+        client.close()
         raise ClusterError(
             f"the jobs server refused the login: {refusal}; "
             + (
@@ -196,7 +202,7 @@ def connection(settings: Settings) -> redis.Redis:
                 " --background` starts it again with the cluster's, and keeps its jobs"
             )
         )
-    return _client_of(settings)
+    return client
 
 
 def _client_of(settings: Settings) -> redis.Redis:

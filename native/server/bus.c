@@ -83,9 +83,10 @@ static void complain(const char *format, const char *detail) {
     RedisModule_Log(server_ctx(), "warning", format, detail);
 }
 
-/* The keys of the file's lines; 0: it cannot be read, or has none that is long enough. */
+/* The keys of the file's lines; 0: it cannot be read, or has none that is long enough, and nothing changes. */
 static int read_file(const char *path) {
     char text[MAX_FILE + 1];
+    uint8_t keys[MAX_KEYS][KEY_BYTES];
     FILE *file = fopen(path, "re");
     if (!file) return 0;
     size_t length = fread(text, 1, MAX_FILE, file);
@@ -96,11 +97,15 @@ static int read_file(const char *path) {
     for (char *line; count < MAX_KEYS && (line = strsep(&rest, "\n"));) {
         size_t words = strcspn(line, " \t\r");
         if (words < MIN_KEY_TEXT) continue;
-        make_key(ring.keys[count++], "qa-cluster bus key, from a file", line, words);
+        make_key(keys[count++], "qa-cluster bus key, from a file", line, words);
+    }
+    if (count) {
+        memcpy(ring.keys, keys, (size_t)count * KEY_BYTES);
+        ring.count = count;
+        ring.source = FROM_FILE;
     }
     memset(text, 0, sizeof text);
-    ring.count = count;
-    ring.source = count ? FROM_FILE : NO_KEY;
+    memset(keys, 0, sizeof keys);
     return count > 0;
 }
 

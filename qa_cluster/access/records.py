@@ -109,13 +109,26 @@ class ApiKey:
         try:
             value = orjson.loads(raw)
             limits = KeyLimits(**value.pop("limits"))
-            scopes, collections = tuple(value.pop("scopes")), tuple(value.pop("collections"))
+            lists = [value.pop(name) for name in ("scopes", "collections")]
+            if not all(isinstance(each, list) for each in lists):
+                raise TypeError("scopes and collections must be lists")
+            scopes, collections = map(tuple, lists)
             key = cls(**value, scopes=scopes, collections=collections, limits=limits)
             bytes.fromhex(key.digest)
             check_id(key.id)
+            key._check()
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, InvalidInput) as error:
             raise InvalidInput(f"the record of an API key cannot be read: {error}") from error
         return key
+
+    def _check(self) -> None:
+        """InvalidInput if a value has another type than it is read as: it could admit more than was meant, or fail."""
+        texts = (self.name, *self.scopes, *self.collections)
+        times = (self.created, *(at for at in (self.expires, self.revoked) if at is not None))
+        if not all(isinstance(text, str) for text in texts) or not all(type(at) is int for at in times):
+            raise InvalidInput("a value has the wrong type")
+        for collection in self.collections:
+            check_collection(collection)
 
     def revoke(self, now: float) -> Self:
         """The same, not valid from now on."""

@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from qa_cluster.api.guard import OPEN_PATHS
+from qa_cluster.api.resources import OPEN_PATHS
 from qa_cluster.client import AccessDenied, AsyncClient, Client, InvalidInput
 from qa_cluster.errors import ClusterError
 from tests.api.keyed_requests import BOOKS, OPEN, OTHER, QUESTION, ROUTES, WHOLE, bearer, made, send, with_documents

@@ -7,6 +7,7 @@ import json
 from hashlib import sha256
 from typing import Any
 
+import orjson
 import pytest
 
 from qa_cluster.access import records
@@ -111,6 +112,19 @@ def test_limits_are_whole_numbers(value: Any) -> None:
 def test_a_damaged_record_is_no_key(raw: bytes) -> None:
     with pytest.raises(InvalidInput, match="record of an API key"):
         ApiKey.from_json(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("collections", ""), ("collections", {}), ("collections", ["A"]), ("scopes", "admin"), ("scopes", [5]),
+     ("expires", "never"), ("expires", 1e18), ("created", None), ("revoked", "no"), ("name", None)],
+)  # fmt: skip
+def test_a_record_with_values_of_other_types_is_no_key(name: str, value: Any) -> None:
+    key, _ = new_key("the shop", ["ask"], collections=["books"], now=1_795_000_000)
+    record = orjson.loads(key.to_json())
+    assert ApiKey.from_json(orjson.dumps(record)) == key
+    with pytest.raises(InvalidInput, match="record of an API key cannot be read"):
+        ApiKey.from_json(orjson.dumps(record | {name: value}))
 
 
 def test_scopes_stand_in_their_order_once() -> None:

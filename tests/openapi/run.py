@@ -1,0 +1,78 @@
+"""Every route of the REST service, by its description: `make schemathesis`.
+
+    python -m tests.openapi.run [--examples 100] [--seed N] [--server valkey]
+
+A cluster of two shards with real workers and the bundled reader, and the service before it. Schemathesis makes requests
+from `/openapi.json`, good and bad ones: without any API key, then with keys that may do all, that may do a part in one
+collection, that are at their limits all the time, and with none though one is needed. A status, a media type or a body
+that the description does not have is a fault, and so is every 500. `schemathesis.toml` says what fits to what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+import time
+from pathlib import Path
+
+from tests.harness.programs import chosen_servers, find_binary
+from tests.harness.system import UNHURRIED, System
+from tests.openapi.walk import walk
+
+SCOPES = ("ask", "search", "write", "admin")
+KEYS = {
+    "a key of all scopes": (),
+    "a key of one collection": ("--collection", "books"),
+    "a key at its limits": ("--requests-per-second", "5", "--concurrent", "1", "--sentences-per-day", "3"),
+}
+
+
+def made(system: System, name: str, options: tuple[str, ...]) -> str:
+    """The text of a new key."""
+    scopes = [word for scope in SCOPES for word in ("--scope", scope)]
+    return str(json.loads(system.cli("keys", "create", name, *scopes, *options, "--json").stdout)["key"])
+
+
+def run(system: System, examples: int, seed: int) -> int:
+    """Walk with each kind of key; the number of walks that found something."""
+    system.cli("collections", "create", "books")
+    system.http("/documents/ada", b'{"text": "Ada wrote programs.", "title": "Ada"}', "PUT")
+    keys = {"no key": "", **dict.fromkeys(KEYS, ""), "none of the keys": ""}
+    bad = 0
+    for name in keys:
+        key = made(system, name, KEYS[name]) if name in KEYS else ""
+        begun = time.monotonic()
+        fits, said = walk(system.port, system.folder, key=key, examples=examples, seed=seed)
+        bad += not fits
+        cases = next((line for line in said.splitlines() if "generated" in line), "no request").strip()
+        print(f"{name}: {'as described' if fits else 'NOT AS DESCRIBED'}, {cases}, {time.monotonic() - begun:.0f} s")
+        if not fits:
+            print(said)
+    log = (system.folder / "service.log").read_text(errors="replace")
+    if "Traceback" in log:
+        bad += 1
+        print(f"the service's log has a traceback:\n{log[-20_000:]}")
+    return bad
+
+
+def main() -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=100, help="requests of each operation and phase")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser.add_argument("--server", choices=("valkey", "redis"), default=chosen_servers()[0])
+    options = parser.parse_args()
+    binary: Path | None = find_binary(options.server)
+    if binary is None:
+        sys.exit(f"no {options.server} server on this machine")
+    print(f"seed {options.seed}", flush=True)
+    with System(binary, shards=2, **UNHURRIED) as system:
+        system.start_service()
+        bad = run(system, options.examples, options.seed)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Schemathesis against a running service: requests made from its description, good and bad, and answers held to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SETTINGS = Path(__file__).with_name("schemathesis.toml")
+# All headers of conditions may be left out; `/documents/count` is also the path of a document called `count`, which has
+# other methods.
+NOT_CHECKED = ("missing_required_header", "allow_header_conformance")
+ALL_PHASES = ("examples", "coverage", "fuzzing", "stateful")
+
+
+def command(
+    port: int, *, key: str = "", phases: Sequence[str] = ALL_PHASES, examples: int, seed: int, workers: int = 1
+) -> list[str]:
+    """The command that walks through all operations of the service at a port of this machine."""
+    found = [
+        *(str(Path(sys.executable).with_name("st")), "--config-file", str(SETTINGS)),
+        *("run", f"http://127.0.0.1:{port}/openapi.json", "--checks", "all"),
+        *("--exclude-checks", ",".join(NOT_CHECKED)),
+        *("--phases", ",".join(phases), "--max-examples", str(examples), "--seed", str(seed)),
+        *("--workers", str(workers), "--continue-on-failure", "--suppress-health-check", "all"),
+        *("--request-timeout", "120"),
+    ]
+    return [*found, "--header", f"Authorization: Bearer {key}"] if key else found
+
+
+def walk(port: int, folder: Path, *, key: str = "", examples: int, seed: int) -> tuple[bool, str]:
+    """Whether every answer was as described, and what Schemathesis says; it works in `folder`."""
+    done = subprocess.run(
+        command(port, key=key, examples=examples, seed=seed), capture_output=True, text=True, cwd=folder, check=False
+    )
+    return done.returncode == 0, done.stdout + done.stderr
