@@ -51,6 +51,8 @@ _COMMANDS = {
     "eval": Late(f"{__package__}.commands.eval", "evaluate"),
     "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),
     "config": Late(f"{__package__}.commands.config", "config"),
+    "backup": Late(f"{__package__}.commands.backups.backup", "backup"),
+    "restore": Late(f"{__package__}.commands.backups.restore", "restore"),
     "model": Late(f"{__package__}.commands.model.group", "model"),
     "documents": Late(f"{__package__}.commands.documents.group", "documents"),
     "keys": Late(f"{__package__}.commands.keys.group", "keys"),

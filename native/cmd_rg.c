@@ -28,7 +28,7 @@ enum { MAX_SESSION_ID = 256 };
 
 typedef struct Script {
     RedisModuleString *source, *id, *description, *replace_with; /* NULL: not given */
-    int unblocking, upgrade;
+    int run, upgrade;                                            /* as the job has them */
     RedisModuleString **requirements;
     int requirement_count;
 } Script;
@@ -51,7 +51,7 @@ static void reply_optional(RedisModuleCtx *ctx, RedisModuleString *string) {
 static int emit_script(RedisModuleCtx *ctx, void *data) {
     Script *script = data;
     RedisModule_ReplyWithString(ctx, script->source);
-    RedisModule_ReplyWithLongLong(ctx, script->unblocking);
+    RedisModule_ReplyWithLongLong(ctx, script->run);
     reply_optional(ctx, script->id);
     reply_optional(ctx, script->description);
     RedisModule_ReplyWithLongLong(ctx, script->upgrade);
@@ -117,7 +117,8 @@ static int parse_script(RedisModuleCtx *ctx, Script *script, RedisModuleString *
             take_requirements(script, argv, argc, i + 1);
             break;
         }
-        if (arg_is(argv[i], "unblocking")) script->unblocking = 1;
+        if (arg_is(argv[i], "unblocking")) script->run = script->run ? script->run : 1;
+        else if (arg_is(argv[i], "no_run")) script->run = 2;
         else if (arg_is(argv[i], "upgrade")) script->upgrade = 1;
         else if (!arg_is(argv[i], "force_reinstall_requirements")) {
             int taken = take_option(ctx, "ID", argv, argc, &i, &script->id);
@@ -171,7 +172,10 @@ static int ask_worker(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return REDISMODULE_OK;
 }
 
+/* Scripts may name what only those who may run them should know; their requirements and registrations do not. */
 static int RG_PYDUMPSESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    for (int i = 1; i < argc && !arg_is(argv[i], "sessions"); i++)
+        if (arg_is(argv[i], "sources") && !caller_is_admin(ctx, "rg.pydumpsessions|sources")) return REDISMODULE_OK;
     return ask_worker(ctx, argv, argc);
 }
 

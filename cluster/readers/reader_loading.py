@@ -97,13 +97,14 @@ def spread(place: Place) -> None:
     names = {entry.name for entries in found.values() for entry in entries if not entry.default}
     for name in sorted(names):
         lacking = [address for address, entries in found.items() if all(entry.name != name for entry in entries)]
-        reader = _read_anywhere(place, name) if lacking else None
+        reader = read_loaded(place, name) if lacking else None
         if reader is not None:  # otherwise it is only in a worker's memory, and that shard will store it soon
             place.on_step(f"storing {name} on {', '.join(lacking)}")
             _store(place, reader)
 
 
-def _read_anywhere(place: Place, name: str) -> ReaderFiles | None:
+def read_loaded(place: Place, name: str) -> ReaderFiles | None:
+    """The files of a reader from the first shard that stores it; None if only workers' memories have it now."""
     with ExitStack() as stack:
         for node, client in shards_of(place.settings, place.url):
             stack.enter_context(client)

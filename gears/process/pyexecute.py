@@ -31,6 +31,7 @@ class ScriptRequest:
 
     script_source: str
     unblocking: bool
+    registers_only: bool
     id: str
     description: str
     upgrade: bool
@@ -40,7 +41,7 @@ class ScriptRequest:
     @classmethod
     def parse(cls, arguments: Sequence[Any]) -> ScriptRequest:
         """Read the job's arguments."""
-        source, unblocking, session_id, description, upgrade, replace_with, *requirements = (
+        source, run, session_id, description, upgrade, replace_with, *requirements = (
             a.decode("utf-8", "surrogateescape") if isinstance(a, bytes) else str(a) for a in arguments
         )
         try:
@@ -48,7 +49,14 @@ class ScriptRequest:
         except UnicodeEncodeError as error:
             raise GearsError("ERR the script is not valid UTF-8") from error
         return cls(
-            source, unblocking == "1", session_id, description, upgrade == "1", replace_with, tuple(requirements)
+            source,
+            run == "1",
+            run == "2",
+            session_id,
+            description,
+            upgrade == "1",
+            replace_with,
+            tuple(requirements),
         )
 
 
@@ -115,7 +123,7 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     session_id = request.id or runtime.host.ids.next_session()
     session = ScriptSession(session_id, request.description, request.script_source, requirements=request.requirements)
     try:
-        script = await _execute(runtime, session)
+        script = await _execute(runtime, session, registers_only=request.registers_only)
         check_triggers(runtime, request, session)
     except asyncio.CancelledError:
         forget_source(session.id)
@@ -133,11 +141,11 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
     return await _run(runtime, session, script.plan, unblocking=request.unblocking)
 
 
-async def _execute(runtime: Runtime, session: ScriptSession) -> ScriptRun:
+async def _execute(runtime: Runtime, session: ScriptSession, *, registers_only: bool) -> ScriptRun:
     """Run the script's source on a thread of its own."""
 
     async def execute() -> ScriptRun:
-        return execute_source(session, script_globals())
+        return execute_source(session, script_globals(), restoring=registers_only)
 
     try:
         return cast(ScriptRun, await Strand.of(runtime.host.threads, Lane.CLIENTS, session.id).run(execute()))

@@ -27,12 +27,13 @@ class SessionDump:
         self._timers = timers
 
     def dump(self, arguments: list[str]) -> list[Any]:
-        """The reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SESSIONS s..]``.
+        """The reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
 
         Without names, it has all live sessions or, with DEAD, those that have been replaced or unregistered while
-        something still uses them. VERBOSE shows registrations and requirements in full.
+        something still uses them. VERBOSE shows registrations and requirements in full, SOURCES adds the scripts; the
+        module lets only administrators say that.
         """
-        verbose, dead, names = _parse(arguments)
+        verbose, dead, sources, names = _parse(arguments)
         users = self._users()
         sessions = [*self._sessions.all(), *users]
         unique = {id(session): session for session in sessions}.values()
@@ -41,7 +42,13 @@ class SessionDump:
         if missing:
             raise GearsError(f"ERR session does not exists: {min(missing)}")
         registrations = self._registrations() if verbose else {}
-        return [self._describe(session, users.count(session), registrations, verbose) for session in wanted]
+        return [
+            [
+                *self._describe(session, users.count(session), registrations, verbose),
+                *(("source", session.script_source) if sources else ()),
+            ]
+            for session in wanted
+        ]
 
     def requirements(self) -> list[Any]:
         """The reply of ``RG.PYDUMPREQS``: each requirement of a live session, with the number of these sessions."""
@@ -75,21 +82,23 @@ class SessionDump:
         return {dict(zip(entry[::2], entry[1::2], strict=True))["id"]: entry for entry in entries}
 
 
-def _parse(arguments: list[str]) -> tuple[bool, bool, set[str]]:
-    verbose = dead = False
+def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
+    verbose = dead = sources = False
     for position, word in enumerate(arguments):
         match word.upper():
             case "VERBOSE":
                 verbose = True
             case "DEAD":
                 dead = True
+            case "SOURCES":
+                sources = True
             case "SESSIONS":
-                return verbose, dead, set(arguments[position + 1 :])
+                return verbose, dead, sources, set(arguments[position + 1 :])
             case _:
                 raise GearsError(
-                    f"ERR unknown argument of RG.PYDUMPSESSIONS: {word}, expected VERBOSE, DEAD or SESSIONS"
+                    f"ERR unknown argument of RG.PYDUMPSESSIONS: {word}, expected VERBOSE, DEAD, SOURCES or SESSIONS"
                 )
-    return verbose, dead, set()
+    return verbose, dead, sources, set()
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:

@@ -119,6 +119,13 @@ class ApiKeys:
             )
         return revoked
 
+    async def replace(self, key: ApiKey) -> None:
+        """Store another record of a key that there is; ClusterError if that was not done everywhere."""
+        if failed := await self._everywhere("HSET", key.id, key.to_json()):
+            raise ClusterError(
+                f"key {key.id} was replaced, but not on every shard ({failed}): repeat the command when all are up"
+            )
+
     async def clear(self) -> int:
         """Remove all keys with their records: the service asks for none any more. How many there were."""
         stored = await self.all()

@@ -51,7 +51,7 @@ FUNCTION_ROOMS = {name: below | {API} for name, below in in_order(FUNCTIONS, "st
 FUNCTION_ROOMS |= dict.fromkeys((f"{FUNCTIONS}.answering", f"{FUNCTIONS}.indexing"), frozenset({*FUNCTION_ROOMS, API}))
 FUNCTION_ROOMS |= {FUNCTIONS: frozenset({*FUNCTION_ROOMS, API})}
 CLUSTER_ROOMS = dict(
-    in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "evaluation", "commands", "cli")
+    in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "backup", "evaluation", "commands", "cli")
 )
 
 # In a checkout, qa_cluster also finds what is beside its folder: itself again, and files that no installed package has.

@@ -161,7 +161,14 @@ def ai_config(chance: random.Random) -> Command:
 
 
 def pyexecute(chance: random.Random) -> Command:
-    options: list[Command] = [["UNBLOCKING"], ["ID", "a"], ["DESCRIPTION", "d"], ["UPGRADE"], ["REPLACE_WITH", "b"]]
+    options: list[Command] = [
+        ["UNBLOCKING"],
+        ["ID", "a"],
+        ["DESCRIPTION", "d"],
+        ["UPGRADE"],
+        ["NO_RUN"],
+        ["REPLACE_WITH", "b"],
+    ]
     chosen = [argument for option in chance.sample(options, chance.randint(0, 3)) for argument in option]
     return ["RG.PYEXECUTE", junk(chance), *chosen, *chance.choice([[], ["REQUIREMENTS", "redis", "numpy"]])]
 
@@ -292,7 +299,10 @@ MAKERS: list[tuple[str, Maker]] = [
     ("RG.ABORTEXECUTION", of_id("RG.ABORTEXECUTION")),
     ("RG.CONFIGGET", config("RG.CONFIGGET")),
     ("RG.CONFIGSET", config("RG.CONFIGSET")),
-    ("RG.PYDUMPSESSIONS", lambda chance: ["RG.PYDUMPSESSIONS", *chance.choice([[], ["VERBOSE"], ["SESSIONS", "a"]])]),
+    (
+        "RG.PYDUMPSESSIONS",
+        lambda chance: ["RG.PYDUMPSESSIONS", *chance.choice([[], ["VERBOSE", "SOURCES"], ["SESSIONS", "a"]])],
+    ),
     (
         "RG.INNERHOOK",
         lambda chance: ["RG.INNERHOOK", chance.choice(["GET", "MGET", "SET", "RG.INNERHOOK"]), *words(chance, 2)],

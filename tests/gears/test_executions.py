@@ -100,6 +100,18 @@ def test_settings_bound_the_history_and_shape_errors(shard: Server) -> None:
     assert execute(shard, "RG.PYEXECUTE", flat) == [[], ["told as it is"]]
 
 
+def test_a_script_that_only_registers_runs_nothing(shard: Server) -> None:
+    script = """
+GB('CommandReader').register(trigger='registered_only')
+GB('ShardsIDReader').foreach(lambda r: execute('SET', 'ran', '1')).run()
+"""
+    assert execute(shard, "RG.PYEXECUTE", script, "ID", "only", "NO_RUN", "UNBLOCKING") == "OK"
+    execute(shard, "RG.TRIGGER", "registered_only")
+    assert execute(shard, "GET", "ran") is None
+    assert execute(shard, "RG.PYEXECUTE", script, "ID", "only", "UPGRADE") == "OK"
+    assert execute(shard, "GET", "ran") == "1"
+
+
 def test_sessions_are_told_dead_or_alive(shard: Server) -> None:
     script = """
 async def slow(r):
@@ -126,7 +138,9 @@ GB('CommandReader').map(slow).register(trigger='wait')
         assert (dead["ID"], dead["linked"], dead["dead"]) == ("told", "None", 1)
     with pytest.raises(redis.ResponseError, match="session does not exists: nobody"):
         execute(shard, "RG.PYDUMPSESSIONS", "SESSIONS", "nobody")
-    with pytest.raises(redis.ResponseError, match="expected VERBOSE, DEAD or SESSIONS"):
+    (sourced,) = map(pairs, execute(shard, "RG.PYDUMPSESSIONS", "SOURCES", "SESSIONS", "told"))
+    assert sourced["source"] == script.replace("30", "31")
+    with pytest.raises(redis.ResponseError, match="expected VERBOSE, DEAD, SOURCES or SESSIONS"):
         execute(shard, "RG.PYDUMPSESSIONS", "LOUD")
 
 

@@ -107,6 +107,14 @@ def test_others_cannot_administer(guarded: Server, name: str) -> None:
         assert "NOPERM" not in refusal(client, "RG.NETWORKTEST")
 
 
+def test_scripts_are_shown_to_administrators_only(guarded: Server) -> None:
+    with guarded.client(username="noadmin", password="pw") as client:
+        assert "NOPERM" in refusal(client, "RG.PYDUMPSESSIONS", "VERBOSE", "sources", "SESSIONS", "a")
+        assert "NOPERM" not in refusal(client, "RG.PYDUMPSESSIONS", "SESSIONS", "SOURCES")
+    with guarded.client() as client:
+        assert "NOPERM" not in refusal(client, "RG.PYDUMPSESSIONS", "SOURCES")
+
+
 ASKED = "bertqa{t}_me:{t}:0_What is my salary?"
 # What shows names of keys, whatever key patterns a user has.
 LISTING = [

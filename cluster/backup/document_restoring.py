@@ -1,0 +1,214 @@
+"""Stores the documents of a backup by the way of every other document, so the shards make anew all that follows.
+
+It looks at the version that each document has before it sends a text: what is there already costs a few bytes, so a
+restore that was interrupted goes on when it is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from qa_cluster.asking.document_store import VersionConflict
+from qa_cluster.asking.engine import Engine
+from qa_cluster.documents import NO_VERSION
+from qa_cluster.errors import DeadlineExceeded, RequestError
+from qa_cluster.keys import DocumentName, document_key, partition_tags, pending_key
+
+from .lines import read_lines
+from .manifest import DamagedBackup
+
+FAIL, SKIP, REPLACE = "fail", "skip", "replace"
+POLICIES = (FAIL, SKIP, REPLACE)
+
+_AT_A_TIME = 16
+_BATCH_DOCUMENTS, _BATCH_CHARS = 64, 1 << 20
+# Files that are read at the same time: each is of one partition, and shards index their partitions beside each other.
+_FILES = 16
+_POLL_SECONDS = 0.2
+_TRIES = 3
+
+_Line = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Restored:
+    """What became of the documents: by their names where they were refused or are of another version than before."""
+
+    new: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    other_version: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """All of them."""
+        return self.new + self.replaced + self.unchanged + self.skipped + len(self.refused)
+
+
+class DocumentRestoring:
+    """Restores the documents of some files, all or those of the `chosen` collections."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        files: Iterable[Path],
+        *,
+        chosen: frozenset[str] | None,
+        patience: float,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        self._engine = engine
+        self._files = tuple(files)
+        self._chosen = chosen
+        self._patience = patience
+        self._on_progress = on_progress
+        self.restored = Restored()
+
+    async def differing(self) -> list[str]:
+        """The documents that are stored in other versions than those of the backup. It writes nothing."""
+        found = []
+        async for batch in self._batches():
+            versions = await self._versions(batch)
+            found += [
+                _shown(line)
+                for line, version in zip(batch, versions, strict=True)
+                if version not in (NO_VERSION, line["version"])
+            ]
+        return found
+
+    async def run(self, policy: str) -> Restored:
+        """Store the documents; return when questions find them. DeadlineExceeded if no shard indexes any more."""
+        slots = asyncio.Semaphore(_AT_A_TIME)
+
+        async def store(line: _Line, version: str) -> None:
+            async with slots:
+                try:
+                    await self._store(line, version, policy)
+                except RequestError as error:
+                    self.restored.refused[_shown(line)] = str(error)
+
+        async for batch in self._batches():
+            versions = await self._versions(batch)
+            async with asyncio.TaskGroup() as group:
+                for line, version in zip(batch, versions, strict=True):
+                    group.create_task(store(line, version))
+            self._on_progress(self.restored.done)
+        await self._wait_indexed()
+        return self.restored
+
+    async def _store(self, line: _Line, version: str, policy: str) -> None:
+        """Store a document that has this version now, empty for none."""
+        restored, documents = self.restored, self._engine.documents
+        for _ in range(_TRIES):
+            if version == line["version"]:
+                restored.unchanged += 1
+                return
+            if version and policy != REPLACE:
+                if policy == FAIL:  # somebody has written it since `differing` looked
+                    raise VersionConflict(f"it was written meanwhile, as version {version}, and stays")
+                restored.skipped += 1
+                return
+            try:
+                written = await documents.put(
+                    line["id"],
+                    line["text"],
+                    title=line["title"],
+                    metadata=line["metadata"],
+                    collection=line["collection"],
+                    source=line["source"],
+                    if_version=version,
+                    wait=False,
+                    timeout=self._patience,
+                )
+            except VersionConflict:
+                (version,) = await self._versions([line])
+                continue
+            restored.new += written.created
+            restored.replaced += not written.created
+            if written.version != line["version"]:
+                restored.other_version.append(_shown(line))
+            await documents.caught_up(line["id"], self._patience)
+            return
+        raise VersionConflict("it is being written all the time, and stays")
+
+    async def _versions(self, lines: Iterable[_Line]) -> list[str]:
+        names = [DocumentName.of(line["id"], line["collection"]) for line in lines]
+        keys = [document_key(name, self._engine.documents.tag_of(name.id)) for name in names]
+        replies = await self._engine.shards.execute_many([(key, ("HGET", key, "version")) for key in keys])
+        return [NO_VERSION if reply is None else reply.decode() for reply in replies]
+
+    async def _batches(self) -> AsyncIterator[list[_Line]]:
+        """The documents of all files, some of each file in turn."""
+        with ExitStack() as stack:
+            left = iter(self._files)
+            opened: deque[Generator[_Line, None, None]] = deque()
+            while True:
+                for path in islice(left, _FILES - len(opened)):
+                    opened.append(documents_in(path, self._chosen))
+                    stack.callback(_close, opened[-1])
+                if not opened:
+                    return
+                lines = opened.popleft()
+                batch = await asyncio.to_thread(_batch, lines)
+                if batch:
+                    opened.append(lines)
+                    yield batch
+
+    async def _wait_indexed(self) -> None:
+        """Wait until no document waits for its shard's worker; those of others that write meanwhile, too."""
+        tags = partition_tags(self._engine.partitions)
+        keys = [pending_key(tag) for tag in tags]
+        before, until = -1, monotonic() + self._patience
+        while True:
+            replies = await self._engine.shards.execute_many([(key, ("HGET", key, "")) for key in keys])
+            waiting = sum(int(reply or 0) for reply in replies)
+            if not waiting:
+                return
+            if waiting != before:
+                before, until = waiting, monotonic() + self._patience
+            elif monotonic() > until:
+                raise DeadlineExceeded(
+                    f"all documents are stored, but {waiting} bytes of texts wait to be indexed and nothing has moved"
+                    f" for {self._patience:g} s: see `qa-cluster status` and the servers' logs"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def _batch(lines: Iterator[_Line]) -> list[_Line]:
+    found: list[_Line] = []
+    chars = 0
+    for line in lines:
+        found.append(line)
+        chars += len(line["text"])
+        if len(found) == _BATCH_DOCUMENTS or chars >= _BATCH_CHARS:
+            break
+    return found
+
+
+def _close(lines: Generator[_Line, None, None]) -> None:
+    with suppress(ValueError):  # a thread is still reading, after an interruption
+        lines.close()
+
+
+def documents_in(path: Path, chosen: frozenset[str] | None = None) -> Generator[_Line, None, None]:
+    """The lines of a file of documents, checked; all, or those of the `chosen` collections."""
+    for number, line in enumerate(read_lines(path), start=1):
+        texts = [line.get(name) for name in ("id", "collection", "title", "text", "version", "source")]
+        if not all(isinstance(text, str) for text in texts) or not isinstance(line.get("metadata"), dict):
+            raise DamagedBackup(path, f"damaged, line {number} is no document")
+        if chosen is None or line["collection"] in chosen:
+            yield line
+
+
+def _shown(line: _Line) -> str:
+    return repr(line["id"][:100]) + (f" of {line['collection']}" if line["collection"] != "default" else "")

@@ -1,0 +1,345 @@
+"""Writes the documents of a cluster to a backup, so that those of a shard are a state that the shard had.
+
+A shard goes on serving meanwhile, and nothing is locked. First all its documents are read. Then those partitions whose
+epoch has moved since they were read are compared with what was written, and their differences are read, until no epoch
+differs from the one that was there before its partition was compared. An epoch moves with every change and takes no
+value twice, so at the moment before that last look every partition was as it is in the backup.
+
+While a shard is written to without a pause, that moment does not come. After `patience` seconds, the documents stay as
+they were read, each whole and of one version, and the backup says that they are of no one moment. With `hold_seconds`,
+the shard is then told to let writes wait (`CLIENT PAUSE .. WRITE`), for so long at most, which makes that moment.
+
+In memory are the names and versions of one shard's documents, and a few megabytes of texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from qa_cluster.asking.collections import DELETING
+from qa_cluster.asking.engine import Engine
+from qa_cluster.documents import canonical_metadata, document_version
+from qa_cluster.errors import QAError, ReplyError, RequestError, from_reply
+from qa_cluster.keys import (
+    DEFAULT_COLLECTION,
+    PARAGRAPHS_PREFIX,
+    DocumentName,
+    collection_prefix,
+    collections_key,
+    document_key,
+    epoch_key,
+    flight_key,
+    index_key,
+    paragraphs_key,
+    parse_tagged,
+    partition_tags,
+    pending_key,
+)
+from qa_cluster.topology import Shard
+
+from .folder import BackupFolder
+from .lines import LinesWriter
+from .manifest import DOCUMENTS_FOLDER, ShardState
+
+PATIENCE_SECONDS = 10.0
+"""How long a moment without writes is waited for, on each shard."""
+READ_BYTES = 4 << 20
+"""Texts that are read together, unless one is longer."""
+_NAMES = 500
+_PAGE = 1000
+_SCAN_KEYS = 1000
+_READ_ATTEMPTS = 20
+_PAUSE_SECONDS = 0.02
+_FIELDS = ("title", "metadata", "version", "source")
+
+# By collection, the epoch of a partition: what is there while it stays the same.
+_State = dict[str, bytes | None]
+
+
+@dataclass(slots=True)
+class Saved:
+    """What was written.
+
+    Attributes:
+        collections: those besides the default one.
+        meanwhile: documents that were found written or removed after they had been read.
+        unreadable: documents whose text is not UTF-8, or whose metadata are not JSON; they are left out.
+    """
+
+    documents: int = 0
+    text_bytes: int = 0
+    collections: set[str] = field(default_factory=set)
+    shards: list[ShardState] = field(default_factory=list)
+    meanwhile: int = 0
+    unreadable: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition's file: of each document the version and the number of its line; `dead` lines hold for none."""
+
+    tag: str
+    known: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    dead: set[int] = field(default_factory=set)
+    state: _State | None = None
+    writer: LinesWriter | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{DOCUMENTS_FOLDER}/{self.tag}.jsonl.gz"
+
+    def forget(self, name: str) -> None:
+        found = self.known.pop(name, None)
+        if found is not None:
+            self.dead.add(found[1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A document as it was read, with the bytes of its text."""
+
+    line: dict[str, Any]
+    bytes: int
+
+
+class DocumentSaving:
+    """Saves the documents of a cluster, of all collections or of the `chosen` ones."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: BackupFolder,
+        *,
+        chosen: frozenset[str] | None = None,
+        patience: float,
+        hold_seconds: float = 0.0,
+        on_progress: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        self._shards = engine.shards
+        self._tags = partition_tags(engine.partitions)
+        self._folder = folder
+        self._chosen = chosen
+        self._patience = patience
+        self._hold_seconds = hold_seconds
+        self._on_progress = on_progress
+        self.saved = Saved()
+        self._done = 0
+
+    async def run(self) -> Saved:
+        """Save one shard after the other."""
+        by_shard: dict[Shard, list[str]] = {}
+        for tag in self._tags:
+            by_shard.setdefault(self._shards.shard_of_key(epoch_key(tag)), []).append(tag)
+        for shard, tags in by_shard.items():
+            await self._save_shard(shard, tags)
+        return self.saved
+
+    async def _save_shard(self, shard: Shard, tags: Sequence[str]) -> None:
+        names = await self._scan(tags)
+        partitions = [_Partition(tag) for tag in tags]
+        for partition in partitions:
+            await self._catch_up(partition, names.pop(partition.tag, set()))
+        exact = await self._settle(partitions)
+        for partition in partitions:
+            if partition.writer is not None:
+                await asyncio.to_thread(self._folder.close, partition.name, partition.dead)
+            self.saved.documents += len(partition.known)
+            self.saved.text_bytes += sum(size for _, _, size in partition.known.values())
+            for name in partition.state or {}:
+                self.saved.collections.add(name)
+        self.saved.collections.discard(DEFAULT_COLLECTION)
+        documents = sum(len(partition.known) for partition in partitions)
+        self.saved.shards.append(ShardState(str(shard.address), tuple(tags), documents, exact))
+
+    async def _scan(self, tags: Sequence[str]) -> dict[str, set[str]]:
+        """The names of documents by partition, from all keys of a shard: some are in no index and do not wait."""
+        wanted = frozenset(tags)
+
+        async def attempt() -> dict[str, set[str]]:
+            shard = self._shards.shard_of_key(epoch_key(tags[0]))
+            found: dict[str, set[str]] = {}
+            cursor: bytes | int = -1
+            while int(cursor) != 0:
+                cursor, keys = await self._shards.execute_on(
+                    shard, "SCAN", max(int(cursor), 0), "MATCH", f"{PARAGRAPHS_PREFIX}*", "COUNT", _SCAN_KEYS
+                )
+                for key in keys:
+                    with suppress(UnicodeDecodeError):
+                        parsed = parse_tagged(key.decode(), PARAGRAPHS_PREFIX)
+                        if parsed is not None and parsed[1] in wanted:
+                            found.setdefault(parsed[1], set()).add(str(parsed[0]))
+            return found
+
+        result: dict[str, set[str]] = await self._shards.retrying(attempt)
+        return result
+
+    async def _settle(self, partitions: Sequence[_Partition]) -> bool:
+        """Read differences until the partitions are, together, as they were at one moment; whether they are."""
+        until = monotonic() + self._patience
+        held: Shard | None = None
+        try:
+            while True:
+                now = await self._states([partition.tag for partition in partitions])
+                moved = [partition for partition in partitions if partition.state != now[partition.tag]]
+                if not moved:
+                    return True
+                if monotonic() > until:
+                    if held is not None or not self._hold_seconds:
+                        return False
+                    held = await self._hold(partitions[0].tag)
+                    until = monotonic() + self._hold_seconds
+                for partition in moved:
+                    await self._catch_up(partition)
+        finally:
+            if held is not None:
+                with suppress(QAError, ReplyError):
+                    await self._shards.execute_on(held, "CLIENT", "UNPAUSE")
+
+    async def _hold(self, tag: str) -> Shard:
+        shard = self._shards.shard_of_key(epoch_key(tag))
+        try:
+            await self._shards.execute_on(shard, "CLIENT", "PAUSE", int(self._hold_seconds * 1000), "WRITE")
+        except ReplyError as error:
+            raise from_reply(str(error)) from error
+        return shard
+
+    async def _states(self, tags: Sequence[str]) -> dict[str, _State]:
+        """By partition, the epochs of its collections; those that are being deleted are left out.
+
+        It names the partition's flight key: a partition that is on its way to another shard is waited for.
+        """
+        lists = await self._shards.execute_many(
+            [(collections_key(tag), ("HGETALL", collections_key(tag))) for tag in tags]
+        )
+        wanted: list[tuple[str, str]] = []
+        for tag, reply in zip(tags, lists, strict=True):
+            flat = [part for pair in reply.items() for part in pair] if isinstance(reply, dict) else reply
+            texts = [part.decode() for part in flat]
+            named = [name for name, state in zip(texts[::2], texts[1::2], strict=True) if state != DELETING]
+            wanted += [(tag, name) for name in [DEFAULT_COLLECTION, *sorted(named)] if self._is_chosen(name)]
+        keys = [epoch_key(tag, name) for tag, name in wanted]
+        replies = await self._shards.execute_many(
+            [(key, ("MGET", key, flight_key(tag))) for key, (tag, _) in zip(keys, wanted, strict=True)]
+        )
+        found: dict[str, _State] = {tag: {} for tag in tags}
+        for (tag, name), reply in zip(wanted, replies, strict=True):
+            found[tag][name] = reply[0]
+        return found
+
+    def _is_chosen(self, collection: str) -> bool:
+        return self._chosen is None or collection in self._chosen
+
+    async def _catch_up(self, partition: _Partition, names: Iterable[str] = ()) -> None:
+        """Make what is written of a partition what is there. `names` has more documents that may be there."""
+        tag, first = partition.tag, partition.state is None and not partition.known
+        before = (await self._states([tag]))[tag]
+        there = set(names) | set(partition.known) | await self._listed(tag, before)
+        wanted = sorted(name for name in there if DocumentName(name).collection in before)
+        for name in there - set(wanted):
+            partition.forget(name)
+        async for some in self._differing(partition, wanted):
+            read = await self._read(tag, some)
+            await asyncio.to_thread(self._write, partition, some, read)
+            if first:
+                self._done += len(read)
+                self._on_progress(self._done)
+            else:
+                self.saved.meanwhile += len(some)
+        after = (await self._states([tag]))[tag]
+        partition.state = before if after == before else None
+
+    async def _listed(self, tag: str, state: _State) -> set[str]:
+        """The names of the documents that a partition's indexes have and that wait to be indexed."""
+        waiting = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
+        found = {name.decode() for name in waiting if name}
+        for collection in state:
+            key, prefix, position = index_key(tag, collection), collection_prefix(collection), 0
+            while True:
+                following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, _PAGE)
+                found |= {prefix + row[0].decode() for row in rows}
+                position = int(following)
+                if not position:
+                    break
+        return found
+
+    async def _differing(self, partition: _Partition, names: Sequence[str]) -> AsyncIterator[list[str]]:
+        """Those of the documents that are not written as they are now, in parts that may be read together."""
+        part: list[str] = []
+        size = 0
+        for at in range(0, len(names), _NAMES):
+            some = names[at : at + _NAMES]
+            commands = []
+            for named in map(DocumentName, some):
+                record, text = document_key(named, partition.tag), paragraphs_key(named, partition.tag)
+                commands += [(record, ("HGET", record, "version")), (text, ("STRLEN", text))]
+            replies = await self._shards.execute_many(commands)
+            for name, version, length in zip(some, replies[::2], replies[1::2], strict=True):
+                known = partition.known.get(name)
+                if known is not None and version is not None and known[:1] == (version.decode(),) and length:
+                    continue
+                if known is None and not length:
+                    continue
+                if part and size + int(length) > READ_BYTES:
+                    yield part
+                    part, size = [], 0
+                part.append(name)
+                size += int(length)
+        if part:
+            yield part
+
+    async def _read(self, tag: str, names: Sequence[str]) -> dict[str, _Stored]:
+        """Documents, each whole and of one version; one that is gone or cannot be read is left out."""
+        found: dict[str, _Stored] = {}
+        left = list(names)
+        for attempt in range(_READ_ATTEMPTS + 1):
+            commands: list[tuple[str, tuple[Any, ...]]] = []
+            for named in map(DocumentName, left):
+                record, text = document_key(named, tag), paragraphs_key(named, tag)
+                commands += [(record, ("HMGET", record, *_FIELDS)), (text, ("GET", text))]
+            replies = await self._shards.execute_many(commands)
+            mixed = []
+            for name, values, raw in zip(left, replies[::2], replies[1::2], strict=True):
+                if raw is None:
+                    continue
+                stored = self._stored(name, values, raw)
+                if stored is None:
+                    self.saved.unreadable[DocumentName(name).id] = None
+                elif values[2] in (None, stored.line["version"].encode()) or attempt == _READ_ATTEMPTS:
+                    # at last: a plain SET whose function has not run; what stands is what it will become
+                    found[name] = stored
+                else:
+                    mixed.append(name)
+            left = mixed
+            if not left:
+                break
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return found
+
+    @staticmethod
+    def _stored(name: str, record: Sequence[bytes | None], text: bytes) -> _Stored | None:
+        """A document of its record and its text, with the version that both make; None if it cannot be read."""
+        parsed = DocumentName(name)
+        title, metadata, _, source = ((value or b"").decode("utf-8", "replace") for value in record)
+        try:
+            plain, about = text.decode(), json.loads(metadata or "{}")
+            version = document_version(title, canonical_metadata(about, f"of document {parsed.id[:100]!r}"), plain)
+        except (ValueError, RequestError):
+            return None
+        line = {"id": parsed.id, "collection": parsed.collection, "title": title, "metadata": about, "text": plain}
+        return _Stored({**line, "version": version, "source": source}, len(text))
+
+    def _write(self, partition: _Partition, names: Iterable[str], read: dict[str, _Stored]) -> None:
+        if read and partition.writer is None:
+            partition.writer = self._folder.lines(partition.name)
+        for name in names:
+            partition.forget(name)
+            stored = read.get(name)
+            if stored is not None and partition.writer is not None:
+                number = partition.writer.add(stored.line)
+                partition.known[name] = (stored.line["version"], number, stored.bytes)

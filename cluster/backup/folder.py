@@ -1,0 +1,210 @@
+"""The folder of a backup: it gets its name when all of it is on the disk, and is checked before anything is restored.
+
+Until then its files are in a folder beside it whose name begins with a dot. A command that was killed leaves that
+behind; the next backup of the same name removes it. The process that writes it holds a lock on it. An earlier backup
+is set aside under such a name, too, between the two renames that put another one in its place; if that was interrupted,
+it gets its name back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from qa_cluster.errors import ConfigError
+
+from .lines import HashedFile, LinesWriter, without
+from .manifest import MANIFEST_FILE, BackupManifest, DamagedBackup, FileEntry, NoBackup
+
+_PIECE = 1 << 20
+_FOLDER_MODE = 0o700
+_UNFINISHED, _REPLACED = "unfinished", "replaced"
+
+
+class BackupFolder:
+    """A backup while it is written. `files` has the entries of those that are finished."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: dict[str, FileEntry] = {}
+        self._open: dict[str, LinesWriter] = {}
+
+    def lines(self, name: str) -> LinesWriter:
+        """A new file of JSON lines; `close` finishes it."""
+        writer = self._open[name] = LinesWriter(self._place(name))
+        return writer
+
+    def close(self, name: str, dead: frozenset[int] | set[int] = frozenset()) -> FileEntry:
+        """Finish a file of lines, and leave out the lines of these numbers; one without lines goes."""
+        writer = self._open.pop(name)
+        try:
+            entry = writer.finish()
+        except BaseException:
+            writer.abandon()
+            raise
+        if dead:
+            entry = without(writer.path, dead)
+        if entry.lines:
+            self.files[name] = entry
+        else:
+            writer.path.unlink()
+        return entry
+
+    def store(self, name: str, data: bytes) -> None:
+        """A file of its own; one that is there stays."""
+        if name in self.files:
+            return
+        file = HashedFile(self._place(name))
+        try:
+            file.write(memoryview(data))
+            self.files[name] = file.finish()
+        except BaseException:
+            file.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Close what is open."""
+        for writer in self._open.values():
+            writer.abandon()
+        self._open.clear()
+
+    def _place(self, name: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        return path
+
+
+@contextmanager
+def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFolder, Callable[[BackupManifest], Path]]]:
+    """A folder to write to, and a function that ends it: from then on the backup is at `target`.
+
+    Without that call, and after an error, nothing is left. `force` lets it take the place of an earlier backup.
+    ConfigError if `target` is something else.
+    """
+    place = target.resolve()
+    if place.parent.is_dir():
+        _tidy(place)
+    check_target(place, force=force)
+    path = Path(tempfile.mkdtemp(prefix=_hidden(place, _UNFINISHED), dir=place.parent))
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = BackupFolder(path)
+
+    def finish(manifest: BackupManifest) -> Path:
+        folder.store(MANIFEST_FILE, manifest.to_json())
+        for below in [*(found for found in path.rglob("*") if found.is_dir()), path]:
+            _sync(below)
+        check_target(place, force=force)
+        _take_place(path, place)
+        return place
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder, finish
+    finally:
+        folder.abandon()
+        os.close(lock)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def check_target(place: Path, *, force: bool) -> None:
+    """Raise ConfigError unless a backup may be written to this folder."""
+    if not place.parent.is_dir():
+        raise ConfigError(f"{str(place.parent)!r} is no folder: make it first, {place.name!r} is made in it")
+    if not place.exists():
+        return
+    if not place.is_dir():
+        raise ConfigError(f"{str(place)!r} is no folder")
+    if place.is_mount() or place.parent == place:
+        raise ConfigError(f"{str(place)!r} is where a file system begins: name a folder within it")
+    if not any(place.iterdir()):
+        return
+    if not force:
+        raise ConfigError(f"{str(place)!r} is not empty: name another folder, or replace the backup there with --force")
+    try:
+        BackupManifest.load(place)
+    except NoBackup as error:
+        raise ConfigError(f"{error}; --force replaces earlier backups only") from error
+    except DamagedBackup:
+        pass  # a backup all the same
+
+
+def _take_place(path: Path, place: Path) -> None:
+    former = None
+    if place.exists():
+        former = Path(tempfile.mkdtemp(prefix=_hidden(place, _REPLACED), dir=place.parent))
+        place.rename(former)
+    try:
+        path.rename(place)
+    except BaseException:
+        if former is not None:
+            former.rename(place)
+        raise
+    _sync(place.parent)
+    if former is not None:
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def _hidden(place: Path, what: str) -> str:
+    return f".{place.name}.{what}-"
+
+
+def _tidy(place: Path) -> None:
+    """Remove what a killed command has left beside a backup of this name; others may be writing one."""
+    for left in [path for path in place.parent.iterdir() if path.name.startswith(_hidden(place, _REPLACED))]:
+        if not place.exists() and (left / MANIFEST_FILE).exists():
+            left.rename(place)
+        elif place.exists():
+            shutil.rmtree(left, ignore_errors=True)
+    for left in [path for path in place.parent.iterdir() if path.name.startswith(_hidden(place, _UNFINISHED))]:
+        try:
+            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            shutil.rmtree(left, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], None] = lambda done: None) -> None:
+    """Compare every file with its entry; DamagedBackup names the first that differs. Progress is in bytes."""
+    done = 0
+    for name, entry in sorted(manifest.files.items()):
+        path = folder / name
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise DamagedBackup(path, "is no file")
+                if status.st_size != entry.bytes:
+                    raise DamagedBackup(path, f"damaged, it has {status.st_size} bytes, {entry.bytes} were written")
+                digest = sha256()
+                while piece := file.read(_PIECE):
+                    digest.update(piece)
+                    done += len(piece)
+                    on_progress(done)
+        except FileNotFoundError as error:
+            raise DamagedBackup(path, "missing") from error
+        except OSError as error:
+            raise DamagedBackup(path, f"cannot be read: {error.strerror}") from error
+        if digest.hexdigest() != entry.sha256:
+            raise DamagedBackup(path, "damaged, its SHA-256 is not that of the file that was written")

@@ -1,0 +1,123 @@
+"""Files of JSON lines, compressed with gzip, that know their digest; nothing larger than a line is held in memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from .manifest import DamagedBackup, FileEntry
+
+# A document of 5,000,000 code points, each escaped, with title and metadata.
+MAX_LINE_BYTES = 64 << 20
+FILE_MODE = 0o600
+_LEVEL = 6
+
+
+class HashedFile:
+    """A new file, readable for its owner only, that counts and hashes what is written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb")
+        self._hash = sha256()
+        self._bytes = 0
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append."""
+        self._hash.update(data)
+        self._bytes += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        self._file.flush()
+
+    def finish(self, lines: int = 0) -> FileEntry:
+        """Close it, once it is on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return FileEntry(self._bytes, self._hash.hexdigest(), lines)
+
+    def abandon(self) -> None:
+        """Close it, whatever is lost."""
+        with suppress(OSError):
+            self._file.close()
+
+
+class LinesWriter:
+    """Writes a file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines = 0
+        self._file = HashedFile(path)
+        # without name and time: the same lines make the same file
+        self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._file, mtime=0)
+
+    def add(self, value: Any) -> int:
+        """Append a line; return its number, from 0."""
+        self.add_raw(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+        return self.lines - 1
+
+    def add_raw(self, line: bytes) -> None:
+        """Append a line as it is."""
+        self._gzip.write(line)
+        self.lines += 1
+
+    def finish(self) -> FileEntry:
+        """Close it, once it is on the disk."""
+        self._gzip.close()
+        return self._file.finish(self.lines)
+
+    def abandon(self) -> None:
+        """Close it, whatever is lost."""
+        with suppress(OSError, ValueError):
+            self._gzip.close()
+        self._file.abandon()
+
+
+def without(path: Path, dead: Collection[int]) -> FileEntry:
+    """Write a finished file anew without the lines of these numbers."""
+    written = path.with_suffix(".new")
+    writer = LinesWriter(written)
+    try:
+        for number, line in enumerate(raw_lines(path)):
+            if number not in dead:
+                writer.add_raw(line)
+        entry = writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    written.replace(path)
+    return entry
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file; DamagedBackup if it cannot be read."""
+    try:
+        with gzip.open(path, "rb") as file:
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                if len(line) > MAX_LINE_BYTES or not line.endswith(b"\n"):
+                    raise DamagedBackup(path, f"damaged, a line is cut off or longer than {MAX_LINE_BYTES} bytes")
+                yield line
+    except (OSError, EOFError, zlib.error) as error:
+        raise DamagedBackup(path, f"cannot be read: {error}") from error
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The values of the lines of a file, each an object; DamagedBackup names the line that is none."""
+    for number, line in enumerate(raw_lines(path), start=1):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DamagedBackup(path, f"damaged, line {number} is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise DamagedBackup(path, f"damaged, line {number} is no object")
+        yield value

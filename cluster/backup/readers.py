@@ -1,0 +1,112 @@
+"""The readers of a cluster: three files each, in a folder that `qa-cluster model load` takes, too."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import redis
+
+from qa_cluster.errors import ClusterError, ModelError
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+
+from ..nodes.all_shards import Place, until_all
+from ..nodes.node import Node
+from ..readers import reader_loading, shard_readers
+from ..readers.reader_files import ReaderFiles, read_reader
+from ..readers.reader_listing import listing
+from .folder import BackupFolder
+from .manifest import MODELS_FOLDER, DamagedBackup, StoredReader
+
+
+def save_readers(place: Place, folder: BackupFolder) -> tuple[StoredReader, ...]:
+    """Write the readers that are on the shards. One is in memory at a time."""
+    found = [entry for entries in listing(place).values() for entry in entries]
+    default = next((entry.name for entry in found if entry.default), "")
+    saved = []
+    for name in sorted({entry.name for entry in found}):
+        reader = reader_loading.read_loaded(place, name)
+        if reader is None:
+            raise ClusterError(
+                f"reader {name} is in the memory of workers only, its keys are on the way to another shard: repeat the"
+                " command in a few seconds"
+            )
+        place.on_step(f"saving the reader {name}")
+        below = _folder_of(reader)
+        folder.store(f"{below}/{MODEL_FILE}", reader.model)
+        folder.store(f"{below}/{TOKENIZER_FILE}", reader.tokenizer)
+        folder.store(f"{below}/{MANIFEST_FILE}", reader.manifest_text.encode())
+        saved.append(StoredReader(name, below, name == default))
+    return tuple(saved)
+
+
+def _folder_of(reader: ReaderFiles) -> str:
+    """By its contents: the manifest has the digests of the two other files."""
+    return f"{MODELS_FOLDER}/{sha256(reader.manifest_text.encode()).hexdigest()[:16]}"
+
+
+def stored_manifest(backup: Path, stored: StoredReader) -> Manifest:
+    """The manifest of a reader of a backup; DamagedBackup if this version cannot use it."""
+    path = backup / stored.folder / MANIFEST_FILE
+    try:
+        found = Manifest.load(path)
+    except ModelError as error:
+        raise DamagedBackup(path, f"cannot be used: {error}") from error
+    if found.name != stored.name:
+        raise DamagedBackup(path, f"is of the reader {found.name}, not {stored.name}")
+    return found
+
+
+class ReaderRestoring:
+    """Loads the readers of a backup that the shards lack."""
+
+    def __init__(self, place: Place, backup: Path, readers: tuple[StoredReader, ...]) -> None:
+        self._place = place
+        self._backup = backup
+        self._readers = readers
+
+    def differing(self) -> list[str]:
+        """The readers that are on the shards under the same name, but with other numbers in their manifests."""
+        there = self._manifests()
+        return [
+            stored.name
+            for stored in self._readers
+            if stored.name in there and there[stored.name] != stored_manifest(self._backup, stored)
+        ]
+
+    def run(self, *, replace: bool, default: bool) -> tuple[int, int]:
+        """Load the readers that are missing and, with `replace`, those that differ; how many, and how many were there.
+
+        With `default`, the one that was the default becomes it again; the present one stays loaded.
+        """
+        there = self._manifests()
+        differing = self.differing() if replace else []
+        loaded = 0
+        for stored in self._readers:
+            if stored.name not in there or stored.name in differing:
+                reader_loading.load(self._place, self._files(stored), beside=True)
+                loaded += 1
+        wanted = next((stored.name for stored in self._readers if stored.default), "")
+        if default and wanted and not self._is_default(wanted):
+            reader_loading.use(self._place, wanted)
+        return loaded, len(self._readers) - loaded
+
+    def _is_default(self, name: str) -> bool:
+        return all(any(e.default and e.name == name for e in entries) for entries in listing(self._place).values())
+
+    def _files(self, stored: StoredReader) -> ReaderFiles:
+        stored_manifest(self._backup, stored)
+        return read_reader(self._backup / stored.folder)
+
+    def _manifests(self) -> dict[str, Manifest]:
+        """The manifests of the readers that are on all shards."""
+        by_shard: dict[str, dict[str, Manifest]] = {}
+
+        def look(node: Node, client: redis.Redis) -> str:
+            entries = shard_readers.readers_on(client, manifests=True)
+            by_shard[node.address] = {entry.name: Manifest.from_json(entry.manifest) for entry in entries}
+            return ""
+
+        until_all(self._place, look, "the shards' readers are not known")
+        first, *others = by_shard.values()
+        return {name: manifest for name, manifest in first.items() if all(name in other for other in others)}

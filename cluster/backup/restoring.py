@@ -1,0 +1,245 @@
+"""Restores a backup: everything is checked first; then API keys, readers, collections, documents and functions follow.
+
+API keys come first, so that a service on the new cluster is closed before there is anything to read; functions last, so
+that events of the documents do not run them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import redis
+
+from qa_cluster.access.records import ApiKey
+from qa_cluster.cluster_client import AsyncClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.errors import InvalidInput, RequestError, from_reply
+from qa_cluster.keys import DEFAULT_COLLECTION
+
+from ..nodes.all_shards import OnStep, Place
+from ..nodes.connect import shards_of
+from ..provision.storing import check_storable
+from ..servers.local import with_cluster
+from ..terminal import console
+from . import functions
+from .document_restoring import FAIL, REPLACE, SKIP, DocumentRestoring, Restored, documents_in
+from .folder import verify
+from .functions import StoredFunctions
+from .lines import read_lines
+from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, DamagedBackup
+from .readers import ReaderRestoring, stored_manifest
+
+READERS_SECONDS = 300.0
+_NAMED = 5
+
+
+class Conflict(RequestError):
+    """Something in the cluster differs from what the backup has under the same name."""
+
+
+@dataclass
+class Outcome:
+    """What was restored, and by name what was not."""
+
+    documents: Restored = field(default_factory=Restored)
+    collections: int = 0
+    models: int = 0
+    functions: int = 0
+    api_keys: int = 0
+    kept: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing has failed; what was skipped has not."""
+        return not self.failed and not self.documents.refused
+
+
+class Restoring:
+    """The restore of one backup to the cluster of the settings, all of it or the documents of `chosen` collections."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        backup: Path,
+        *,
+        chosen: frozenset[str] | None = None,
+        policy: str = FAIL,
+        on_step: OnStep = console.step,
+    ) -> None:
+        self._settings = settings
+        self._backup = backup
+        self._chosen = chosen
+        self._policy = policy
+        self._on_step = on_step
+        self.manifest = BackupManifest.load(backup)
+        self.outcome = Outcome()
+        self._sessions: list[StoredFunctions] = []
+        self._keys: list[ApiKey] = []
+        known = {DEFAULT_COLLECTION, *self.manifest.collections}
+        if self.manifest.chosen is not None:
+            known &= set(self.manifest.chosen)
+        if unknown := sorted((chosen or frozenset()) - known):
+            raise InvalidInput(
+                f"the backup has no collection {unknown[0]!r}, it has {', '.join(sorted(known)) or 'none'}"
+            )
+
+    def check(self) -> None:
+        """Verify all files; DamagedBackup names one that is not what was written. No cluster is needed."""
+        with console.progress("verifying bytes", self.manifest.size) as advance:
+            verify(self._backup, self.manifest, advance)
+        for name in self.manifest.document_files:
+            for _ in documents_in(self._backup / name):
+                pass
+        for reader in self.manifest.readers:
+            stored_manifest(self._backup, reader)
+        if self._chosen is None:
+            self._keys = self._read(API_KEYS_FILE, lambda line: ApiKey.from_json(orjson.dumps(line)))
+            self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
+
+    def run(self) -> Outcome:
+        """Restore, after `check`. Conflict says what differs, with the policy `fail`; then nothing was written."""
+        self._settings = with_cluster(self._settings)
+        check_storable(self._settings)
+        if self._policy == FAIL:
+            self._refuse_conflicts()
+        if self._chosen is None:
+            asyncio.run(self._restore_keys())
+            self._restore_readers()
+        asyncio.run(self._restore_documents())
+        if self._chosen is None:
+            self._restore_functions()
+        return self.outcome
+
+    def _read(self, name: str, parse: Any) -> list[Any]:
+        if name not in self.manifest.files:
+            return []
+        path = self._backup / name
+        found = []
+        for number, line in enumerate(read_lines(path), start=1):
+            try:
+                found.append(parse(line))
+            except (ValueError, InvalidInput) as error:
+                raise DamagedBackup(path, f"damaged, line {number}: {error}") from error
+        return found
+
+    # ---- conflicts
+
+    def _refuse_conflicts(self) -> None:
+        self._on_step("comparing with what the cluster has")
+        found = asyncio.run(self._differing())
+        if self._chosen is None:
+            found += [f"reader {name}" for name in self._readers().differing()]
+            there = self._sessions_there()
+            found += [
+                f"functions {stored.id}"
+                for stored in self._sessions
+                if stored.id in there and not stored.same_as(there[stored.id])
+            ]
+        if found:
+            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            raise Conflict(
+                "nothing was restored: the cluster has other contents under the same names:"
+                f" {', '.join(found[:_NAMED])}{more};"
+                " keep them with --on-conflict skip, or take the backup's with --on-conflict replace"
+            )
+
+    async def _differing(self) -> list[str]:
+        async with AsyncClusterClient(self._settings) as client:
+            there = {} if self._chosen is not None else {key.id: key for key in await client.engine.api_keys.all()}
+            keys = [f"API key {key.id}" for key in self._keys if key.id in there and not _fits(key, there[key.id])]
+            return keys + [f"document {name}" for name in await self._documents(client).differing()]
+
+    # ---- the parts
+
+    async def _restore_keys(self) -> None:
+        if not self._keys:
+            return
+        async with AsyncClusterClient(self._settings) as client:
+            store = client.engine.api_keys
+            there = {key.id: key for key in await store.all()}
+            for key in self._keys:
+                present = there.get(key.id)
+                if present is None:
+                    await store.add(key)
+                    self.outcome.api_keys += 1
+                elif _fits(key, present):
+                    continue
+                elif self._policy == REPLACE:
+                    await store.replace(key)
+                    self.outcome.api_keys += 1
+                else:
+                    self.outcome.kept.append(f"API key {key.id}")
+
+    def _readers(self) -> ReaderRestoring:
+        place = Place.of(self._settings, self._settings.cluster_url, READERS_SECONDS, self._on_step)
+        return ReaderRestoring(place, self._backup, self.manifest.readers)
+
+    def _restore_readers(self) -> None:
+        if not self.manifest.readers:
+            return
+        if self._policy == SKIP:
+            self.outcome.kept += [f"reader {name}" for name in self._readers().differing()]
+        loaded, _ = self._readers().run(replace=self._policy == REPLACE, default=self._policy != SKIP)
+        self.outcome.models = loaded
+
+    async def _restore_documents(self) -> None:
+        async with AsyncClusterClient(self._settings) as client:
+            for name in self.manifest.collections:
+                if self._chosen is None or name in self._chosen:
+                    self.outcome.collections += await client.create_collection(name)
+            total = self.manifest.counts["documents"] if self._chosen is None else None
+            with console.progress("restoring documents", total) as advance:
+                self.outcome.documents = await self._documents(client, advance).run(self._policy)
+
+    def _documents(self, client: AsyncClusterClient, advance: Any = lambda done: None) -> DocumentRestoring:
+        return DocumentRestoring(
+            client.engine,
+            [self._backup / name for name in self.manifest.document_files],
+            chosen=self._chosen,
+            patience=self._settings.start_timeout_ms / 1000,
+            on_progress=advance,
+        )
+
+    def _sessions_there(self) -> dict[str, StoredFunctions]:
+        with ExitStack() as stack:
+            return {name: stored for name, (stored, _) in functions.sessions_on(self._first(stack)).items()}
+
+    def _first(self, stack: ExitStack) -> redis.Redis:
+        shards = shards_of(self._settings, self._settings.cluster_url)
+        for _, client in shards:
+            stack.enter_context(client)
+        return shards[0][1]
+
+    def _restore_functions(self) -> None:
+        if not self._sessions:
+            return
+        self._on_step(f"registering the functions of {console.counted(len(self._sessions), 'script')}")
+        with ExitStack() as stack:
+            client = self._first(stack)
+            try:
+                there = functions.sessions_on(client)
+                for stored in self._sessions:
+                    present = there.get(stored.id)
+                    if present is not None and stored.same_as(present[0]):
+                        continue
+                    if present is not None and self._policy != REPLACE:
+                        self.outcome.kept.append(f"functions {stored.id}")
+                        continue
+                    problem = functions.register(client, stored, upgrade=present is not None)
+                    if problem:
+                        self.outcome.failed[f"functions {stored.id}"] = problem
+                    else:
+                        self.outcome.functions += 1
+            except redis.exceptions.ResponseError as error:
+                raise from_reply(str(error)) from error
+
+
+def _fits(key: ApiKey, present: ApiKey) -> bool:
+    """Whether nothing need be done for a key: it is there as it was, or was revoked since, and stays so."""
+    return present == key or (present.revoked is not None and key.revoked is None)

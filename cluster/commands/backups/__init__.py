@@ -1,0 +1,1 @@
+"""`qa-cluster backup` and `qa-cluster restore`."""

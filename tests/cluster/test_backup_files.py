@@ -1,0 +1,229 @@
+"""The folder of a backup: it is there as a whole or not at all, and nothing that was damaged is restored."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qa_cluster.cluster.backup.folder import BackupFolder, new_backup, verify
+from qa_cluster.cluster.backup.lines import read_lines
+from qa_cluster.cluster.backup.manifest import FORMAT, MANIFEST_FILE, BackupManifest, NoBackup
+from qa_cluster.documents import check_document
+from qa_cluster.errors import ConfigError
+
+DOCUMENTS = "documents/abc.jsonl.gz"
+NAMES = ("ada", "bob", "cyd")
+# Nobody listens there: what is wrong with a backup is said before a cluster is asked.
+NOWHERE = ("--cluster-url", "redis://127.0.0.1:1")
+
+
+def line(name: str) -> dict[str, object]:
+    text = f"{name} lives here. " * 50
+    version = check_document(name, text).version
+    return {
+        "id": name,
+        "collection": "default",
+        "title": "",
+        "metadata": {},
+        "text": text,
+        "version": version,
+        "source": "",
+    }
+
+
+def manifest(folder: BackupFolder, documents: int) -> BackupManifest:
+    return BackupManifest(
+        version="0.0.0",
+        created="2026-01-01T00:00:00Z",
+        partitions=1,
+        chosen=None,
+        collections=(),
+        shards=(),
+        readers=(),
+        counts={"documents": documents, "text_bytes": 0, "collections": 1, "models": 0, "functions": 0, "api_keys": 0},
+        written_meanwhile=0,
+        files=folder.files,
+    )
+
+
+def made(target: Path, *, force: bool = False, dead: frozenset[int] = frozenset()) -> Path:
+    with new_backup(target, force=force) as (folder, finish):
+        writer = folder.lines(DOCUMENTS)
+        for name in NAMES:
+            writer.add(line(name))
+        folder.close(DOCUMENTS, dead)
+        return finish(manifest(folder, len(NAMES) - len(dead)))
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    return made(tmp_path / "backup")
+
+
+def qa(*arguments: str, code: int) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "qa_cluster.cluster.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "1000"},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_finished_backup_is_whole_and_nobody_elses(backup: Path) -> None:
+    found = BackupManifest.load(backup)
+    verify(backup, found)
+    assert [value["id"] for value in read_lines(backup / DOCUMENTS)] == list(NAMES)
+    assert found.files[DOCUMENTS].lines == 3
+    for path in (backup, *backup.rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
+    assert [path.name for path in backup.parent.iterdir()] == ["backup"]
+    assert "whole: 3 documents" in qa("restore", str(backup), "--check", code=0)
+
+
+def test_superseded_lines_are_left_out(tmp_path: Path) -> None:
+    backup = made(tmp_path / "backup", dead=frozenset({0, 2}))
+    verify(backup, BackupManifest.load(backup))
+    assert [value["id"] for value in read_lines(backup / DOCUMENTS)] == ["bob"]
+
+
+def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), new_backup(tmp_path / "backup") as (folder, _):
+        folder.lines(DOCUMENTS).add(line("ada"))
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_backup_has_left_is_no_backup_and_goes_with_the_next(tmp_path: Path) -> None:
+    killed = tmp_path / ".backup.unfinished-1"
+    (killed / "documents").mkdir(parents=True)
+    with pytest.raises(NoBackup, match="never finished"):
+        BackupManifest.load(killed)
+    with new_backup(tmp_path / "backup") as (folder, _):
+        assert not killed.exists()
+        with new_backup(tmp_path / "backup") as (other, finish):  # another one at the same time takes nothing away
+            assert folder.path.exists()
+            finish(manifest(other, 0))
+        assert folder.path.exists()
+
+
+def test_a_folder_that_is_not_empty_is_taken_by_force_only_and_only_if_it_is_a_backup(
+    backup: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="not empty: name another folder, or replace"):
+        made(backup)
+    made(backup, force=True, dead=frozenset({0}))
+    assert BackupManifest.load(backup).counts["documents"] == 2
+    own = tmp_path / "own"
+    own.mkdir()
+    made(own)  # an empty folder may be taken
+    shutil.rmtree(own)
+    own.mkdir()
+    (own / "letter.txt").write_text("dear")
+    with pytest.raises(ConfigError, match="--force replaces earlier backups only"):
+        made(own, force=True)
+    assert (own / "letter.txt").read_text() == "dear"
+    with pytest.raises(ConfigError, match="is no folder: make it first"):
+        made(tmp_path / "none" / "backup")
+    with pytest.raises(ConfigError, match="is where a file system begins"):
+        made(Path("/proc"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "own"]
+
+
+def test_an_earlier_backup_gets_its_name_back_if_another_one_was_killed_while_it_took_its_place(backup: Path) -> None:
+    aside = backup.rename(backup.with_name(".backup.replaced-1"))
+    with pytest.raises(ConfigError, match="not empty"):
+        made(backup)
+    assert not aside.exists() and BackupManifest.load(backup).counts["documents"] == 3
+    shutil.copytree(backup, aside)
+    made(backup, force=True, dead=frozenset({0}))
+    assert [path.name for path in backup.parent.iterdir()] == ["backup"]
+    assert BackupManifest.load(backup).counts["documents"] == 2
+
+
+def flip(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def link(path: Path) -> None:
+    kept = path.rename(path.with_suffix(".kept"))
+    path.symlink_to(kept)
+
+
+def change(path: Path) -> None:
+    path.write_text(path.read_text().replace('"partitions": 1', '"partitions": 2'))
+
+
+def newer(path: Path) -> None:
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
+
+
+def outside(path: Path) -> None:
+    """A manifest that is consistent, and names a file elsewhere."""
+    found = BackupManifest.load(path.parent)
+    path.write_bytes(replace(found, files={"documents/../../x.jsonl.gz": found.files[DOCUMENTS]}).to_json())
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        (DOCUMENTS, flip, "abc.jsonl.gz: damaged, its SHA-256 is not"),
+        (DOCUMENTS, cut, "abc.jsonl.gz: damaged, it has"),
+        (DOCUMENTS, Path.unlink, "abc.jsonl.gz: missing"),
+        (DOCUMENTS, link, "abc.jsonl.gz: cannot be read"),
+        (MANIFEST_FILE, change, "manifest.json: damaged, its digest"),
+        (MANIFEST_FILE, flip, "manifest.json: damaged"),
+        (MANIFEST_FILE, newer, f"manifest.json: format {FORMAT + 1}, made by qa-cluster 0.0.0"),
+        (MANIFEST_FILE, outside, "no file of a backup: 'documents/../../x.jsonl.gz'"),
+    ],
+)
+def test_a_damaged_or_newer_backup_is_refused_with_file_and_reason(
+    backup: Path, name: str, damage: Callable[[Path], object], said: str
+) -> None:
+    damage(backup / name)
+    refused = qa(*NOWHERE, "restore", str(backup), code=1)
+    assert said in refused and "nothing was restored" in refused
+
+
+def test_a_line_that_is_no_document_is_refused(tmp_path: Path) -> None:
+    with new_backup(tmp_path / "backup") as (folder, finish):
+        folder.lines("functions.jsonl.gz").add({"id": "x"})
+        folder.close("functions.jsonl.gz")
+        backup = finish(manifest(folder, 0))
+    assert "functions.jsonl.gz: damaged, line 1: no session" in qa(*NOWHERE, "restore", str(backup), code=1)
+    with new_backup(tmp_path / "other") as (folder, finish):
+        folder.lines(DOCUMENTS).add({"id": 1})
+        folder.close(DOCUMENTS)
+        other = finish(manifest(folder, 1))
+    assert "abc.jsonl.gz: damaged, line 1 is no document" in qa(*NOWHERE, "restore", str(other), code=1)
+
+
+def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -> None:
+    assert "no manifest.json: it is no backup" in qa(*NOWHERE, "restore", str(tmp_path), code=2)
+    assert "does not exist" in qa(*NOWHERE, "restore", str(tmp_path / "none"), code=2)
+    assert "'keep' is not one of fail, skip, replace" in qa("restore", str(backup), "--on-conflict", "keep", code=2)
+    assert "no collection 'books', it has default" in qa("restore", str(backup), "--collection", "books", code=2)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / MANIFEST_FILE).write_text(json.dumps({"model_id": "x"}))
+    assert "no manifest of a backup" in qa(*NOWHERE, "restore", str(tmp_path / "other"), code=2)
+    assert "not empty" in qa(*NOWHERE, "backup", str(backup), code=2)
+    qa(*NOWHERE, "restore", str(backup), code=3)
+    qa(*NOWHERE, "backup", str(tmp_path / "new"), code=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "other"]
