@@ -59,6 +59,11 @@ uint64_t dictionary_hash(const Index *index, uint32_t term) {
     return hash_bytes(index->key, text, length);
 }
 
+void dictionary_fetch(const Index *index, uint32_t term, bool first) {
+    const Entry *entry = entry_at(index, term);
+    __builtin_prefetch(first ? (const void *)entry : text_at(index, entry->text));
+}
+
 uint32_t dictionary_find(const Index *index, const void *bytes, size_t length) {
     TableKey key = {bytes, length, hash_bytes(index->key, bytes, length)};
     return table_find(index, &index->term_table, &key, equal);

@@ -4,9 +4,11 @@
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= 'deleting' then
   return 1
 end
-if redis.call('EXISTS', KEYS[2]) == 1 then
+local info = redis.call('QA.INDEX.INFO', KEYS[2])
+if info and info[2] > 0 then
   return 0
 end
-redis.call('UNLINK', KEYS[3])
+-- An index without documents may still have one that a worker did not finish.
+redis.call('UNLINK', KEYS[2], KEYS[3])
 redis.call('HDEL', KEYS[1], ARGV[1])
 return 1
