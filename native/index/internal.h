@@ -313,8 +313,6 @@ const uint8_t *document_forward(const Document *document);
 
 /* ---- open.c ---- */
 
-/* What is open under an id, or NULL. */
-IndexPending *open_find(const Index *index, const void *id, size_t length);
 /* The lowest place of an open document; NO_ID when none is open. */
 uint64_t open_first(const Index *index);
 

@@ -85,7 +85,7 @@ static bool append_run(Reader *reader, uint32_t number, uint64_t count) {
     return true;
 }
 
-/* The number of a new document, or NO_ITEM. There is one of an id at most, and one that is open. */
+/* The number of a new document, or NO_ITEM. Of live ones there is one of an id. */
 static uint32_t restore(Reader *reader, bool open, size_t id_length, size_t fields_length, IndexPending **pending) {
     Index *index = reader->index;
     *pending = NULL;
@@ -93,8 +93,6 @@ static uint32_t restore(Reader *reader, bool open, size_t id_length, size_t fiel
         if (document_find(index, reader->text, id_length) != NO_ITEM) return NO_ITEM;
         return documents_restore(index, reader->text, id_length, reader->fields, fields_length);
     }
-    if (open_find(index, reader->text, id_length) || index_counts(index).open_documents == INDEX_MAX_OPEN)
-        return NO_ITEM;
     *pending = documents_reopen(index, reader->text, id_length, reader->fields, fields_length);
     return *pending ? (*pending)->number : NO_ITEM;
 }

@@ -28,18 +28,16 @@ IndexOpen index_open(const IndexPending *pending) {
                        .place = document->head};
 }
 
-IndexPending *open_find(const Index *index, const void *id, size_t length) {
-    for (IndexPending *pending = index->pending; pending; pending = pending->next) {
-        const Document *document = pending->document;
-        if (document->id_bytes == length && memcmp(document->bytes, id, length) == 0) return pending;
-    }
-    return NULL;
-}
-
 bool index_abort_id(Index *index, const void *id, size_t length) {
-    IndexPending *pending = open_find(index, id, length);
-    if (pending) index_abort(pending);
-    return pending != NULL;
+    bool any = false;
+    for (IndexPending *pending = index->pending, *next; pending; pending = next) {
+        const Document *document = pending->document;
+        next = pending->next;
+        if (document->id_bytes != length || memcmp(document->bytes, id, length) != 0) continue;
+        index_abort(pending);
+        any = true;
+    }
+    return any;
 }
 
 uint64_t open_first(const Index *index) {
