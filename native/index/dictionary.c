@@ -90,17 +90,18 @@ uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is
 }
 
 /* Its postings must be gone. */
-void dictionary_remove(Index *index, uint32_t term) {
+uint32_t dictionary_remove(Index *index, uint32_t term) {
     Entry *entry = entry_at(index, term);
     size_t length;
     uint8_t *text = (uint8_t *)dictionary_text(index, entry, &length) - 1;
-    table_remove(index, &index->term_table, dictionary_hash(index, term), term);
+    uint32_t hashed = 1 + table_remove(index, &index->term_table, dictionary_hash(index, term), term);
     uint32_t *free = &index->texts.free[class_of(length)];
     memcpy(text, free, sizeof *free);
     *free = entry->text + 1;
     *entry = (Entry){.text = index->free_entry, .form = FORM_FREE};
     index->free_entry = term;
     index->term_count--;
+    return hashed;
 }
 
 void dictionary_free(Index *index) {

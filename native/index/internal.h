@@ -118,8 +118,9 @@ void table_free(Index *index, Table *table);
 uint32_t table_find(const Index *index, const Table *table, const TableKey *key, TableEqual equal);
 /* The item must not be in the table. */
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item);
-/* The item must be in the table. */
-void table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);
+/* The item must be in the table. Returns how many others were hashed to close the gap: in a full segment they are some
+ * thirty. */
+uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);
 
 /* ---- dictionary.c: terms and their numbers ---- */
 
@@ -146,7 +147,8 @@ static inline Entry *entry_at(const Index *index, uint32_t term);
 uint32_t dictionary_find(const Index *index, const void *bytes, size_t length);
 /* The number of a known or a new term; NO_ITEM when no number is left. */
 uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is_new);
-void dictionary_remove(Index *index, uint32_t term);
+/* Returns how many terms were hashed. */
+uint32_t dictionary_remove(Index *index, uint32_t term);
 const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *length);
 uint64_t dictionary_hash(const Index *index, uint32_t term);
 void dictionary_fetch(const Index *index, uint32_t term, bool first);

@@ -134,13 +134,15 @@ void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     put(segment, hash, item);
 }
 
-/* Joins a segment with its neighbour when both have become nearly empty. */
-static void shrink(Index *index, Table *table, Segment *segment) {
+/* Joins a segment with its neighbour when both have become nearly empty. Returns how many items it hashed. */
+static uint32_t shrink(Index *index, Table *table, Segment *segment) {
+    uint32_t hashed = segment->count;
     if (segment->slots > FIRST_SLOTS && segment->count <= segment->slots / 8) {
         if (segment->depth) {
             uint32_t bit = segment->depth - 1;
             Segment *other = segment_of(table, segment->pattern ^ UINT32_C(1) << bit);
-            if (other->depth != segment->depth || segment->count + other->count > SEGMENT_SLOTS / 8 * 3) return;
+            if (other->depth != segment->depth || segment->count + other->count > SEGMENT_SLOTS / 8 * 3) return 0;
+            hashed += other->count;
             Segment *both = new_segment(index, SEGMENT_SLOTS, bit, segment->pattern & ((UINT32_C(1) << bit) - 1));
             move(index, table, segment, both, both, 0);
             move(index, table, other, both, both, 0);
@@ -148,16 +150,18 @@ static void shrink(Index *index, Table *table, Segment *segment) {
         } else {
             resize(index, table, segment, segment->slots / 2);
         }
+        return hashed;
     }
+    return 0;
 }
 
-void table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) {
+uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) {
     Segment *segment = segment_of(table, hash);
     uint8_t *tags = tags_of(segment);
-    uint32_t mask = segment->slots - 1, hole = home_of(segment, hash);
+    uint32_t mask = segment->slots - 1, hole = home_of(segment, hash), hashed = 0;
     while (segment->items[hole] != item || !tags[hole]) hole = (hole + 1) & mask;
     /* Each item that follows moves up unless its home lies between the hole and itself. */
-    for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask) {
+    for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask, hashed++) {
         uint32_t home = home_of(segment, table->hash(index, segment->items[slot]));
         if (((slot - home) & mask) < ((slot - hole) & mask)) continue;
         segment->items[hole] = segment->items[slot];
@@ -166,5 +170,5 @@ void table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) {
     }
     tags[hole] = 0;
     segment->count--;
-    shrink(index, table, segment);
+    return hashed + shrink(index, table, segment);
 }
