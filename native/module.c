@@ -48,6 +48,7 @@
 #include "ai/cmd_scriptrun.h"
 #include "ai/cmd_tensor.h"
 #include "cmd_rg.h"
+#include "corpus/cmd_index_parts.h"
 #include "corpus/cmd_index_read.h"
 #include "corpus/cmd_index_watch.h"
 #include "corpus/cmd_index_write.h"
@@ -90,6 +91,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     dag_on_load,
     ai_config_on_load,
     index_write_on_load,
+    index_parts_on_load,
     index_read_on_load,
     index_watch_on_load,
     qa_commands_on_load,

@@ -147,13 +147,17 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """What indexing makes of a text: `places` is from `pack_places`, `packed` from `pack_sentences`."""
+    """What indexing makes of a text: `places` is from `pack_places`, `packed` from `pack_sentences`.
+
+    That of a long text comes in `parts` instead, each with the number of its sentences.
+    """
 
     splitter: str
     analyzer: str
     sentences: int
     places: bytes
     packed: bytes
+    parts: tuple[tuple[int, bytes], ...] = ()
 
 
 def check_document_id(document_id: object) -> str:
@@ -332,9 +336,14 @@ def index_document(
     version: str,
     made: IndexedText,
     fields: bytes,
+    *,
+    place: str = "",
 ) -> ScriptCall:
-    """Index a version and store its sentences' places: questions find it then. The reply is ``[stored | stale]``."""
-    args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed)
+    """Index a version and store its sentences' places: questions find it then. The reply is ``[stored | stale]``.
+
+    A document that was sent in parts is open at `place` in the index: it is committed, or aborted if it is stale.
+    """
+    args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed, place)
     return ScriptCall("index_document", document_keys(document, tag), args)
 
 

@@ -234,13 +234,14 @@ static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     if (error) return RedisModule_ReplyWithError(ctx, error);
     if (index == stored_index_none()) return RedisModule_ReplyWithNull(ctx);
     IndexCounts counts = index_counts(index);
-    RedisModule_ReplyWithArray(ctx, 16);
+    RedisModule_ReplyWithArray(ctx, 18);
     pair_number(ctx, "documents", (long long)counts.documents);
     pair_number(ctx, "sentences", (long long)counts.sentences);
     pair_number(ctx, "terms", (long long)counts.terms);
     pair_number(ctx, "distinct_terms", (long long)counts.distinct_terms);
     pair_number(ctx, "postings", (long long)counts.postings);
     pair_number(ctx, "dead_postings", (long long)counts.dead_postings);
+    pair_number(ctx, "open_documents", (long long)counts.open_documents);
     pair_number(ctx, "bytes", (long long)counts.bytes);
     pair_number(ctx, "document_id_bytes", (long long)counts.document_id_bytes);
     return REDISMODULE_OK;

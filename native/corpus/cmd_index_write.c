@@ -4,54 +4,15 @@
 
 #include <stdio.h>
 
+#include "corpus/document_argument.h"
 #include "corpus/index_type.h"
-#include "corpus/watched.h"
 #include "server/args.h"
 #include "server/commands.h"
 #include "server/keyspace.h"
 
-enum { DOCUMENT_WORDS = 3, MAX_ERROR = 200 };
+enum { DOCUMENT_WORDS = 3, MAX_ERROR = MAX_DOCUMENT_ERROR };
 
 /* ---- QA.INDEX.PUT ---- */
-
-typedef struct Document {
-    const char *id, *fields, *sentences;
-    size_t id_length, fields_length, sentences_length;
-    IndexPacked packed;
-} Document;
-
-static const char *parse_document(RedisModuleString **argv, int number, Document *document, char *error) {
-    document->id = RedisModule_StringPtrLen(argv[0], &document->id_length);
-    document->fields = RedisModule_StringPtrLen(argv[1], &document->fields_length);
-    document->sentences = RedisModule_StringPtrLen(argv[2], &document->sentences_length);
-    if (!document->id_length || document->id_length > INDEX_MAX_DOCUMENT_ID) {
-        snprintf(error, MAX_ERROR, "ERR document %d: its id has %zu bytes, it must have 1 to %d", number,
-                 document->id_length, INDEX_MAX_DOCUMENT_ID);
-        return error;
-    }
-    if (!index_fields_valid(document->fields, document->fields_length)) {
-        snprintf(error, MAX_ERROR, "ERR document %d: its fields are not valid", number);
-        return error;
-    }
-    if (!index_packed_check(document->sentences, document->sentences_length, &document->packed)) {
-        snprintf(error, MAX_ERROR, "ERR document %d: %s, at byte %zu of its sentences", number,
-                 document->packed.problem, document->packed.offset);
-        return error;
-    }
-    return NULL;
-}
-
-static void tell_watch(Watched *watched, Index *index, const Document *document) {
-    if (!watched) return;
-    index_watch_removing(watched->watch, index, document->id, document->id_length, watched);
-    IndexIncoming incoming = {.id = document->id,
-                              .fields = document->fields,
-                              .sentences = document->sentences,
-                              .id_length = document->id_length,
-                              .fields_length = document->fields_length,
-                              .sentences_length = document->sentences_length};
-    index_watch_adding(watched->watch, index, &incoming, watched);
-}
 
 /* Instead of the live document of that id, if there is one: then *replaced is counted up. */
 static IndexStatus put_document(Index *index, const Document *document, long long *replaced) {
@@ -79,9 +40,12 @@ static int put_documents(RedisModuleCtx *ctx, RedisModuleString *key, StoredInde
     if (is_new) stored = stored_index_new(stored_index_empty());
     Watched *watched = watched_begin(ctx, key);
     for (int i = 0; i < count && status == INDEX_OK; i++) {
-        tell_watch(watched, stored->index, &documents[i]);
-        status = put_document(stored->index, &documents[i], &replaced);
-        sentences += (long long)documents[i].packed.sentences;
+        const Document *document = &documents[i];
+        index_abort_id(stored->index, document->id, document->id_length);
+        if (watched) index_watch_removing(watched->watch, stored->index, document->id, document->id_length, watched);
+        document_comes(watched, stored->index, document);
+        status = put_document(stored->index, document, &replaced);
+        sentences += (long long)document->packed.sentences;
     }
     watched_end(watched, stored->index);
     if (is_new) index_key_store(ctx, key, stored, "qa.index.put");
@@ -105,8 +69,11 @@ static int QA_INDEX_PUT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     int count = (argc - 2) / DOCUMENT_WORDS;
     char line[MAX_ERROR];
     Document *documents = RedisModule_Alloc((size_t)count * sizeof *documents);
-    for (int i = 0; i < count && !error; i++)
-        error = parse_document(argv + 2 + i * DOCUMENT_WORDS, i + 1, &documents[i], line);
+    for (int i = 0; i < count && !error; i++) {
+        RedisModuleString **words = argv + 2 + i * DOCUMENT_WORDS;
+        error = document_head(words, i + 1, &documents[i], line);
+        if (!error) error = document_sentences(words[2], i + 1, &documents[i], line);
+    }
     if (error) RedisModule_ReplyWithError(ctx, error);
     else put_documents(ctx, argv[1], stored, documents, count);
     RedisModule_Free(documents);
@@ -123,20 +90,22 @@ static int QA_INDEX_DEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     if (!error && stored) error = index_key_check_complete(stored);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     long long removed = 0;
+    bool aborted = false;
     Watched *watched = stored ? watched_begin(ctx, argv[1]) : NULL;
     for (int i = 2; stored && i < argc; i++) {
         size_t length;
         const char *id = RedisModule_StringPtrLen(argv[i], &length);
         if (watched) index_watch_removing(watched->watch, stored->index, id, length, watched);
         removed += index_remove(stored->index, id, length) == INDEX_OK;
+        aborted |= index_abort_id(stored->index, id, length);
     }
     if (stored) watched_end(watched, stored->index);
-    if (removed) {
-        if (index_counts(stored->index).documents) {
-            keyspace_changed(ctx, argv[1], "qa.index.del");
-            stored_index_changed(stored);
-        } else {
+    if (removed || aborted) {
+        if (stored_index_is_empty(stored)) {
             keyspace_delete(ctx, argv[1]);
+        } else {
+            if (removed) keyspace_changed(ctx, argv[1], "qa.index.del");
+            stored_index_changed(stored);
         }
         RedisModule_ReplicateVerbatim(ctx);
     }

@@ -137,7 +137,7 @@ static size_t index_free_effort(RedisModuleString *key, const void *value) {
     const StoredIndex *stored = value;
     if (!stored->index) return 1 + stored->part_bytes / INDEX_CHUNK;
     IndexCounts counts = index_counts(stored->index);
-    return 1 + counts.documents + counts.distinct_terms;
+    return 1 + counts.documents + counts.open_documents + counts.distinct_terms;
 }
 
 static void index_key_digest(RedisModuleDigest *digest, void *value) {

@@ -114,6 +114,11 @@ Index *stored_index_empty(void) { return index_new(ALLOCATOR, hash_key); }
 Index *stored_index_read(IndexRead read, void *context) { return index_load(ALLOCATOR, hash_key, read, context); }
 Index *stored_index_none(void) { return none; }
 
+bool stored_index_is_empty(const StoredIndex *stored) {
+    IndexCounts counts = index_counts(stored->index);
+    return !counts.documents && !counts.open_documents;
+}
+
 size_t stored_index_memory(const StoredIndex *stored) {
     size_t bytes = sizeof *stored + stored->part_bytes;
     if (stored->index) bytes += index_memory(stored->index);

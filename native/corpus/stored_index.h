@@ -61,6 +61,8 @@ bool stored_index_complete(StoredIndex *stored);
 /* Call it after a change: the timer then cleans the index. */
 void stored_index_changed(StoredIndex *stored);
 
+/* Whether a complete index has no document, not even an open one. */
+bool stored_index_is_empty(const StoredIndex *stored);
 size_t stored_index_memory(const StoredIndex *stored);
 /* The totals of all complete indexes. */
 StoredTotals stored_index_totals(void);

@@ -3,12 +3,14 @@
 
 #include <string.h>
 
-#include "corpus/stored_index.h"
+#include "corpus/index_type.h"
 #include "server/config.h"
+#include "server/server.h"
 
 static const char PREFIX[] = "watched:";
 
-enum { LOOK_MS = 1000 };
+/* A unit is at most some 20 ns (index.h). */
+enum { LOOK_MS = 1000, REVIEW_UNITS = 50000, REVIEW_EVERY_MS = 5 };
 
 static RedisModuleDict *keys; /* of Watched */
 static WatchedTotals totals;
@@ -70,9 +72,12 @@ Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key) {
     return watched;
 }
 
+static void schedule_review(void);
+
 void watched_end(Watched *watched, Index *index) {
     if (!watched) return;
     index_watch_settle(watched->watch, index, watched);
+    if (index_watch_in_review(watched->watch)) schedule_review();
     end(watched);
 }
 
@@ -82,6 +87,49 @@ static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
     begin(watched, ctx, key);
     index_watch_clear(watched->watch, watched);
     end(watched);
+}
+
+/* ---- Reviews ---- */
+
+/* A key whose questions are in review, or NULL. */
+static RedisModuleString *next_in_review(RedisModuleCtx *ctx) {
+    RedisModuleString *key = NULL;
+    Watched *watched;
+    size_t length;
+    const char *name;
+    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, "^", NULL, 0);
+    while (!key && (name = RedisModule_DictNextC(iterator, &length, (void **)&watched)))
+        if (index_watch_in_review(watched->watch)) key = RedisModule_CreateString(ctx, name, length);
+    RedisModule_DictIteratorStop(iterator);
+    return key;
+}
+
+static bool reviewing;
+
+/* Goes on with the first review. To look at the key may delete it, which drops all its questions. */
+static void review(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    reviewing = false;
+    RedisModuleString *key = next_in_review(ctx);
+    if (!key) return;
+    StoredIndex *stored;
+    const char *error = index_key_peek(ctx, key, &stored);
+    Watched *watched = find(key);
+    if (error || !stored || !stored->index) {
+        drop_all(ctx, key);
+    } else if (watched) {
+        begin(watched, ctx, key);
+        index_watch_review(watched->watch, stored->index, REVIEW_UNITS, watched);
+        end(watched);
+    }
+    RedisModule_FreeString(ctx, key);
+    schedule_review();
+}
+
+static void schedule_review(void) {
+    if (reviewing) return;
+    reviewing = true;
+    RedisModule_CreateTimer(server_ctx(), REVIEW_EVERY_MS, review, NULL);
 }
 
 /* ---- Questions ---- */
@@ -133,7 +181,8 @@ uint64_t watched_token(RedisModuleString *key, const void *name, size_t length) 
 static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
     (void)type;
     if (!RedisModule_DictSize(keys) || RedisModule_GetSelectedDb(ctx) != 0) return REDISMODULE_OK;
-    if (!strcmp(event, "qa.index.put") || !strcmp(event, "qa.index.del")) return REDISMODULE_OK;
+    if (!strcmp(event, "qa.index.put") || !strcmp(event, "qa.index.del") || !strcmp(event, "qa.index.begin"))
+        return REDISMODULE_OK;
     drop_all(ctx, key);
     return REDISMODULE_OK;
 }

@@ -5,10 +5,12 @@
  * a key `watched:<key>:<name>` that never has a value. The server writes that before it answers the write that has
  * dropped the question, so whoever has the reply and then looks knows it.
  *
- * Only what QA.INDEX.PUT and QA.INDEX.DEL do is looked at closely. Whatever else happens to a key (it is loaded,
- * restored, renamed, moved, flushed, overwritten) drops all its questions. They are in memory only: a restart drops
- * them without a word, which connections notice. On a replica replicated writes are looked at as on its primary, which
- * it may have been before. */
+ * What a write has to compare about a long document is compared by a timer, in steps of at most a millisecond.
+ *
+ * Only what QA.INDEX.PUT, QA.INDEX.DEL and the commands for a document in parts do is looked at closely. Whatever else
+ * happens to a key (it is loaded, restored, renamed, moved, flushed, overwritten) drops all its questions. They are in
+ * memory only: a restart drops them without a word, which connections notice. On a replica replicated writes are looked
+ * at as on its primary, which it may have been before. */
 #ifndef QA_WATCHED_H
 #define QA_WATCHED_H
 

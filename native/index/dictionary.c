@@ -59,6 +59,11 @@ uint64_t dictionary_hash(const Index *index, uint32_t term) {
     return hash_bytes(index->key, text, length);
 }
 
+void dictionary_fetch(const Index *index, uint32_t term, bool first) {
+    const Entry *entry = entry_at(index, term);
+    __builtin_prefetch(first ? (const void *)entry : text_at(index, entry->text));
+}
+
 uint32_t dictionary_find(const Index *index, const void *bytes, size_t length) {
     TableKey key = {bytes, length, hash_bytes(index->key, bytes, length)};
     return table_find(index, &index->term_table, &key, equal);
@@ -85,17 +90,18 @@ uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is
 }
 
 /* Its postings must be gone. */
-void dictionary_remove(Index *index, uint32_t term) {
+uint32_t dictionary_remove(Index *index, uint32_t term) {
     Entry *entry = entry_at(index, term);
     size_t length;
     uint8_t *text = (uint8_t *)dictionary_text(index, entry, &length) - 1;
-    table_remove(index, &index->term_table, dictionary_hash(index, term), term);
+    uint32_t hashed = 1 + table_remove(index, &index->term_table, dictionary_hash(index, term), term);
     uint32_t *free = &index->texts.free[class_of(length)];
     memcpy(text, free, sizeof *free);
     *free = entry->text + 1;
     *entry = (Entry){.text = index->free_entry, .form = FORM_FREE};
     index->free_entry = term;
     index->term_count--;
+    return hashed;
 }
 
 void dictionary_free(Index *index) {

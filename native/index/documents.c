@@ -16,6 +16,10 @@ uint64_t documents_hash(const Index *index, uint32_t number) {
     return hash_bytes(index->key, document->bytes, document->id_bytes);
 }
 
+void documents_fetch(const Index *index, uint32_t number, bool first) {
+    __builtin_prefetch(first ? (const void *)slot_at(index, number) : document_at(index, number)->bytes);
+}
+
 static bool equal(const Index *index, uint32_t number, const TableKey *key) {
     const Document *document = document_at(index, number);
     return document->id_bytes == key->length && memcmp(document->bytes, key->bytes, key->length) == 0;
@@ -71,6 +75,26 @@ uint32_t documents_restore(Index *index, const void *id, size_t id_length, const
     table_insert(index, &index->document_table, documents_hash(index, number), number);
     index->document_count++;
     return number;
+}
+
+static IndexPending *new_pending(Index *index, uint32_t number) {
+    IndexPending *pending = memory_zeroed(index, sizeof *pending);
+    pending->index = index;
+    pending->document = document_at(index, number);
+    pending->number = number;
+    pending->next = index->pending;
+    if (pending->next) pending->next->previous = pending;
+    index->pending = pending;
+    return pending;
+}
+
+IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields,
+                               size_t field_length) {
+    uint32_t number = new_document(index, id, id_length, fields, field_length);
+    if (number == NO_ITEM) return NULL;
+    IndexPending *pending = new_pending(index, number);
+    index_keep_open(pending);
+    return pending;
 }
 
 /* ---- Forward lists ---- */
@@ -179,14 +203,7 @@ IndexStatus index_begin(Index *index, const void *id, size_t id_length, const vo
     take_along(index);
     uint32_t number = new_document(index, id, id_length, fields, fields_length);
     if (number == NO_ITEM) return INDEX_FULL;
-    IndexPending *pending = memory_zeroed(index, sizeof *pending);
-    pending->index = index;
-    pending->document = document_at(index, number);
-    pending->number = number;
-    pending->next = index->pending;
-    if (pending->next) pending->next->previous = pending;
-    index->pending = pending;
-    *out = pending;
+    *out = new_pending(index, number);
     return INDEX_OK;
 }
 
@@ -310,6 +327,7 @@ IndexStatus index_commit(IndexPending *pending) {
     index->document_count++;
     index->sentences += document->sentences;
     index->terms += document->terms;
+    if (pending->in_parts) index->committed_late = ++index->next_id;
     forget_pending(pending);
     queue_work(index, number, +1);
     take_along(index);

@@ -12,8 +12,8 @@ Index *index_new(IndexAllocator allocator, const uint64_t key[2]) {
     index->entries.item_bytes = sizeof(Entry);
     index->documents.item_bytes = sizeof(Document *);
     index->work_end = &index->work;
-    table_init(index, &index->term_table, dictionary_hash);
-    table_init(index, &index->document_table, documents_hash);
+    table_init(index, &index->term_table, dictionary_hash, dictionary_fetch);
+    table_init(index, &index->document_table, documents_hash, documents_fetch);
     return index;
 }
 

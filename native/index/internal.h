@@ -100,6 +100,8 @@ typedef struct Table {
     Segment **directory;
     uint32_t depth; /* the directory has 2^depth entries */
     uint64_t (*hash)(const Index *index, uint32_t item);
+    /* Asks for the memory that `hash` will read: first where the item says what it is, then that. */
+    void (*fetch)(const Index *index, uint32_t item, bool first);
 } Table;
 
 typedef struct TableKey {
@@ -110,13 +112,15 @@ typedef struct TableKey {
 
 typedef bool (*TableEqual)(const Index *index, uint32_t item, const TableKey *key);
 
-void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint32_t));
+void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint32_t),
+                void (*fetch)(const Index *, uint32_t, bool));
 void table_free(Index *index, Table *table);
 uint32_t table_find(const Index *index, const Table *table, const TableKey *key, TableEqual equal);
 /* The item must not be in the table. */
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item);
-/* The item must be in the table. */
-void table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);
+/* The item must be in the table. Returns how many others were hashed to close the gap: in a full segment they are some
+ * thirty. */
+uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item);
 
 /* ---- dictionary.c: terms and their numbers ---- */
 
@@ -143,9 +147,11 @@ static inline Entry *entry_at(const Index *index, uint32_t term);
 uint32_t dictionary_find(const Index *index, const void *bytes, size_t length);
 /* The number of a known or a new term; NO_ITEM when no number is left. */
 uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is_new);
-void dictionary_remove(Index *index, uint32_t term);
+/* Returns how many terms were hashed. */
+uint32_t dictionary_remove(Index *index, uint32_t term);
 const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *length);
 uint64_t dictionary_hash(const Index *index, uint32_t term);
+void dictionary_fetch(const Index *index, uint32_t term, bool first);
 void dictionary_free(Index *index);
 
 /* ---- blocks.c and postings.c ---- */
@@ -270,7 +276,7 @@ struct IndexPending {
     IndexPending *next, *previous;
     Document *document;
     uint32_t number;
-    bool refused;
+    bool refused, in_parts;
     uint64_t postings;
     uint8_t *forward;
     uint32_t forward_used, forward_capacity;
@@ -293,9 +299,12 @@ uint32_t document_find(const Index *index, const void *id, size_t length);
 void documents_work(Index *index, int64_t *budget);
 void documents_free(Index *index);
 uint64_t documents_hash(const Index *index, uint32_t number);
+void documents_fetch(const Index *index, uint32_t number, bool first);
 size_t document_bytes(const Document *document);
 /* For load.c: a live document whose sentences and postings come later. */
 uint32_t documents_restore(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
+/* For load.c: one that is open. */
+IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
 void documents_replace(Index *index, uint32_t number, Document *document);
 /* Appends a term to a forward list: `*last` is the term before it, -1 at first. At most FORWARD_BYTES are written. */
 enum { FORWARD_BYTES = 12 };
@@ -303,6 +312,11 @@ uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count);
 /* Reads a term and the number of its sentences; *term is the one before it, -1 at first. */
 const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count);
 const uint8_t *document_forward(const Document *document);
+
+/* ---- open.c ---- */
+
+/* The lowest place of an open document; NO_ID when none is open. */
+uint64_t open_first(const Index *index);
 
 /* ---- sentences.c ---- */
 
@@ -340,6 +354,7 @@ struct Index {
     uint32_t free_document;
     Runs runs;
     uint64_t next_id;
+    uint64_t committed_late; /* rankings of before the last commit of a document in parts have a lower next id */
     IndexPending *pending;
     Work *work, **work_end;
 
@@ -359,6 +374,13 @@ static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
     if (place->document == NO_ITEM) return false;
     /* Only open documents and those with overdue work are in the runs without being live: mostly there are none. */
     return (!index->pending && !index->work) || document_at(index, place->document)->state == DOCUMENT_LIVE;
+}
+
+/* Whether the id belongs to a document that is live or open. */
+static inline bool id_is_kept(const Index *index, uint64_t id, Place *place) {
+    if (id < place->first || id >= place->end) *place = runs_find(index, id);
+    if (place->document == NO_ITEM) return false;
+    return !index->work || document_at(index, place->document)->state != DOCUMENT_DEAD;
 }
 
 #endif

@@ -4,6 +4,7 @@
 
 /* A document while the loader reads the terms: its forward list grows in their order. */
 typedef struct Growing {
+    IndexPending *pending; /* NULL: a live one */
     uint8_t *forward;
     int64_t last;
     uint32_t capacity, used;
@@ -13,7 +14,7 @@ typedef struct Reader {
     Index *index;
     IndexRead read;
     void *context;
-    bool failed;
+    bool failed, may_be_open;
     size_t at, used;
     Chunks growing; /* by document number: slots are taken in order, so these are the payload's ordinals */
     uint8_t text[INDEX_MAX_DOCUMENT_ID], fields[INDEX_MAX_FIELDS];
@@ -78,26 +79,38 @@ static bool append_run(Reader *reader, uint32_t number, uint64_t count) {
     if (!count) return true;
     runs_append(index, index->next_id, (uint32_t)count, number, document->sentences + 1);
     index->next_id += count;
-    index->sentences += count;
+    if (document->state == DOCUMENT_LIVE) index->sentences += count;
     document->sentences += (uint32_t)count;
     document->span = index->next_id - 1 - document->head;
     return true;
 }
 
-static bool load_document(Reader *reader) {
+/* The number of a new document, or NO_ITEM. Of live ones there is one of an id. */
+static uint32_t restore(Reader *reader, bool open, size_t id_length, size_t fields_length, IndexPending **pending) {
     Index *index = reader->index;
+    *pending = NULL;
+    if (!open) {
+        if (document_find(index, reader->text, id_length) != NO_ITEM) return NO_ITEM;
+        return documents_restore(index, reader->text, id_length, reader->fields, fields_length);
+    }
+    *pending = documents_reopen(index, reader->text, id_length, reader->fields, fields_length);
+    return *pending ? (*pending)->number : NO_ITEM;
+}
+
+static bool load_document(Reader *reader, bool open) {
+    Index *index = reader->index;
+    IndexPending *pending;
     uint64_t count = get_number(reader, 0, UINT32_MAX), terms = get_number(reader, 0, MAX_ID);
     size_t id_length = get_number(reader, 1, INDEX_MAX_DOCUMENT_ID);
     get_bytes(reader, reader->text, id_length);
     size_t fields_length = get_number(reader, 0, INDEX_MAX_FIELDS);
     get_bytes(reader, reader->fields, fields_length);
     if (reader->failed || (fields_length && !fields_valid(reader->fields, fields_length))) return fail(reader);
-    if (document_find(index, reader->text, id_length) != NO_ITEM) return fail(reader);
-    uint32_t number = documents_restore(index, reader->text, id_length, reader->fields, fields_length);
+    uint32_t number = restore(reader, open, id_length, fields_length, &pending);
     if (number == NO_ITEM || chunks_add(index, &reader->growing) != number) return fail(reader);
-    *(Growing *)chunks_at(&reader->growing, number) = (Growing){.last = -1};
+    *(Growing *)chunks_at(&reader->growing, number) = (Growing){.pending = pending, .last = -1};
     document_at(index, number)->terms = terms;
-    index->terms += terms;
+    if (!open) index->terms += terms;
     return append_run(reader, number, count);
 }
 
@@ -111,8 +124,8 @@ static bool load_runs(Reader *reader) {
         }
         index->next_id += get_number(reader, 0, MAX_ID - index->next_id);
         if (reader->failed || index->next_id >= MAX_ID) return fail(reader);
-        if (kind == 'd') {
-            if (!load_document(reader)) return false;
+        if (kind == 'd' || (kind == 'o' && reader->may_be_open)) {
+            if (!load_document(reader, kind == 'o')) return false;
         } else if (kind == 'r') {
             uint64_t count = get_number(reader, 1, UINT32_MAX), number = get_number(reader, 0, UINT32_MAX);
             if (reader->failed || number >= index->documents.items) return fail(reader);
@@ -147,14 +160,16 @@ static bool load_postings(Reader *reader, uint32_t term, uint64_t count) {
     for (; count; count--) {
         id += get_number(reader, 1, MAX_ID - id);
         uint8_t code = get_byte(reader);
-        if (reader->failed || !code || !id_is_live(index, id, &place)) return fail(reader);
+        if (reader->failed || !code || !id_is_kept(index, id, &place)) return fail(reader);
         if (place.sentence == 0 && id == place.first) return fail(reader);
         if (place.document != document && sentences && !grow_forward(reader, document, term, sentences)) return false;
         if (place.document != document) sentences = 0;
         document = place.document;
         sentences++;
         postings_append(index, entry, id, code);
-        entry->df++;
+        IndexPending *pending = ((Growing *)chunks_at(&reader->growing, document))->pending;
+        if (pending) pending->postings++;
+        else entry->df++;
         index->postings++;
     }
     return grow_forward(reader, document, term, sentences);
@@ -181,7 +196,9 @@ static bool load_terms(Reader *reader) {
 static bool load(Reader *reader) {
     uint8_t magic[8];
     get_bytes(reader, magic, sizeof magic);
-    if (reader->failed || memcmp(magic, "QAINDEX1", sizeof magic) != 0) return false;
+    if (reader->failed) return false;
+    reader->may_be_open = memcmp(magic, "QAINDEX2", sizeof magic) == 0;
+    if (!reader->may_be_open && memcmp(magic, "QAINDEX1", sizeof magic) != 0) return false;
     if (!load_runs(reader) || !load_terms(reader)) return false;
     return reader->at == reader->used && !refill(reader);
 }
@@ -190,8 +207,15 @@ static bool load(Reader *reader) {
 static void finish(Reader *reader) {
     Index *index = reader->index;
     for (uint32_t number = 0; number < reader->growing.items; number++) {
-        const Growing *growing = chunks_at(&reader->growing, number);
+        Growing *growing = chunks_at(&reader->growing, number);
         if (!growing->used) continue;
+        if (growing->pending) {
+            growing->pending->forward = growing->forward;
+            growing->pending->forward_used = growing->used;
+            growing->pending->forward_capacity = growing->capacity;
+            growing->forward = NULL;
+            continue;
+        }
         Document *document = document_at(index, number);
         size_t bytes = document_bytes(document);
         document = memory_resize(index, document, bytes, bytes + growing->used);

@@ -5,7 +5,7 @@
  * number. */
 #include "index/internal.h"
 
-enum { MIN_DEAD = 64 };
+enum { MIN_DEAD = 64, HASH_UNITS = 10 };
 
 static bool is_due(const Index *index) {
     return index->dead_postings >= MIN_DEAD && index->dead_postings >= index->postings / 8;
@@ -17,7 +17,7 @@ static void sweep(Index *index, int64_t *budget) {
         --*budget;
         if (entry->form != FORM_FREE) {
             if (postings_count(entry) > entry->df && !postings_purge(index, entry, &index->sweep_block, budget)) return;
-            if (!postings_count(entry)) dictionary_remove(index, index->sweep_term);
+            if (!postings_count(entry)) *budget -= HASH_UNITS * (int64_t)dictionary_remove(index, index->sweep_term);
         }
         index->sweep_term++;
         index->sweep_block = 0;

@@ -223,18 +223,12 @@ static Block carry_emit(Index *index, Carry *carry) {
     return block;
 }
 
-/* An open document's postings are not live, but they are not dead either. */
-static bool is_kept(const Index *index, uint64_t id, Place *place) {
-    if (id < place->first || id >= place->end) *place = runs_find(index, id);
-    return place->document != NO_ITEM && document_at(index, place->document)->state != DOCUMENT_DEAD;
-}
-
 /* Appends the postings that are kept to `carry`; returns how many are dead. */
 static uint32_t carry_on(const Index *index, Carry *carry, const Decoded *decoded) {
     unsigned before = carry->count;
     for (uint32_t i = 0; i < decoded->count; i++) {
         uint64_t id = decoded->base + decoded->offsets[i];
-        if (!is_kept(index, id, &carry->place)) continue;
+        if (!id_is_kept(index, id, &carry->place)) continue; /* open documents are not dead */
         carry->ids[carry->count] = id;
         carry->codes[carry->count++] = decoded->codes[i];
     }

@@ -55,6 +55,7 @@ typedef struct Ranker {
     Index *index;
     const IndexFilter *filter;
     uint64_t since;
+    bool open;
     Cursor *cursors[INDEX_MAX_QUESTION_TERMS];                                /* ascending by what they can give */
     double idf[INDEX_MAX_QUESTION_TERMS], root_idf[INDEX_MAX_QUESTION_TERMS]; /* by column */
     /* What the first i cursors can add together in this window. */
@@ -177,11 +178,16 @@ static void keep(Ranker *ranker, double score, uint64_t id, const uint8_t *row) 
     if (ranker->hits == ranker->k) ranker->threshold = heap[0].score;
 }
 
-/* Whether the sentence is live and admitted; the filter sees each document once. */
+/* Whether the sentence is live, or of an open document, and admitted; the filter sees each document once. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
-    if (!ranker->filter && !index->dead_postings && !index->pending && !index->work) return true;
-    if (!id_is_live(index, id, &ranker->place)) return false;
+    if (ranker->open) {
+        if (!id_is_kept(index, id, &ranker->place) || id_is_live(index, id, &ranker->place)) return false;
+    } else if (!ranker->filter && !index->dead_postings && !index->pending && !index->work) {
+        return true;
+    } else if (!id_is_live(index, id, &ranker->place)) {
+        return false;
+    }
     if (!ranker->filter) return true;
     uint32_t number = ranker->place.document;
     uint8_t *known = &ranker->known[number / 4], shift = number % 4 * 2;
@@ -470,7 +476,8 @@ static void search(Ranker *ranker, const uint32_t *terms) {
     ranker->rows = memory_zeroed(index, WINDOW * (sizeof(Row) + stride));
     if (known_bytes) ranker->known = memory_zeroed(index, known_bytes);
     open_cursors(ranker, cursors, terms);
-    if (!ranker->filter || !scan_documents(ranker)) scan_range(ranker, (Range){ranker->since, index->next_id});
+    bool few = ranker->filter && !ranker->open; /* filters find live documents by their ids */
+    if (!few || !scan_documents(ranker)) scan_range(ranker, (Range){ranker->since, index->next_id});
     memory_free(index, ranker->known, known_bytes);
     memory_free(index, ranker->rows, WINDOW * (sizeof(Row) + stride));
     memory_free(index, cursors, cursor_bytes);
@@ -495,6 +502,7 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
         .index = index,
         .filter = query->filter,
         .since = query->since,
+        .open = query->open,
         .count = (unsigned)query->count,
         .stride = query->count <= 8    ? 8
                   : query->count <= 16 ? 16

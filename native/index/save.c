@@ -1,17 +1,17 @@
-/* The payload: what is live, in an order that the loader can read in one pass.
+/* The payload: what is live or open, in an order that the loader can read in one pass.
  *
- * - Magic: "QAINDEX1".
+ * - Magic: "QAINDEX1", or "QAINDEX2" when documents are open: versions before know the first one only.
  * - Runs in the order of their ids. 'd' for a document's first: gap from the run before, sentences in this run, total
  *   length of its sentences in terms, length of its id, the id, length of its fields, the fields.
+ * - 'o' the same for a document that is open.
  * - 'r' for a further one: gap, sentences, ordinal of its document among those before.
  * - 'n': the next free id.
  * - Terms, each 't': length, bytes, number of postings, then for each the id less the one before it, and its code.
  * - 'e'.
  *
  * Numbers are varints; kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
- * sentences, and the loader refuses postings of it. The payload leaves out open documents, dead postings and unused
- * terms, and keeps the ids: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the
- * postings. */
+ * sentences, and the loader refuses postings of it. The payload leaves out dead postings and unused terms, and keeps
+ * the ids: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the postings. */
 #include "index/internal.h"
 
 typedef struct Writer {
@@ -51,11 +51,11 @@ static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
     uint32_t documents = 0;
     for (Place place = runs_from(index, 0); place.document != NO_ITEM; place = runs_from(index, place.end)) {
         const Document *document = document_at(index, place.document);
-        if (document->state != DOCUMENT_LIVE) continue;
+        if (document->state == DOCUMENT_DEAD) continue;
         uint64_t gap = place.first - end, ids = place.end - place.first;
         if (place.sentence == 0) {
             ordinals[place.document] = documents++;
-            put_byte(writer, 'd');
+            put_byte(writer, document->state == DOCUMENT_OPEN ? 'o' : 'd');
             put_number(writer, gap);
             put_number(writer, ids - 1);
             put_number(writer, document->terms);
@@ -75,16 +75,16 @@ static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
     put_number(writer, index->next_id);
 }
 
-/* Counts the live postings, because frequencies may lag behind. */
-static uint32_t count_live(const Index *index, const View *view, Decoded *decoded) {
-    uint32_t live = 0;
+/* Counts the postings to save: frequencies may lag behind, and know nothing of open documents. */
+static uint32_t count_kept(const Index *index, const View *view, Decoded *decoded) {
+    uint32_t kept = 0;
     Place place = {0};
     for (uint32_t block = 0; block < view->total; block++) {
         view_decode(view, block, decoded);
         for (uint32_t i = 0; i < decoded->count; i++)
-            live += id_is_live(index, decoded->base + decoded->offsets[i], &place);
+            kept += id_is_kept(index, decoded->base + decoded->offsets[i], &place);
     }
-    return live;
+    return kept;
 }
 
 static void save_postings(const Index *index, Writer *writer, const View *view, Decoded *decoded) {
@@ -94,7 +94,7 @@ static void save_postings(const Index *index, Writer *writer, const View *view, 
         view_decode(view, block, decoded);
         for (uint32_t i = 0; i < decoded->count; i++) {
             uint64_t id = decoded->base + decoded->offsets[i];
-            if (!id_is_live(index, id, &place)) continue;
+            if (!id_is_kept(index, id, &place)) continue;
             put_number(writer, id - last);
             put_byte(writer, decoded->codes[i]);
             last = id;
@@ -108,14 +108,15 @@ static void save_terms(const Index *index, Writer *writer) {
         const Entry *entry = entry_at(index, term);
         if (entry->form == FORM_FREE) continue;
         View view = postings_view(entry);
-        uint32_t live = index->work ? count_live(index, &view, &decoded) : entry->df;
-        if (!live) continue;
+        bool exact = !index->work && !index->pending;
+        uint32_t kept = exact ? entry->df : count_kept(index, &view, &decoded);
+        if (!kept) continue;
         size_t length;
         const uint8_t *text = dictionary_text(index, entry, &length);
         put_byte(writer, 't');
         put_number(writer, length);
         put_bytes(writer, text, length);
-        put_number(writer, live);
+        put_number(writer, kept);
         save_postings(index, writer, &view, &decoded);
     }
 }
@@ -128,7 +129,7 @@ IndexStatus index_save(const Index *index, IndexWrite write, void *context) {
     writer->context = context;
     writer->failed = false;
     writer->used = 0;
-    put_bytes(writer, "QAINDEX1", 8);
+    put_bytes(writer, index->pending ? "QAINDEX2" : "QAINDEX1", 8);
     save_runs(index, writer, ordinals);
     save_terms(index, writer);
     put_byte(writer, 'e');

@@ -5,8 +5,8 @@
  *     term:      frequency, length, bytes
  *
  * Numbers are varints: seven bits a byte, the lowest first, the top bit set in all bytes but the last; three bytes at
- * most. Ascending terms make it cheap to see that none comes twice. No sum of lengths can exceed what load.c accepts:
- * each two bytes add at most 2^16. */
+ * most. Ascending terms make it cheap to see that none comes twice. No sum of lengths can exceed what load.c accepts: a
+ * document has less than 2^32 sentences, of less than 2^16 terms each. */
 #include "index/internal.h"
 
 static bool fail(IndexPacked *packed, const char *problem, size_t offset) {

@@ -14,6 +14,11 @@
  * touched: each term keeps the narrowest bounds of its questions, and all questions are gone through, once, only when
  * the bounds of any are left.
  *
+ * A long document must not hold up a write either. Its parts are looked at when they come, and a question that is asked
+ * while a document is open is compared with what has come of it: so nothing is left to look at when it is committed.
+ * Its terms are counted in steps (documents.c). Until they are, rankings weigh by the earlier frequencies, and so do
+ * the answers that stand; then a review compares all terms, in steps, too.
+ *
  * Nothing is saved: who keeps an answer has to ask whether its question is watched, by the same token, whenever he may
  * have missed something. */
 #include "index/internal.h"
@@ -86,13 +91,17 @@ struct IndexWatch {
     Nodes names, terms, documents;
     Question *oldest, *newest, *doomed;
     Anchor *touched;
-    uint64_t fewest, most; /* of sentences: the narrowest bounds, perhaps of a question that is gone */
-    uint64_t sentence;     /* a number for each that is looked at */
-    int64_t looks;         /* how many questions this write may still look at */
+    uint64_t fewest, most;        /* of sentences: the narrowest bounds, perhaps of a question that is gone */
+    uint64_t sentence;            /* a number for each that is looked at */
+    size_t reviewed, review_size; /* buckets of the terms that were compared, of so many */
+    bool review;                  /* all terms are to be compared with their bounds, in steps */
+    int64_t looks;                /* how many questions this write may still look at */
 };
 
 /* Of questions that one write looks at: some milliseconds. Further ones that it may concern are dropped unseen. */
 enum { LOOKS_PER_WRITE = 100000 };
+/* Of a forward list whose terms are looked up one by one: a millisecond or two. */
+enum { REVIEW_BYTES = 16384, TERM_UNITS = 10 };
 
 /* ---- Memory ---- */
 
@@ -262,10 +271,14 @@ static void drop_doomed(IndexWatch *watch, void *context) {
     watch->doomed = NULL;
 }
 
-/* Counts all terms that are still to be counted: frequencies are exact then. */
-static void finish_work(Index *index) {
-    int64_t budget = INT64_MAX;
+/* Terms that a write counts itself: some 2 ms. */
+enum { WORK_PER_WRITE = 16384 };
+
+/* Counts terms that are still to be counted; frequencies are exact then, or it returns false. */
+static bool finish_work(Index *index) {
+    int64_t budget = WORK_PER_WRITE;
     documents_work(index, &budget);
+    return !index->work;
 }
 
 static bool is_within(uint64_t number, uint64_t fewest, uint64_t most) { return fewest <= number && number <= most; }
@@ -276,11 +289,21 @@ static uint64_t frequency_in(const Index *index, const void *bytes, size_t lengt
     return term == NO_ITEM ? 0 : entry_at(index, term)->df;
 }
 
-/* Whether the ranking would be the same now. */
+/* Whether the best sentence that the query finds would have been used. */
+static bool is_concerned(Index *index, const IndexQuery *query, double score) {
+    IndexHit best;
+    double weights[INDEX_MAX_QUESTION_TERMS];
+    uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
+    IndexRanking ranking = {.hits = &best, .weights = weights, .frequencies = frequencies};
+    return index_rank(index, query, &ranking) != INDEX_OK || (ranking.count && best.score >= score);
+}
+
+/* Whether the ranking would be the same now, and with the documents that are open. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
-    finish_work(index);
-    if (!is_within(index->sentences, asked->fewest, asked->most)) return false;
+    if (asked->since < index->committed_late || !finish_work(index) ||
+        !is_within(index->sentences, asked->fewest, asked->most))
+        return false;
     for (size_t i = 0; i < asked->term_count; i++) {
         const IndexWatchedTerm *term = &asked->terms[i];
         if (!is_within(frequency_in(index, term->bytes, term->length), term->fewest, term->most)) return false;
@@ -290,9 +313,6 @@ static bool stands(Index *index, const IndexWatched *asked) {
         uint32_t number = document_find(index, asked->documents[i].id, asked->documents[i].length);
         if (number == NO_ITEM || document_at(index, number)->head != asked->documents[i].place) return false;
     }
-    IndexHit best;
-    double weights[INDEX_MAX_QUESTION_TERMS];
-    uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
     IndexFilter *filter = NULL;
     if (asked->filter_length && !(filter = index_filter_new(index, asked->filter, asked->filter_length))) return false;
     IndexQuery query = {.terms = terms,
@@ -302,10 +322,14 @@ static bool stands(Index *index, const IndexWatched *asked) {
                         .sentences = asked->sentences,
                         .filter = filter,
                         .since = asked->since};
-    IndexRanking ranking = {.hits = &best, .weights = weights, .frequencies = frequencies};
-    bool same = index_rank(index, &query, &ranking) == INDEX_OK && (!ranking.count || best.score < asked->score);
+    bool concerned = is_concerned(index, &query, asked->score);
+    if (!concerned && index->pending) {
+        query.since = open_first(index);
+        query.open = true;
+        concerned = is_concerned(index, &query, asked->score);
+    }
     index_filter_free(index, filter);
-    return same;
+    return !concerned;
 }
 
 typedef struct Gift {
@@ -466,12 +490,20 @@ uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t len
 
 /* ---- Writes ---- */
 
-void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context) {
-    uint32_t number = watch->oldest ? document_find(index, id, length) : NO_ITEM;
-    if (number == NO_ITEM) return;
-    const Document *document = document_at(index, number);
+static void begin_review(IndexWatch *watch) {
+    watch->review = true;
+    watch->reviewed = 0;
+    watch->review_size = watch->terms.size;
+}
+
+/* Touches the watched terms of a document, or has all terms reviewed if it has very many. */
+static void touch_terms(IndexWatch *watch, const Index *index, const Document *document) {
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     uint64_t count;
+    if (document->forward_bytes > REVIEW_BYTES) {
+        begin_review(watch);
+        return;
+    }
     for (int64_t term = -1; at < end;) {
         at = forward_get(at, &term, &count);
         size_t bytes;
@@ -479,6 +511,12 @@ void index_watch_removing(IndexWatch *watch, const Index *index, const void *id,
         Anchor *anchor = find_anchor(watch, &watch->terms, text, bytes);
         if (anchor) touch(watch, anchor);
     }
+}
+
+void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context) {
+    uint32_t number = watch->oldest ? document_find(index, id, length) : NO_ITEM;
+    if (number == NO_ITEM) return;
+    touch_terms(watch, index, document_at(index, number));
     const Anchor *anchor = find_anchor(watch, &watch->documents, id, length);
     for (uint32_t i = 0; anchor && i < anchor->count; i++) doom(watch, anchor->links[i].question);
     drop_doomed(watch, context);
@@ -604,12 +642,28 @@ static void forget_touched(IndexWatch *watch) {
 }
 
 void index_watch_settle(IndexWatch *watch, Index *index, void *context) {
-    finish_work(index);
-    bool out = find_out(watch, index);
+    bool counted = finish_work(index), out = counted && find_out(watch, index);
+    if (!counted) begin_review(watch);
     if (out || !is_within(index->sentences, watch->fewest, watch->most)) check_bounds(watch, index->sentences);
     drop_doomed(watch, context);
     forget_touched(watch);
     watch->looks = LOOKS_PER_WRITE;
+}
+
+bool index_watch_in_review(const IndexWatch *watch) { return watch->review && watch->oldest; }
+
+bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *context) {
+    documents_work(index, &budget);
+    if (index->work) return index_watch_in_review(watch);
+    if (watch->review_size != watch->terms.size) begin_review(watch); /* the buckets are others */
+    for (; watch->review && watch->reviewed < watch->review_size && budget > 0; watch->reviewed++, budget--)
+        for (Node *node = watch->terms.buckets[watch->reviewed]; node; node = node->next, budget -= TERM_UNITS)
+            touch(watch, (Anchor *)node);
+    if (find_out(watch, index)) check_bounds(watch, index->sentences);
+    drop_doomed(watch, context);
+    forget_touched(watch);
+    if (watch->reviewed == watch->review_size) watch->review = false;
+    return index_watch_in_review(watch);
 }
 
 /* ---- The whole ---- */

@@ -84,6 +84,37 @@ static void add_document(Index *index, const char *id, unsigned sentences, bool 
     if (index_commit(pending) != INDEX_OK) exit(1);
 }
 
+/* A document whose other parts never come. */
+static void leave_open(Index *index, const char *id, unsigned sentences) {
+    IndexPosting postings[] = {{"alpha", 5, 1}, {"zeta", 4, 2}};
+    IndexSentence sentence = {postings, 2, 3};
+    IndexPending *pending;
+    if (index_begin(index, id, strlen(id), NULL, 0, &pending) != INDEX_OK) exit(1);
+    index_keep_open(pending);
+    for (; sentences; sentences--)
+        if (index_add(pending, &sentence, 1) != INDEX_OK) exit(1);
+}
+
+/* Goes on with every second open document, and drops the others. */
+static void use_open(Index *index) {
+    IndexPosting posting = {"alpha", 5, 1};
+    IndexSentence sentence = {&posting, 1, 1};
+    for (uint64_t place = 0, found = 0; place < index_next_id(index) && place < 1000; place++) {
+        IndexPending *pending = index_open_at(index, place);
+        if (!pending) continue;
+        IndexOpen open = index_open(pending);
+        CHECK(open.place == place);
+        if (++found % 2 || index_add(pending, &sentence, 1) != INDEX_OK) {
+            CHECK(index_abort_id(index, open.id, open.id_length));
+            continue;
+        }
+        IndexStatus removed = index_remove(index, open.id, open.id_length);
+        CHECK(removed == INDEX_OK || removed == INDEX_MISSING);
+        CHECK(index_commit(pending) == INDEX_OK);
+    }
+    index_make_room(index);
+}
+
 static void use(Index *index) {
     IndexTerm terms[3] = {{"alpha", 5, 0}, {"a", 1, 0}, {"gamma", 5, 0}};
     static IndexHit hits[20];
@@ -100,6 +131,7 @@ static void use(Index *index) {
     IndexStatus status = index_begin(index, "more", 4, NULL, 0, &pending);
     CHECK(status == INDEX_OK || status == INDEX_FULL);
     if (status == INDEX_OK) index_abort(pending);
+    use_open(index);
     for (int i = 0; i < 50 && index_maintain(index, 1000); i++) {
     }
     CHECK(index_rank(index, &query, &ranking) == INDEX_OK);
@@ -138,6 +170,7 @@ static void damage(Payload *payload) {
 /* Breaks each rule by itself, beside payloads that must load. */
 static void test_every_rule(void) {
 #define DOCUMENT "d\0\1\1\1x\0"
+#define OPEN "o\0\1\1\1x\0"
     static const struct {
         const char *bytes;
         size_t length;
@@ -164,6 +197,16 @@ static void test_every_rule(void) {
         PAYLOAD(false, "d\xff\xff\xff\xff\xff\xff\x3f\1\1\1x\0n\2e"), /* ids have come to their end */
         PAYLOAD(false, DOCUMENT "n\2x"),                              /* an unknown kind */
         PAYLOAD(false, DOCUMENT "n\2ee"),                             /* more than all */
+        PAYLOAD(false, OPEN "n\2e"),                                  /* an open document, in the first version */
+#undef PAYLOAD
+#define PAYLOAD(loads, text) {"QAINDEX2" text, sizeof("QAINDEX2" text) - 1, loads}
+        PAYLOAD(true, DOCUMENT OPEN "n\4t\1a\2\1\5\2\5e"), /* of the same id as a live one */
+        PAYLOAD(true, OPEN "r\3\2\0n\7t\1a\1\5\5e"),
+        PAYLOAD(false, OPEN "n\2t\1a\1\0\5e"), /* its own id */
+        PAYLOAD(false, OPEN "n\2t\1a\1\2\5e"), /* an id of nobody */
+        PAYLOAD(false, OPEN "n\1e"),           /* the next id is given out already */
+        PAYLOAD(false, "o\0\1\1\0\0n\2e"),     /* no id */
+        PAYLOAD(false, "o\0\1\1\1x\1?n\2e"),   /* broken fields */
     };
     for (size_t i = 0; i < sizeof PAYLOADS / sizeof *PAYLOADS; i++) {
         static Payload payload;
@@ -186,6 +229,8 @@ int main(int argc, char **argv) {
     add_document(index, "parts", 40, true);
     add_document(index, "empty", 0, false);
     add_document(index, "last", 200, false);
+    leave_open(index, "last", 30);
+    leave_open(index, "never", 2);
     CHECK(index_save(index, refuse, NULL) == INDEX_BROKEN);
     CHECK(index_save(index, write_payload, &whole) == INDEX_OK);
     uint64_t digest = index_digest(index);

@@ -139,6 +139,8 @@ static uint64_t same_hash(const Index *index, uint32_t item) {
     return 42;
 }
 
+static void no_fetch(const Index *index, uint32_t item, bool first) { (void)index, (void)item, (void)first; }
+
 static bool is_item(const Index *index, uint32_t item, const TableKey *key) {
     (void)index;
     return item == key->length;
@@ -148,7 +150,7 @@ static bool is_item(const Index *index, uint32_t item, const TableKey *key) {
 static void test_equal_hashes(void) {
     Index *index = new_index();
     Table table;
-    table_init(index, &table, same_hash);
+    table_init(index, &table, same_hash, no_fetch);
     for (uint32_t i = 0; i < 800; i++) table_insert(index, &table, 42, i);
     for (uint32_t i = 0; i < 800; i += 2) table_remove(index, &table, 42, i);
     for (uint32_t i = 0; i < 800; i++)

@@ -56,6 +56,10 @@ EXPORT int shim_add(IndexPending *pending, const uint8_t *bytes, size_t count) {
     return status;
 }
 
+EXPORT void shim_keep_open(IndexPending *pending) { index_keep_open(pending); }
+EXPORT IndexPending *shim_open_at(const Index *index, uint64_t place) { return index_open_at(index, place); }
+EXPORT void shim_make_room(Index *index) { index_make_room(index); }
+EXPORT int shim_abort_id(Index *index, const char *id, size_t length) { return index_abort_id(index, id, length); }
 EXPORT int shim_commit(IndexPending *pending) { return (int)index_commit(pending); }
 EXPORT void shim_abort(IndexPending *pending) { index_abort(pending); }
 EXPORT int shim_remove(Index *index, const char *id, size_t length) { return (int)index_remove(index, id, length); }
@@ -235,6 +239,9 @@ EXPORT void shim_watch_adding(IndexWatch *watch, Index *index, const char *id, c
     index_watch_adding(watch, index, &incoming, NULL);
 }
 EXPORT void shim_watch_settle(IndexWatch *watch, Index *index) { index_watch_settle(watch, index, NULL); }
+EXPORT int shim_watch_review(IndexWatch *watch, Index *index, int64_t budget) {
+    return index_watch_in_review(watch) && index_watch_review(watch, index, budget, NULL);
+}
 EXPORT void shim_watch_clear(IndexWatch *watch) { index_watch_clear(watch, NULL); }
 EXPORT size_t shim_watch_count(const IndexWatch *watch) { return index_watch_count(watch); }
 EXPORT size_t shim_watch_memory(const IndexWatch *watch) { return index_watch_memory(watch); }

@@ -8,7 +8,7 @@ of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from types import MappingProxyType
@@ -62,8 +62,23 @@ def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]]
     >>> pack_sentences(["A cat sees a cat.", "No!"]).hex(" ")
     '03 02 02 03 63 61 74 01 03 73 65 65 00 00'
     """
-    packed = bytearray()
+    return b"".join(part for _, part in pack_parts(sentences, fields))
+
+
+def pack_parts(
+    sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None, size: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """The same in parts of whole sentences, each with their number; a part ends with the sentence that fills `size`.
+
+    >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "No!"], size=5)]
+    [(1, 7), (1, 7), (1, 2)]
+    """
+    packed, held = bytearray(), 0
     for sentence, own in zip(sentences, fields if fields is not None else repeat({}), strict=False):
+        if size is not None and len(packed) >= size:
+            yield held, bytes(packed)
+            packed, held = bytearray(), 0
+        held += 1
         length, counts = counts_of(sentence, own)
         _append(packed, length)
         _append(packed, len(counts))
@@ -73,7 +88,8 @@ def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]]
             else:
                 _append(packed, count)
                 packed += entry[1][1:]
-    return bytes(packed)
+    if held:
+        yield held, bytes(packed)
 
 
 @lru_cache(maxsize=50_000)

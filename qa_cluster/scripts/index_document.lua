@@ -1,10 +1,23 @@
 -- Indexes a document and stores the places of its sentences, if its version still stands: from now on questions find it.
--- ARGV: version, splitter, analyzer, number of sentences, places, fields and sentences as QA.INDEX.PUT takes them.
+-- ARGV: version, splitter, analyzer, number of sentences, places, fields and sentences as QA.INDEX.PUT takes them; or
+-- instead of these two the place at which the index has a document that came in parts.
 -- Reply: status (stored, stale).
-local version, splitter, places = ARGV[1], ARGV[2], ARGV[5]
+local version, splitter, places, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
 if record[1] ~= version then
+  if place ~= '' then
+    redis.call('QA.INDEX.ABORT', INDEX, place)
+  end
   return {'stale'}
+end
+if place == '' then
+  redis.call('QA.INDEX.PUT', INDEX, ID, ARGV[6], ARGV[7])
+else
+  -- What was open has gone if the document was written or removed meanwhile, or had to give way to others.
+  local reply = redis.pcall('QA.INDEX.COMMIT', INDEX, place, ARGV[4])
+  if reply.err then
+    return {'stale'}
+  end
 end
 if record[2] ~= splitter and redis.call('GET', PLACES) ~= places then
   -- Tokens and answers were made from the sentences that go now.
@@ -13,7 +26,6 @@ if record[2] ~= splitter and redis.call('GET', PLACES) ~= places then
 end
 
 redis.call('SET', PLACES, places)
-redis.call('QA.INDEX.PUT', INDEX, ID, ARGV[6], ARGV[7])
 -- The sentences and the fields that go are those of earlier versions, and of a client that wrote beside the document.
 redis.call('UNLINK', SENTENCE)
 redis.call('HDEL', DOCUMENT, 'spans', 'tokenizer', 'attempt')

@@ -8,7 +8,6 @@
 local mode, condition, version, text, source = ARGV[1], ARGV[2], ARGV[6], ARGV[8], ARGV[9]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'tokenized', 'source')
 local current, before = record[1] or '', record[3] or ''
-local stored = redis.call('GET', PARAGRAPHS)
 local tokenized = (record[2] and record[2] == current) and 1 or 0
 
 if not collection_stands() then
@@ -17,10 +16,12 @@ end
 if condition ~= '*' and condition ~= current then
   return {'conflict', current, 0, tokenized, pending_bytes(), before}
 end
-if mode == 'adopt' and stored ~= text then
+-- A long text is not copied unless it has to be compared.
+local is_stored = (mode == 'adopt' or current == version) and redis.call('GET', PARAGRAPHS) == text
+if mode == 'adopt' and not is_stored then
   return {'stale', current, 0, tokenized, pending_bytes(), before}
 end
-if current == version and stored == text then
+if current == version and is_stored then
   if source ~= '' and before == '' then
     redis.call('HSET', DOCUMENT, 'source', source)
   end

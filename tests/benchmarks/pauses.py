@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from qa_cluster.cluster.provision import demo_corpus
+from qa_cluster.cluster_client import ClusterClient
 from tests.gears.onnx_file import double_model, table_model
 from tests.harness.clusters import ready_shards
+from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.system import System
 
@@ -31,6 +34,7 @@ COLUMNS = 100
 CLIENTS = 16
 LOAD_SECONDS = 4.0
 CRASH_AFTER_SECONDS = 1.0
+WORDS = 830_000  # of six letters, some 5,000,000 code points: the limit of a document
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,9 @@ def run(
     big_bytes: int = BIG_BYTES,
     load_seconds: float = LOAD_SECONDS,
     documents: int | None = None,
+    words: int = WORDS,
 ) -> None:
-    """Run rounds of everything in turn; the pre-tokenization comes last, on a shard of its own."""
+    """Run rounds of everything in turn; what needs the functions comes last, on shards of its own."""
     rows = _Rows()
     slowest: list[float] = []
     with ready_shards(binary, 1) as (server,):
@@ -73,6 +78,7 @@ def run(
             rows.measure(f"{CLIENTS} clients run a model", server.port, lambda: _load(server, load_seconds))
             slowest.append(_crash(rows, server, load_seconds))
     _pretokenization(rows, binary, rounds, documents)
+    _long_document(rows, binary, rounds, words)
     report.table(
         "The longest pause of a client that pings every millisecond",
         ["while", "takes s", "p50 ms", "p99.9 ms", "longest ms"],
@@ -173,3 +179,28 @@ def _pretokenization(rows: _Rows, binary: Path, rounds: int, limit: int | None) 
         for _ in range(rounds):
             name = f"pre-tokenization of {len(documents)} documents"
             rows.measure(name, port, lambda: cluster.cli("pretokenize", "--force"))
+
+
+# ---- a long document ----
+
+
+def _long_document(rows: _Rows, binary: Path, rounds: int, count: int) -> None:
+    """One whose words are all different, and then another version of it."""
+    words = [f"{number:05x}" for number in range(0x10000, 0x10000 + count)]
+    text = "".join(f"{word}{'. ' if number % 12 == 11 else ' '}" for number, word in enumerate(words))
+    with System(binary, shards=1) as cluster, ClusterClient(cluster.url) as client:
+        (node,) = cluster.nodes
+        port = node.connection_pool.connection_kwargs["port"]
+        for _ in range(rounds):
+            for title in ("", "Anew"):
+                name = f"a document of {count} different words is {'replaced' if title else 'stored'}"
+                rows.measure(name, port, lambda title=title: client.put_document("long", text, title, timeout=300))
+            rows.measure("it is removed, and cleaned up", port, lambda: _clean(client, node))
+
+
+def _clean(client: ClusterClient, node: Any) -> None:
+    """Removes the document; its terms are gone when this returns."""
+    client.put_document("short", "So that its index stays.")
+    client.delete_document("long")
+    keys = list(node.scan_iter("index:*"))
+    eventually(lambda: all(int(node.execute_command("QA.INDEX.INFO", key)[7]) < 100 for key in keys), 120)

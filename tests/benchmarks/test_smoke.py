@@ -34,7 +34,7 @@ SMALL: dict[Callable[..., None], dict[str, Any]] = {
     engine.run: {"sizes": (engine.Size("1 × 32", 32, 16),)},
     functions.run: {"keys": 1000, "shards": (2,)},
     events.run: {"events": 400},
-    pauses.run: {"big_bytes": 1_000_000, "load_seconds": 0.4, "documents": 2},
+    pauses.run: {"big_bytes": 1_000_000, "load_seconds": 0.4, "documents": 2, "words": 20_000},
 }
 
 

@@ -74,8 +74,24 @@ def index_watch(chance: random.Random) -> Command:
 
 def index_load(chance: random.Random) -> Command:
     """A payload from the first part on, or bytes that are none."""
-    part = chance.choice([b"", b"", b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", junk(chance)])
-    return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 2**63 - 1]), part]
+    good = [b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", b"QAINDEX2o\0\1\1\1a\0n\2t\1a\1\1\5e"]
+    part = chance.choice([b"", b"", *good, junk(chance)])
+    return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 25, 2**63 - 1]), part]
+
+
+def index_part(chance: random.Random) -> Command:
+    """A part of a document, or its end. Places are ids, of which a young index has few."""
+    name = chance.choice(["ADD", "ADD", "COMMIT", "ABORT"])
+    made: Command = [
+        f"QA.INDEX.{name}",
+        chance.choice(INDEXES),
+        chance.choice([0, 0, 1, 2, chance.randrange(60), 2**48]),
+    ]
+    if name != "ABORT":
+        made.append(chance.choice([0, 0, 0, 1, 3, 40]))
+    if name == "ADD":
+        made.append(packed_sentences(chance) if chance.random() < 0.95 else b"\0" * 65537)
+    return made
 
 
 INDEX_MAKERS: list[tuple[str, Maker]] = [
@@ -83,6 +99,13 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
     ("QA.INDEX.RANK", index_rank),
     ("QA.INDEX.LOAD", index_load),
     ("QA.INDEX.WATCH", index_watch),
+    (
+        "QA.INDEX.BEGIN",
+        lambda chance: ["QA.INDEX.BEGIN", chance.choice(INDEXES), chance.choice(DOCUMENTS), chance.choice(FIELDS)],
+    ),
+    ("QA.INDEX.ADD", index_part),
+    ("QA.INDEX.COMMIT", index_part),
+    ("QA.INDEX.ABORT", index_part),
     (
         "QA.INDEX.WATCHED",
         lambda chance: ["QA.INDEX.WATCHED", chance.choice(INDEXES), f"q{chance.randrange(20)}"],

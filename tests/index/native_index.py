@@ -35,6 +35,10 @@ def library() -> ctypes.CDLL:
         ("free", None, [pointer]),
         ("begin", ctypes.c_int, [pointer, ctypes.c_char_p, size, ctypes.c_char_p, size, pointer]),
         ("add", ctypes.c_int, [pointer, ctypes.c_char_p, size]),
+        ("keep_open", None, [pointer]),
+        ("open_at", pointer, [pointer, ctypes.c_uint64]),
+        ("make_room", None, [pointer]),
+        ("abort_id", ctypes.c_int, [pointer, ctypes.c_char_p, size]),
         ("commit", ctypes.c_int, [pointer]),
         ("abort", None, [pointer]),
         ("remove", ctypes.c_int, [pointer, ctypes.c_char_p, size]),
@@ -80,6 +84,23 @@ class NativeIndex:
             identifier
         )
         return handle
+
+    def keep_open(self, handle: ctypes.c_void_p) -> None:
+        """The index is used while the document is open."""
+        self.lib.shim_keep_open(handle)
+
+    def open_at(self, place: int) -> ctypes.c_void_p:
+        """The handle of the open document with that place; its value is None if there is none."""
+        return ctypes.c_void_p(self.lib.shim_open_at(self.pointer, place))
+
+    def make_room(self) -> None:
+        """Aborts the oldest open documents if there are too many for another one."""
+        self.lib.shim_make_room(self.pointer)
+
+    def abort_id(self, identifier: str) -> bool:
+        """Whether a document with that id was open."""
+        name = identifier.encode()
+        return bool(self.lib.shim_abort_id(self.pointer, name, len(name)))
 
     def add(self, handle: ctypes.c_void_p, sentences: Sequence[Sentence]) -> int:
         """Status."""

@@ -48,6 +48,7 @@ class NativeWatch:
             ("removing", None, [pointer, pointer, ctypes.c_char_p, size]),
             ("adding", None, [pointer, pointer, ctypes.c_char_p, *[ctypes.c_char_p, size] * 2]),
             ("settle", None, [pointer, pointer]),
+            ("review", ctypes.c_int, [pointer, pointer, ctypes.c_int64]),
             ("clear", None, [pointer]),
             ("count", size, [pointer]),
             ("memory", size, [pointer]),
@@ -102,6 +103,10 @@ class NativeWatch:
     def settle(self, index: NativeIndex) -> None:
         """At the end of a write."""
         self.lib.shim_watch_settle(self.pointer, index.pointer)
+
+    def review(self, index: NativeIndex, budget: int) -> bool:
+        """A step of the review; whether there is more to do."""
+        return bool(self.lib.shim_watch_review(self.pointer, index.pointer, budget))
 
     def clear(self) -> None:
         """Drops all."""

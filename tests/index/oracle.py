@@ -45,6 +45,7 @@ class Document:
     id: str
     fields: Fields
     sentences: list[tuple[int, Sentence, dict[str, float]]] = field(default_factory=list)
+    in_parts: bool = False
 
 
 @cache
@@ -75,6 +76,11 @@ class Oracle:
         for sentence in sentences:
             document.sentences.append((self.next_id, sentence, sentence.weights()))
             self.next_id += 1
+
+    def commit(self, document: Document) -> None:
+        """Searches find it from now on, instead of another of its id. One that came in parts takes one more id."""
+        self.live[document.id] = document
+        self.next_id += document.in_parts
 
     def totals(self) -> tuple[int, int, int]:
         """Live documents, sentences, and terms with repetitions."""

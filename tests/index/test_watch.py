@@ -33,6 +33,8 @@ class Scene:
         self.random, self.drift = random.Random(seed), drift
         self.oracle, self.index, self.watch = Oracle(), NativeIndex(seed), NativeWatch(seed)
         self.asked: dict[str, Asked] = {}
+        self.open: dict[str, Document] = {}
+        self.committed_late = 0
         self.conditions: dict[str, Condition | None] = {}
         self.count = Counter[str]()
 
@@ -62,6 +64,44 @@ class Scene:
         assert self.index.commit(handle) == OK
         self.oracle.live[name] = document
         self.watch.settle(self.index)
+
+    def begin(self, name: str, lang: str = "") -> None:
+        """A document that comes in parts, instead of the one that is open under the name."""
+        fields: Fields = {"lang": [lang]} if lang else {}
+        self.index.abort_id(name)
+        self.index.keep_open(self.index.begin(name, fields))
+        self.open[name] = self.oracle.begin(name, fields)
+
+    def add(self, name: str, sentences: Sequence[Sentence]) -> list[str]:
+        """A part of it; the questions that it concerns."""
+        document = self.open[name]
+        before = len(document.sentences)
+        self.oracle.add(document, sentences)
+        self.watch.adding(self.index, name, pack_fields(document.fields), packed(sentences))
+        assert self.index.add(self.index.open_at(document.head), sentences) == OK
+        self.watch.settle(self.index)
+        return [asked.name for asked in self.asked.values() if self.reaches(asked, document, before)]
+
+    def commit(self, name: str) -> None:
+        """From now on it is found, instead of the one before."""
+        document = self.open.pop(name)
+        self.watch.removing(self.index, name)
+        if name in self.oracle.live:
+            assert self.index.remove(name) == OK
+        assert self.index.commit(self.index.open_at(document.head)) == OK
+        document.in_parts = True
+        self.oracle.commit(document)
+        self.committed_late = self.oracle.next_id
+        self.watch.settle(self.index)
+
+    def reaches(self, asked: Asked, document: Document, since: int = 0) -> bool:
+        """Whether a sentence of the document, from that number on, would have been used."""
+        condition = self.conditions.get(asked.name)
+        return (condition is None or admits(condition, document)) and any(
+            score(asked, weights) >= asked.score
+            for _, _, weights in document.sentences[since:]
+            if any(term in weights for term in asked.terms)
+        )
 
     def remove(self, name: str) -> None:
         """With what the write does for the watch."""
@@ -187,6 +227,83 @@ def test_what_has_happened_since_the_ranking_refuses_a_question(scenes: list[Sce
         assert stands != scene.concerned(asked)
         outcomes[stands] += 1
     assert min(outcomes[True], outcomes[False]) > 50
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_documents_in_parts_drop_and_refuse_what_they_concern(scenes: list[Scene], seed: int) -> None:
+    """A part drops at once; a question that is asked while it is open is compared with what has come of it."""
+    scene = scene_of(scenes, seed, drift=60)
+    chance, outcomes = scene.random, Counter[str]()
+    for number in range(900):
+        action = chance.random()
+        name = f"document{chance.randrange(12)}"
+        if action < 0.35:
+            question = f"question{number}"
+            terms = chance.sample(TERMS, chance.choice([1, 2, 4]))
+            asked = scene.ask(question, terms, chance.choice([1, 3, 8]), chance.choice(CONDITIONS))
+            if chance.random() < 0.3 and scene.open:
+                scene.commit(chance.choice(sorted(scene.open)))
+                scene.check()
+            waits = any(scene.reaches(asked, document) for document in scene.open.values())
+            late = asked.since < scene.committed_late
+            stands = scene.watch.add(scene.index, asked)
+            assert stands != (late or waits or scene.concerned(asked))
+            outcomes["late" if late else "waits" if waits else "stands" if stands else "concerned"] += 1
+            if stands:
+                scene.asked[question] = asked
+        elif action < 0.5:
+            scene.begin(name, chance.choice(["", "de", "en"]))
+        elif action < 0.8 and scene.open:
+            name = chance.choice(sorted(scene.open))
+            expected = scene.add(name, [scene.sentence() for _ in range(chance.choice([0, 1, 3]))])
+            dropped = scene.watch.dropped()
+            assert sorted(dropped) == sorted(expected)
+            outcomes["dropped by a part"] += len(dropped)
+            for question in dropped:
+                del scene.asked[question]
+        elif action < 0.9 and scene.open:
+            scene.commit(chance.choice(sorted(scene.open)))
+        elif action < 0.95 and scene.open:
+            name = chance.choice(sorted(scene.open))
+            del scene.open[name]
+            assert scene.index.abort_id(name)
+        else:
+            scene.put(name, [scene.sentence()])
+        scene.check()
+    assert min(outcomes[name] for name in ("late", "waits", "stands", "dropped by a part")) > 8, outcomes
+
+
+def test_a_long_document_is_reviewed_in_steps(scenes: list[Scene]) -> None:
+    """Its terms count later; by then the questions whose bounds they leave are dropped, and no others are."""
+    scene = scene_of(scenes, 1)
+    scene.put("first", [Sentence({"z": 1, "y": 1}, 1)])
+    asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST))
+    other = replace(scene.ask("p", ["y"], 1), documents={}, score=1e9, bounds=(0, MOST))
+    some = [replace(other, name=f"p{number}", terms={f"none{number}": (0, 0, 0)}) for number in range(300)]
+    assert all(scene.watch.add(scene.index, one) for one in (asked, other, *some))
+    words = [f"w{number:06}" for number in range(60_000)]
+    parts = [Sentence(dict.fromkeys(words[at : at + 1000], 1), 1000) for at in range(0, 60_000, 1000)]
+    for last in (Sentence({"z": 1}, 1), Sentence({}, 0)):
+        scene.begin("large")
+        for part in (*parts, last):
+            scene.add("large", [part])
+        scene.commit("large")
+        assert not scene.watch.dropped(), "in one step"
+        assert not scene.watch.add(scene.index, replace(asked, name="new", since=next_id(scene.index)))
+        steps = 1
+        while scene.watch.review(scene.index, 500):
+            steps += 1
+        assert steps > 50
+        assert scene.index.rank(["z"], 1)[1] == [1 + (last.length > 0)]
+        assert scene.watch.dropped() == (["q"] if last.length else ["r"])
+        bounds = {"z": (2, 2, 2)}
+        if last.length:
+            again = replace(asked, name="r", since=next_id(scene.index), terms=bounds)
+            assert scene.watch.add(scene.index, again)
+    scene.remove("large")
+    while scene.watch.review(scene.index, 500):
+        pass
+    assert (scene.watch.dropped(), scene.watch.count) == ([], 301)
 
 
 def one_document(scene: Scene, name: str, *terms: str) -> Document:

@@ -18,6 +18,7 @@ GOOD = packed([Sentence({"a": 1, "b": 2}, 3)])
 ARITY = "wrong number of arguments"
 NEEDED = {"PUT": "k d f s", "DEL": "k d", "RANK": "k 1 0 TERMS", "STATS": "k TERMS", "LIST": "k 0", "GET": "k d"}
 NEEDED |= {"INFO": "k", "LOAD": "k 0 p", "WATCH": "k n 1 0 0 0 0 0 0 TERMS 0 DOCUMENTS 0", "WATCHED": "k n"}
+NEEDED |= {"BEGIN": "k d f", "ADD": "k 0 0 p", "COMMIT": "k 0 0", "ABORT": "k 0"}
 OPEN_ENDED = {"PUT", "DEL", "RANK", "STATS", "LIST", "WATCH"}
 
 
@@ -146,6 +147,10 @@ FULL = {
     "GET": ["d"],
     "INFO": [],
     "LOAD": [0, "x"],
+    "BEGIN": ["d", b""],
+    "ADD": [0, 0, GOOD],
+    "COMMIT": [0, 0],
+    "ABORT": [0],
 }
 
 
@@ -240,7 +245,7 @@ def test_an_atomic_block_writes_and_reads(server_binary: Path) -> None:
 def test_writing_is_refused_without_memory(twins: Twins) -> None:
     twins.client.config_set("maxmemory", 1)
     try:
-        for name in ("PUT", "LOAD"):
+        for name in ("PUT", "LOAD", "BEGIN", "ADD"):
             assert "maxmemory" in refusal(twins.client, f"QA.INDEX.{name}", "k", *FULL[name])
         twins.check(["a", "b"])
         assert twins.delete("one") == 1

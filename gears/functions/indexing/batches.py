@@ -29,14 +29,15 @@ from qa_cluster.documents import (
     read_record,
 )
 from qa_cluster.errors import InputTooLong, InvalidInput, QAError
+from qa_cluster.gears.functions.indexing import parts
 from qa_cluster.gears.functions.shard import partitions
-from qa_cluster.gears.functions.shard.calls import run_scripts
+from qa_cluster.gears.functions.shard.calls import run_script, run_scripts
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import document_name, paragraphs_key
 from qa_cluster.ranking.fields import fields_of
 from qa_cluster.ranking.filters import pack_fields
-from qa_cluster.ranking.postings import pack_sentences
+from qa_cluster.ranking.postings import pack_parts
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.places import pack_places
 from qa_cluster.scripts import ScriptCall
@@ -172,7 +173,7 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     calls: list[ScriptCall] = []
     callers: list[Name] = []
     for (name, record), text in zip(records.items(), texts, strict=True):
-        made: list[ScriptCall] = []
+        made: list[ScriptCall] | None = []
         try:
             if (fault := _fault(name[0], text)) is not None:
                 made = [forget_version(*name, record.version)] if record is not None else []
@@ -180,6 +181,9 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
             made = _calls(name, text, record)
         except (QAError, rg.error) as error:
             outcomes[name] = error
+        if made is None:
+            outcomes[name] = "stale"
+            continue
         outcomes.setdefault(name, "unchanged")
         calls += made
         callers += [name] * len(made)
@@ -194,8 +198,8 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     return outcomes
 
 
-def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptCall]:
-    """The scripts that make questions find a document's text; none if they do already."""
+def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptCall] | None:
+    """The scripts that make questions find a document's text; none if they do already, None if it has changed."""
     if isinstance(text, rg.error):
         raise text
     if text is None:
@@ -206,18 +210,30 @@ def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptC
         return []
     metadata = json.loads(document.metadata)
     made = analysed(document.title, metadata, text)
-    call = index_document(*name, document.version, made, pack_fields(filter_metadata(metadata)))
-    if stands:
-        return [call]
-    return [adopt_document(document, name[1], record.version if record is not None else ""), call]
+    fields = pack_fields(filter_metadata(metadata))
+    first = []
+    if not stands:
+        first = [adopt_document(document, name[1], record.version if record is not None else "")]
+    if not made.parts:
+        return [*first, index_document(*name, document.version, made, fields)]
+    # To adopt it drops what is open of it, so that comes before the parts.
+    status = run_script(first[0])[0] if first else "stored"
+    if status == "homeless":
+        raise _homeless(name)
+    place = parts.send(name, made.parts, fields) if status == "stored" else None
+    return None if place is None else [index_document(*name, document.version, made, b"", place=place)]
 
 
 def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
     """What is stored of a document to find it."""
     spans = split_sentences(text)
     sentences = [text[start:end] for start, end in spans]
-    packed = pack_sentences(sentences, fields_of(title, metadata, [start for start, _ in spans]))
-    return IndexedText(SPLITTER_VERSION, ANALYZER_VERSION, len(spans), pack_places(text, spans), packed)
+    fields = fields_of(title, metadata, [start for start, _ in spans])
+    made = tuple(pack_parts(sentences, fields, parts.PART_BYTES))
+    versions, places = (SPLITTER_VERSION, ANALYZER_VERSION, len(spans)), pack_places(text, spans)
+    if sum(len(part) for _, part in made) > parts.MAX_WHOLE_BYTES:
+        return IndexedText(*versions, places, b"", made)
+    return IndexedText(*versions, places, b"".join(part for _, part in made))
 
 
 def _fault(document: str, text: Any) -> InvalidInput | InputTooLong | None:

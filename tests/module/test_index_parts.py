@@ -1,0 +1,365 @@
+"""QA.INDEX.BEGIN, ADD, COMMIT, ABORT: a document in parts is found wholly or not at all, whatever comes in between."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import AskError, MovedError
+
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.index.oracle import Document, Fields, Sentence, pack_fields
+from tests.module.indexes import TERMS, Twins, info, packed, some_sentences
+from tests.module.persistence import restore_corrupted, rewrite_and_load_aof
+from tests.module.test_index_commands import refusal
+from tests.module.test_index_data import pair  # noqa: F401
+from tests.module.test_index_moves import KEY, SLOT, has_left, nodes, replica, serves  # noqa: F401
+from tests.module.test_index_watch import ONE, Listener, watch, watched
+
+NOT_OPEN = "no document is open at this place"
+
+
+class Parts:
+    """A document that comes in parts, at the server and in the oracle."""
+
+    def __init__(self, twins: Twins, name: str, fields: Fields | None = None) -> None:
+        """Begins it."""
+        self.twins, self.name, self.sent = twins, name, 0
+        self.document: Document = twins.oracle.begin(name, fields or {})
+        self.document.in_parts = True
+        self.place = self.run("BEGIN", name, pack_fields(fields or {}))
+
+    def run(self, command: str, *words: Any) -> Any:
+        return self.twins.client.execute_command(f"QA.INDEX.{command}", self.twins.key, *words)
+
+    def add(self, sentences: Sequence[Sentence]) -> None:
+        """The next part."""
+        self.twins.oracle.add(self.document, sentences)
+        reply = self.run("ADD", self.place, self.sent, packed(sentences))
+        self.sent += len(sentences)
+        assert reply == self.sent
+
+    def commit(self) -> list[int]:
+        """From now on it is found."""
+        replaces = int(self.name in self.twins.oracle.live)
+        self.twins.oracle.commit(self.document)
+        reply = self.run("COMMIT", self.place, self.sent)
+        assert reply == [1 - replaces, replaces, self.sent]
+        return list(reply)
+
+    def abort(self) -> int:
+        return int(self.run("ABORT", self.place))
+
+
+@pytest.fixture
+def twins(shared_ai: redis.Redis) -> Twins:
+    made = Twins(shared_ai)
+    made.fill(5, 12, 3)
+    return made
+
+
+def test_nobody_finds_it_before_its_commit_and_all_of_it_afterwards(twins: Twins) -> None:
+    """It keeps its place before what was written meanwhile; the version before it answers until then."""
+    chance, name = random.Random(1), next(iter(twins.oracle.live))
+    before = twins.digest()
+    parts = Parts(twins, name, {"tag": ["x"]})
+    for _ in range(5):
+        parts.add(some_sentences(chance, 3))
+        twins.check()
+    assert twins.digest() == before
+    assert twins.client.execute_command("QA.INDEX.GET", twins.key, name)[2] != pack_fields({"tag": ["x"]})
+    assert info(twins.client, twins.key)["open_documents"] == 1
+    twins.put(("meanwhile", {}, some_sentences(chance, 3)))
+    parts.add([])
+    parts.commit()
+    twins.check()
+    assert twins.listed() == twins.expected()
+    assert twins.listed(("==", "tag", "x")) == [name]
+    assert info(twins.client, twins.key)["open_documents"] == 0
+
+
+def test_a_document_in_parts_is_the_same_as_one_in_a_command(shared_ai: redis.Redis) -> None:
+    whole, parted = Twins(shared_ai, "whole"), Twins(shared_ai, "parted")
+    sentences = some_sentences(random.Random(2), 90, [f"w{number}" for number in range(5000)])
+    whole.put(("d", {"year": [1.0]}, sentences))
+    parts = Parts(parted, "d", {"year": [1.0]})
+    for at in range(0, 90, 7):
+        parts.add(sentences[at : at + 7])
+    parts.commit()
+    assert whole.digest() == parted.digest()
+
+
+def test_a_writer_that_is_overtaken_learns_of_it(twins: Twins) -> None:
+    """One document of an id is open at a time: to begin it anew, to put it or to remove it drops what is open."""
+    for change in ("BEGIN", "PUT", "DEL"):
+        parts = Parts(twins, "contended")
+        parts.add(ONE)
+        if change == "BEGIN":
+            assert Parts(twins, "contended").abort() == 1
+        elif change == "PUT":
+            twins.put(("contended", {}, ONE))
+        else:
+            assert twins.delete("contended") == 1
+        assert NOT_OPEN in refusal(twins.client, "QA.INDEX.ADD", twins.key, parts.place, 1, packed(ONE))
+        assert NOT_OPEN in refusal(twins.client, "QA.INDEX.COMMIT", twins.key, parts.place, 1)
+        assert parts.abort() == 0
+        assert info(twins.client, twins.key)["open_documents"] == 0
+        twins.check()
+
+
+def test_what_is_left_behind_gives_way_to_others(twins: Twins) -> None:
+    left = [Parts(twins, f"left {number}") for number in range(17)]
+    for parts in left[1:]:
+        parts.add(ONE)
+    assert NOT_OPEN in refusal(twins.client, "QA.INDEX.ADD", twins.key, left[0].place, 0, packed(ONE))
+    assert info(twins.client, twins.key)["open_documents"] == 16
+    assert [parts.abort() for parts in left] == [0] + [1] * 16
+    eventually(lambda: info(twins.client, twins.key)["dead_postings"] < 64)
+    twins.check()
+
+
+@pytest.mark.parametrize("end", ["ABORT", "DEL"])
+def test_a_key_with_nothing_but_an_open_document_goes_with_it(shared_ai: redis.Redis, end: str) -> None:
+    twins = Twins(shared_ai, "index:{new}")
+    parts = Parts(twins, "d")
+    parts.add(ONE)
+    assert shared_ai.exists(twins.key)
+    twins.check(["kakapo"])
+    other = Parts(twins, "other")
+    other.commit()
+    assert twins.delete("other") == 1
+    parts.add(ONE)
+    assert parts.abort() == 1 if end == "ABORT" else twins.delete("d") == 0
+    assert not shared_ai.exists(twins.key)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["BEGIN", "k", "", b""], "document 1: its id has 0 bytes, it must have 1 to 65536"),
+        (["BEGIN", "k", "d", b"\1"], "document 1: its fields are not valid"),
+        (["ADD", "k", "x", 0, b""], "place must be a number that QA.INDEX.BEGIN gave"),
+        (["ADD", "k", -1, 0, b""], "place must be a number that QA.INDEX.BEGIN gave"),
+        (["ADD", "k", "OTHER", 0, b""], NOT_OPEN),
+        (["ADD", "none", 0, 0, b""], NOT_OPEN),
+        (["ADD", "k", "PLACE", "x", b""], "number of sentences must not be negative"),
+        (["ADD", "k", "PLACE", 0, packed(ONE)], "the document has 1 sentences so far, not 0"),
+        (["ADD", "k", "PLACE", 1, b"\1"], "document 1: a sentence must have 0 to 65535 distinct terms, at byte 1"),
+        (["ADD", "k", "PLACE", 1, b"\0" * 65537], "a part has 65537 bytes, it must have 65536 at most"),
+        (["COMMIT", "k", "PLACE", 2], "the document has 1 sentences so far, not 2"),
+        (["COMMIT", "none", 0, 0], NOT_OPEN),
+        (["ABORT", "k", "x"], "place must be a number that QA.INDEX.BEGIN gave"),
+    ],
+)
+def test_what_is_refused_changes_nothing(shared_ai: redis.Redis, words: list[Any], error: str) -> None:
+    twins = Twins(shared_ai, "k")
+    parts = Parts(twins, "open")
+    parts.add(ONE)
+    places = {"PLACE": parts.place, "OTHER": parts.place + 1}
+    assert error in refusal(shared_ai, f"QA.INDEX.{words[0]}", *(places.get(word, word) for word in words[1:]))
+    assert shared_ai.exists("none") == 0
+    parts.commit()
+    twins.check(["kakapo"])
+
+
+Survive = Callable[[redis.Redis, Server], Any]
+
+
+def killed(client: redis.Redis, server: Server) -> None:
+    server.stop(signal.SIGKILL)
+    server.start()
+
+
+def rewritten(client: redis.Redis, server: Server) -> None:
+    client.execute_command("BGREWRITEAOF")
+    eventually(lambda: not client.info("persistence")["aof_rewrite_in_progress"])
+    killed(client, server)
+
+
+@pytest.mark.parametrize(
+    "survive",
+    [
+        lambda client, _: client.execute_command("DEBUG", "RELOAD"),
+        lambda client, _: client.execute_command("DEBUG", "LOADAOF"),
+        lambda client, _: rewrite_and_load_aof(client),
+        rewritten,
+        killed,
+    ],
+    ids=["RDB", "AOF", "AOF rewritten as commands", "AOF rewritten, kill -9", "kill -9"],
+)
+def test_in_the_middle_it_survives_what_the_server_does(ai: redis.Redis, ai_server: Server, survive: Survive) -> None:
+    """It can be gone on with; what nobody goes on with is never found, and goes when its document is written again."""
+    ai.config_set("appendfsync", "always")
+    twins, chance = Twins(ai), random.Random(3)
+    twins.fill(1, 30)
+    name = next(iter(twins.oracle.live))
+    parts, left = Parts(twins, name, {"tag": ["x"]}), Parts(twins, "left")
+    for _ in range(4):
+        parts.add(some_sentences(chance, 40))
+        left.add(some_sentences(chance, 5))
+        twins.put((f"between {chance.random()}", {}, some_sentences(chance, 4)))
+    digest = twins.digest()
+    survive(ai, ai_server)
+    assert twins.digest() == digest
+    twins.check()
+    parts.add(some_sentences(chance, 40))
+    parts.commit()
+    twins.check()
+    assert twins.listed() == twins.expected()
+    assert info(ai, twins.key)["open_documents"] == 1
+    twins.put(("left", {}, ONE))
+    assert info(ai, twins.key)["open_documents"] == 0
+    digest = twins.digest()
+    survive(ai, ai_server)
+    assert twins.digest() == digest
+    twins.delete(name)
+    eventually(lambda: info(ai, twins.key)["dead_postings"] < 64)
+    twins.check()
+
+
+def test_damaged_dumps_of_open_documents(twins: Twins) -> None:
+    for name in ("first", "second"):
+        Parts(twins, name, {"year": [1.0]}).add(ONE * 3)
+    refused = restore_corrupted(
+        twins.client, twins.key, 1000, lambda key: twins.client.execute_command("QA.INDEX.DEL", key, "first", "second")
+    )
+    assert refused > 300
+
+
+def test_replicas_have_it_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  # noqa: F811
+    """One that comes in the middle gets what there is, and then the rest."""
+    client, there = pair
+    twins, chance = Twins(client, "index:{u}"), random.Random(4)
+    twins.fill(1, 12)
+    parts, left = Parts(twins, "parts"), [Parts(twins, f"left {number}") for number in range(3)]
+
+    def caught_up(number: int) -> bool:
+        client.set("last", number)
+        return bool(there.get("last") == str(number).encode())
+
+    for number in range(8):
+        parts.add(some_sentences(chance, 20))
+        if number == 3:
+            there.execute_command("REPLICAOF", "NO", "ONE")
+            there.flushall()
+            there.execute_command("REPLICAOF", "127.0.0.1", client.info("server")["tcp_port"])
+            eventually(lambda: there.info("replication").get("master_link_status") == "up", 60)
+    left += [Parts(twins, f"more {number}") for number in range(13)]  # the first one gives way, on both
+    assert refusal(client, "QA.INDEX.ADD", twins.key, parts.place + 10**6, 0, b"").startswith(NOT_OPEN)
+    eventually(lambda: caught_up(1))
+    assert info(client, twins.key)["open_documents"] == info(there, twins.key)["open_documents"] == 16
+    assert parts.abort() == 0
+    again = Parts(twins, "parts")
+    again.add(some_sentences(chance, 20))
+    again.commit()
+    twins.put(("after", {}, ONE))
+    eventually(lambda: caught_up(2))
+    assert twins.digest() == twins.digest(there)
+    twins.check(client=there)
+    assert info(there, twins.key)["open_documents"] == info(client, twins.key)["open_documents"]
+
+
+def test_it_moves_with_its_slot(nodes: tuple[Server, Server, Any, Any]) -> None:  # noqa: F811
+    _, target, old, new = nodes
+    twins = Twins(old, KEY)
+    twins.fill(1, 20)
+    parts = Parts(twins, "parts")
+    parts.add(ONE)
+    names = [client.execute_command("CLUSTER MYID").decode() for client in (old, new)]
+    new.execute_command("CLUSTER SETSLOT", SLOT, "IMPORTING", names[0])
+    old.execute_command("CLUSTER SETSLOT", SLOT, "MIGRATING", names[1])
+    old.execute_command("MIGRATE", "127.0.0.1", target.port, KEY, 0, 10000)
+    with pytest.raises(AskError):
+        parts.run("ADD", parts.place, 1, packed(ONE))
+    for client in (new, old):
+        client.execute_command("CLUSTER SETSLOT", SLOT, "NODE", names[1])
+    with pytest.raises(MovedError):
+        parts.run("ADD", parts.place, 1, packed(ONE))
+    twins.client = new
+    twins.check()
+    parts.add(ONE)
+    parts.commit()
+    twins.check(["kakapo"])
+
+
+def test_it_moves_with_all_of_its_slot_at_once(
+    nodes: tuple[Server, Server, Any, Any],  # noqa: F811
+    replica: redis.Redis,  # noqa: F811
+) -> None:
+    source, _, old, new = nodes
+    if source.info().get("server_name") != "valkey":
+        pytest.skip("CLUSTER MIGRATESLOTS is Valkey's")
+    twins, chance = Twins(old, KEY), random.Random(6)
+    twins.fill(1, 20)
+    parts = Parts(twins, "parts")
+    parts.add(some_sentences(chance, 200))
+    name = new.execute_command("CLUSTER MYID").decode()
+    old.execute_command("CLUSTER MIGRATESLOTS", "SLOTSRANGE", SLOT, SLOT, "NODE", name)
+    eventually(lambda: serves(new), ignore=redis.RedisError)
+    eventually(lambda: has_left(old))
+    twins.client = new
+    parts.add(some_sentences(chance, 200))
+    parts.commit()
+    twins.check()
+    eventually(lambda: twins.digest(replica) == twins.digest(), 60)
+
+
+def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_server: Server) -> None:
+    """At once, and none that it concerns is watched until the document is committed; then again."""
+    twins.put(("one", {}, ONE))
+    with closing(Listener(shared_ai_server)) as listening:
+        parts = Parts(twins, "parts")
+        assert watch(twins, "q") and not listening.heard()
+        parts.add([Sentence({"fish": 1}, 1)])
+        assert watched(twins, "q") and not listening.heard()
+        parts.add(ONE)
+        assert listening.heard() == [f"watched:{twins.key}:q"]
+        assert not watch(twins, "q")
+        state = twins.client.execute_command("QA.INDEX.RANK", twins.key, 1, 0, "TERMS", 1, "none", 0)[4]
+        parts.commit()
+        words = ["TERMS", 0, "DOCUMENTS", 0]
+        late = [twins.key, "late", 1000, *state, 1e9, 100, 0, 1000, *words]
+        assert twins.client.execute_command("QA.INDEX.WATCH", *late) == 0, "it was ranked before the commit"
+        assert watch(twins, "q")
+
+
+def test_the_terms_of_a_long_document_are_compared_in_steps(twins: Twins, shared_ai_server: Server) -> None:
+    """The timer does it: a question whose frequencies have moved too far is dropped, another one stays."""
+    twins.put(("one", {}, ONE))
+    words = [f"w{number:06}" for number in range(60_000)]
+    rows = [Sentence(dict.fromkeys(words[at : at + 20], 1), 20) for at in range(0, len(words), 20)]
+    parts = Parts(twins, "long")
+    for at in range(0, len(rows), 200):
+        parts.add(rows[at : at + 200])
+    parts.add([Sentence({"kakapo": 1}, 3000)])
+    with closing(Listener(shared_ai_server)) as listening:
+        key, terms = twins.key, ["kakapo", "bird"]
+        *_, state, _ = twins.client.execute_command("QA.INDEX.RANK", key, 1, 100, "TERMS", 2, *["kakapo", 5, "bird", 7])
+        for name, drift in (("near", 0), ("far", 5)):
+            bounds = [word for term in terms for word in (term, 5, max(0, 1 - drift), 1 + drift)]
+            ask = [key, name, 60000, *state, 1e9, 100, 0, 10**6, "TERMS", 2, *bounds, "DOCUMENTS", 0]
+            assert twins.client.execute_command("QA.INDEX.WATCH", *ask)
+        parts.commit()
+        eventually(lambda: not watched(twins, "near"))
+        assert listening.heard() == [f"watched:{key}:near"]
+        assert watched(twins, "far")
+    twins.check(["kakapo", "bird", *words[:3], TERMS[0]])
+
+
+def test_a_payload_says_whether_documents_are_open(server_binary: Path) -> None:
+    """Without any it is as earlier versions wrote it, who refuse others as a whole."""
+    with Server(server_binary) as server, server.client(decode_responses=False, protocol=2) as client:
+        twins = Twins(client)
+        twins.put(("one", {}, ONE))
+        assert b"QAINDEX1" in client.dump(twins.key)
+        parts = Parts(twins, "parts")
+        assert b"QAINDEX2" in client.dump(twins.key)
+        parts.commit()
+        assert b"QAINDEX1" in client.dump(twins.key)
