@@ -237,6 +237,9 @@ def _look_at_functions(
     facts["module_info"] = info
     if info.get("qa_worker_state", "ready") != "ready":
         problems.append(f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})")
+    elif int(info.get("qa_inference_workers", 0)) and not int(info.get("qa_inference_ready", 0)):
+        restarts = info.get("qa_inference_restarts", 0)
+        problems.append(f"none of its {info['qa_inference_workers']} inference workers is up (restarts: {restarts})")
 
 
 def _look_at_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
