@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -27,7 +28,7 @@ from ..backends.base import CompiledModel, Port, RuntimeLimits
 from ..backends.choose import import_ahead, load_model
 from ..model_file import RUNTIME_COPIES, opened
 from ..tensors import Array
-from .frames import Closed, Head, receive, send
+from .frames import TAKEN, Closed, Head, receive, send
 
 BEAT_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
@@ -36,8 +37,9 @@ _PR_SET_PDEATHSIG = 1
 class InferenceChild:
     """The models of this process, and its connection to the shard's worker."""
 
-    def __init__(self, connection: socket.socket, run_threads: int) -> None:
+    def __init__(self, connection: socket.socket, taken: mmap.mmap, run_threads: int) -> None:
         self._connection = connection
+        self._taken = taken
         self._sending = threading.Lock()
         self._models: dict[int, CompiledModel] = {}
         self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
@@ -48,6 +50,8 @@ class InferenceChild:
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
         while True:
             head, arrays, descriptors = receive(self._connection, descriptors=True)
+            if head["id"]:  # it wants an answer
+                TAKEN.pack_into(self._taken, 0, head["id"])
             if head["op"] == "run":
                 self._runners.submit(self._answer, head, partial(self._run, head["model"], arrays))
             elif head["op"] == "load":
@@ -134,11 +138,12 @@ def main() -> int:
         print("an inference worker is started by the shard's worker: its input is not a socket", file=sys.stderr)
         return 2
     try:
-        start, _, _ = receive(connection, descriptors=True)
+        start, _, (descriptor,) = receive(connection, descriptors=True)
+        taken = mmap.mmap(descriptor, TAKEN.size)
         limit_memory(start["memory_mb"], start["spare_mb"])
         if start["ahead"]:
             import_ahead()
-        InferenceChild(connection, start["run_threads"]).serve()
+        InferenceChild(connection, taken, start["run_threads"]).serve()
     except (Closed, OSError):
         pass
     logging.shutdown()

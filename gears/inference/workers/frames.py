@@ -20,6 +20,9 @@ from ...shard.memory import begin_receiving, end_receiving
 from ..tensors import Array
 
 Head = dict[str, Any]
+TAKEN = struct.Struct("<Q")
+"""The number of the last request that an inference worker has taken up, in memory that both processes share."""
+
 _PREFIX = struct.Struct("<QI")
 _MAX_HEAD_BYTES = 1 << 20
 _BIG_FRAME = 1 << 20

@@ -135,6 +135,10 @@ class InferenceWorkers:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=10)
+        with self._changed:
+            for model in self._models.values():
+                model.file.close()
+            self._models.clear()
 
     @property
     def counts(self) -> WorkerCounts:

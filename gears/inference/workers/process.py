@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import socket
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from concurrent.futures import Future
 from qa_cluster.errors import InferenceFailed, ModelError
 
 from ...shard.failures import GearsError
+from ..model_file import kept
 from ..tensors import Array
-from .frames import Closed, Head, receive, send
+from .frames import TAKEN, Closed, Head, receive, send
 
 Answer = tuple[Head, list[Array]]
 _MODULE = "qa_cluster.gears.inference.workers.child"
@@ -27,7 +29,7 @@ _REAP_SECONDS = 5.0
 
 
 class Lost(Exception):
-    """The process ended before it answered; `begun` says whether it had the whole request."""
+    """The process ended before it answered; `begun` says whether it had taken the request up."""
 
     def __init__(self, begun: bool) -> None:
         super().__init__("the inference worker is gone")
@@ -62,20 +64,16 @@ class InferenceProcess:
         self._waiting: dict[int, Future[Answer]] = {}
         self._gone = False
         self._receiving, theirs = socket.socketpair()
-        try:
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
-                [sys.executable, "-m", _MODULE], stdin=theirs.fileno()
-            )
-        except BaseException:
-            self._receiving.close()
-            raise
-        finally:
-            theirs.close()
-        self._receiving.settimeout(start_seconds)
         # a timeout belongs to a socket object: what is sent has another one than what is received
         self._sending = self._receiving.dup()
+        self._receiving.settimeout(start_seconds)
         self._sending.settimeout(silence_seconds)
-        send(self._sending, start)
+        # what a process has taken can still be seen in this memory when it is dead
+        file, size = kept([bytes(TAKEN.size)])
+        self._taken = mmap.mmap(file.fileno(), size)
+        with file, theirs:
+            send(self._sending, start, descriptor=file.fileno())
+            self._process = _started(theirs)
 
     @property
     def pid(self) -> int:
@@ -85,27 +83,28 @@ class InferenceProcess:
     def request(self, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> Future[Answer]:
         """Send a request; its answer, the error it failed with, or Lost. It raises Lost if it cannot be sent."""
         answer: Future[Answer] = Future()
-        with self._lock:
-            if self._gone:
-                raise Lost(False)
-            number = next(self._ids)
-            self._waiting[number] = answer
-        try:
-            self._send({"id": number, **head}, arrays, descriptor)
-        except Lost:
+        with self._sending_lock:
             with self._lock:
-                self._waiting.pop(number, None)
-            raise
+                if self._gone:
+                    raise Lost(False)
+                number = next(self._ids)
+                self._waiting[number] = answer
+            try:
+                self._send({"id": number, **head}, arrays, descriptor)
+            except Lost:
+                with self._lock:
+                    self._waiting.pop(number, None)
+                raise
         return answer
 
     def tell(self, head: Head) -> None:
         """Send what has no answer. It raises Lost if it cannot be sent."""
-        self._send({"id": 0, **head})
+        with self._sending_lock:
+            self._send({"id": 0, **head})
 
     def _send(self, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> None:
         try:
-            with self._sending_lock:
-                send(self._sending, head, arrays, descriptor)
+            send(self._sending, head, arrays, descriptor)
         except OSError:
             self.kill()
             raise Lost(False) from None
@@ -151,12 +150,18 @@ class InferenceProcess:
             self._process.wait(_REAP_SECONDS)
         with self._lock:
             self._gone = True
-            waiting = list(self._waiting.values())
+            waiting = list(self._waiting.items())
             self._waiting.clear()
-        for answer in waiting:
-            answer.set_exception(Lost(True))
+        (taken,) = TAKEN.unpack(self._taken)
+        for number, answer in waiting:
+            answer.set_exception(Lost(number <= taken))
+        self._taken.close()
         self._receiving.close()
         self._sending.close()
+
+
+def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", _MODULE], stdin=connection.fileno())
 
 
 def _error(kind: str, text: str) -> Exception:
