@@ -13,7 +13,6 @@ import pytest
 
 from tests.gears.test_inference_workers import children
 from tests.harness.polling import eventually
-from tests.harness.programs import binary_or_skip, chosen_servers
 
 from .running_shards import Shards, running, sentence_name, tag
 
@@ -25,9 +24,9 @@ QUESTIONS = ["Who discovered radium?", "When was the bridge built?", "Where did 
 SETTINGS = {"qa.inference-workers": 2, "qa.worker-threads": 1, "qa.worker-backoff-ms": 1}
 
 
-@pytest.fixture(scope="module", params=chosen_servers())
-def with_workers(request: pytest.FixtureRequest) -> Iterator[Shards]:
-    with running(binary_or_skip(request.param), size=1, settings=SETTINGS) as found:
+@pytest.fixture(scope="module")
+def with_workers(shards: Shards) -> Iterator[Shards]:
+    with running(shards.nodes[0].binary, size=1, settings=SETTINGS) as found:
         eventually(lambda: found.nodes[0].fields("inference_workers", "inference_ready") == (2, 2))
         yield found
 
