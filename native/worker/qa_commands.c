@@ -72,8 +72,8 @@ static int QA_BEAT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
     for (int i = 0; i < 16; i++)
         if (RedisModule_StringToLongLong(argv[1 + i], &numbers[i]) != REDISMODULE_OK || numbers[i] < 0)
             return RedisModule_ReplyWithError(ctx, "ERR the numbers of QA.BEAT must be non-negative integers");
-    WorkerBeat beat = {numbers[0],  numbers[1],  numbers[2],  numbers[3],  numbers[4],  numbers[5],
-                       numbers[6],  numbers[7],  numbers[8],  numbers[9],  numbers[10], numbers[11],
+    WorkerBeat beat = {numbers[0],  numbers[1],  numbers[2],  numbers[3], numbers[4],  numbers[5],
+                       numbers[6],  numbers[7],  numbers[8],  numbers[9], numbers[10], numbers[11],
                        numbers[12], numbers[13], numbers[14], numbers[15]};
     supervisor_beat(&beat);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");

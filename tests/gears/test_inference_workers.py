@@ -70,6 +70,11 @@ def begun(pool: InferenceWorkers, model: CompiledModel, arrays: list[Array]) -> 
     return future
 
 
+def sent_to(pool: InferenceWorkers) -> list[int]:
+    """The process ids of the workers that have not answered all requests."""
+    return [life.pid for life in pool._lives if life is not None and life._waiting]
+
+
 def taken(pool: InferenceWorkers) -> list[int]:
     """The process id of its worker for each request that a worker has taken up and not answered."""
     found = []
@@ -115,12 +120,11 @@ def test_a_refused_model_costs_no_worker() -> None:
 def test_batches_go_to_the_least_busy_and_run_beside_each_other() -> None:
     with workers() as pool:
         model = load(pool, loop_model())
-        held = begun(pool, model, FOR_EVER)
-        for number in range(8):
-            (y,) = model.run([np.array(1), np.array(True), np.full(1, number, "<f4")])
-            assert y.tolist() == [number]
-        assert not held.done()
-        assert sorted(life.busy for life in pool._lives if life is not None) == [0, 1]
+        first, second = begun(pool, model, FOR_EVER), begun(pool, model, FOR_EVER)
+        assert sorted(taken(pool)) == children()
+        third, fourth = begun(pool, model, FOR_EVER), begun(pool, model, FOR_EVER)
+        assert sorted(taken(pool)) == sorted(2 * children())
+        assert not any(run.done() for run in (first, second, third, fourth))
 
 
 def test_a_run_whose_worker_is_killed_is_done_by_another_and_the_killed_one_comes_back() -> None:
@@ -148,6 +152,20 @@ def test_a_run_of_which_two_workers_die_fails_and_costs_nothing_else() -> None:
             held.result(60)
         assert other.run([np.array([[2]])])[0].tolist() == [[4]]
         eventually(lambda: (pool.counts.ready, pool.counts.restarts) == (2, 2))
+
+
+def test_a_run_that_the_dead_had_not_taken_up_does_not_count_them() -> None:
+    with workers() as pool, ThreadPoolExecutor(1) as threads:
+        model = load(pool, double_model())
+        pids = children()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        asked = threads.submit(model.run, [np.array([[3]])])
+        for _ in pids:
+            sent = eventually(lambda: next(iter(sent_to(pool)), 0))
+            os.kill(sent, signal.SIGKILL)
+            eventually(lambda gone=sent: gone not in sent_to(pool))  # type: ignore[misc]
+        assert asked.result(60)[0].tolist() == [[6]]
 
 
 def test_while_none_is_up_runs_wait_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
