@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.gears.test_inference_workers import children
 from tests.harness.polling import eventually
+from tests.harness.processes import inference_workers
 
 from .running_shards import Shards, running, sentence_name, tag
 
@@ -60,7 +60,7 @@ def test_one_that_is_killed_while_it_reads_costs_no_question(with_workers: Shard
         for round_ in range(3):
             before = node.field("inference_restarts")
             asked = [threads.submit(read, with_workers, f"{q} {n} {round_}", "killed") for q in QUESTIONS for n in "ab"]
-            os.kill(children(node.pid)[0], signal.SIGKILL)
+            os.kill(inference_workers(node.pid)[0], signal.SIGKILL)
             for future in asked:
                 assert not [reply for reply in future.result(60) if "error" in reply]
             eventually(lambda least=before + 1: node.field("inference_restarts") >= least)  # type: ignore[misc]

@@ -16,9 +16,8 @@ import pytest
 import redis
 
 from tests.gears.onnx_file import add_model, double_model, loop_model, token_model
-from tests.gears.test_inference_workers import children
 from tests.harness.polling import eventually
-from tests.harness.processes import descendants
+from tests.harness.processes import descendants, inference_workers
 from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
 
@@ -76,7 +75,7 @@ def test_requests_run_in_them_and_info_counts_them(shard: Server) -> None:
     eventually(lambda: shard.field("inference_batches") == before + 10)
     restarts, retries, rss = shard.fields("inference_restarts", "inference_retries", "inference_rss_bytes")
     assert (restarts, retries) == (0, 0) and rss > 0
-    assert len(children(shard.pid)) == 2
+    assert len(inference_workers(shard.pid)) == 2
 
 
 def test_a_request_is_answered_while_a_script_computes(shard: Server) -> None:
@@ -116,7 +115,7 @@ def test_killed_in_the_middle_of_requests_all_are_answered(shard: Server) -> Non
         asking = [threads.submit(ask, number) for number in range(6)]
         try:
             for round_ in range(3):
-                os.kill(children(shard.pid)[round_ % 2], signal.SIGKILL)
+                os.kill(inference_workers(shard.pid)[round_ % 2], signal.SIGKILL)
                 eventually(lambda least=before + round_ + 1: shard.field("inference_restarts") >= least)  # type: ignore[misc]
                 all_up(shard)
         finally:
@@ -130,7 +129,7 @@ def test_all_killed_again_and_again_the_shard_goes_on(shard: Server) -> None:
     with shard.client() as client:
         for number in range(3):
             before = shard.field("inference_restarts")
-            for pid in children(shard.pid):
+            for pid in inference_workers(shard.pid):
                 os.kill(pid, signal.SIGKILL)
             assert double(client, "double", number) == 2 * number
             eventually(lambda least=before + 2: shard.field("inference_restarts") >= least)  # type: ignore[misc]
@@ -150,7 +149,7 @@ def test_a_run_of_which_two_die_fails_and_the_worker_stays(shard: Server) -> Non
             with suppress(TimeoutError):
                 asked.exception(0.5)  # a moment for one of them to take it
                 break
-            for pid in children(shard.pid):
+            for pid in inference_workers(shard.pid):
                 os.kill(pid, signal.SIGKILL)
     assert "WORKERLOST 2 inference workers died during this run" in str(asked.exception())
 
@@ -161,7 +160,7 @@ def test_one_that_hangs_is_replaced_and_requests_are_answered(server_binary: Pat
         all_up(server)
         store(server, "double", double_model())
         worker = server.field("worker_pid")
-        for pid in children(server.pid):
+        for pid in inference_workers(server.pid):
             os.kill(pid, signal.SIGSTOP)
         assert [double(client, "double", n) for n in range(4)] == [0, 2, 4, 6]
         eventually(lambda: server.field("inference_restarts") >= 2)
@@ -180,7 +179,7 @@ def test_a_model_can_be_replaced_and_removed_and_comes_back_with_the_server(serv
                 double(client, "m", 4)
             store(server, "m", double_model())
             store(server, "reader", token_model())
-            for pid in children(server.pid):
+            for pid in inference_workers(server.pid):
                 os.kill(pid, signal.SIGKILL)
             assert double(client, "m", 5) == 10
             server.signal_worker(signal.SIGKILL)
@@ -195,18 +194,18 @@ def test_a_model_can_be_replaced_and_removed_and_comes_back_with_the_server(serv
 def test_no_process_outlives_worker_or_server(server_binary: Path) -> None:
     with Server(server_binary, SETTINGS, worker=WORKER) as server:
         all_up(server)
-        first = children(server.pid)
+        first = inference_workers(server.pid)
         worker = server.signal_worker(signal.SIGKILL)
         eventually(lambda: not {worker, *first} & set(alive()))
         eventually(lambda: server.field("worker_pid") not in (0, worker))
         all_up(server)
-        second = children(server.pid)
+        second = inference_workers(server.pid)
         os.kill(second[0], signal.SIGSTOP)
         server.stop()
         eventually(lambda: not set(second) & set(alive()))
     with Server(server_binary, SETTINGS, worker=WORKER) as server:
         all_up(server)
-        third = children(server.pid)
+        third = inference_workers(server.pid)
         server.stop(signal.SIGKILL)
         eventually(lambda: not set(third) & set(alive()))
 
@@ -218,13 +217,13 @@ def alive() -> list[int]:
 def test_a_change_takes_effect_with_the_next_worker(server_binary: Path) -> None:
     with Server(server_binary, worker=WORKER) as server, server.client() as client:
         server.wait_ready()
-        assert children(server.pid) == []
+        assert inference_workers(server.pid) == []
         client.config_set("qa.inference-workers", 1)
         with pytest.raises(redis.ResponseError):
             client.config_set("qa.inference-workers", 65)
         assert server.field("inference_workers") == 0
         server.signal_worker(signal.SIGKILL)
         eventually(lambda: server.fields("inference_workers", "inference_ready") == (1, 1))
-        assert len(children(server.pid)) == 1
+        assert len(inference_workers(server.pid)) == 1
         store(server, "double", double_model())
         assert double(client, "double", 3) == 6

@@ -24,17 +24,16 @@ from qa_cluster.gears.inference.workers.pool import InferenceWorkers, WorkerOpti
 from tests.gears.files import load_bytes
 from tests.gears.onnx_file import add_model, double_model, loop_model, token_model
 from tests.harness.polling import eventually
-from tests.harness.processes import descendants
+from tests.harness.processes import inference_workers
 
-CHILD = "qa_cluster.gears.inference.workers.child"
 LIMITS = RuntimeLimits()
 FOR_EVER = [np.array(1 << 60), np.array(True), np.ones(1, "<f4")]
 """Inputs of `loop_model` whose run does not end."""
 
 
-def children(root: int | None = None) -> list[int]:
-    """The inference workers that live below a process."""
-    return sorted(pid for pid, command in descendants(root or os.getpid()).items() if CHILD in command)
+def children() -> list[int]:
+    """The inference workers of this process."""
+    return inference_workers(os.getpid())
 
 
 @contextmanager
