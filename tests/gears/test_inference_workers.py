@@ -259,12 +259,13 @@ def test_a_model_of_which_two_workers_die_while_they_load_it_is_refused(monkeypa
         send = pool._load_in
 
         def killed(life: Any, model: Any, descriptor: int) -> None:
+            if model.backend == "TORCH":
+                os.kill(life.pid, signal.SIGSTOP)  # it must not answer before it dies
             send(life, model, descriptor)
             if model.backend == "TORCH":
                 os.kill(life.pid, signal.SIGKILL)
 
         monkeypatch.setattr(pool, "_load_in", killed)
-        # whatever this environment makes of TORCH, it takes longer than the signal
         with pytest.raises(WorkerLost, match="2 inference workers died while they loaded this model"):
             pool.load("TORCH", "CPU", [b"x"], LIMITS)
         eventually(lambda: pool.counts.ready == 2)
